@@ -1,0 +1,62 @@
+"""Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
+
+from roost.batches import Stats
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Closed,
+    Conflict,
+    DatabaseError,
+    DiskFull,
+    Duplicate,
+    Error,
+    Full,
+    Invalid,
+    Mismatch,
+    Missing,
+    OutcomeUnknown,
+    Overflow,
+    ReadOnly,
+    StatementFailed,
+)
+from roost.plans.checks import Violation
+from roost.runner import AsyncRunner, Runner
+from roost.store import AsyncStore, Store
+from roost.structures import Capped, Counter, Ring, Set
+from roost.structures.columns import binary, decimal, text
+from roost.structures.operation import Operation
+from roost.structures.rows import Entry
+
+__all__ = [
+    "AsyncRunner",
+    "AsyncStore",
+    "Busy",
+    "CannotOpen",
+    "Capped",
+    "Closed",
+    "Conflict",
+    "Counter",
+    "DatabaseError",
+    "DiskFull",
+    "Duplicate",
+    "Entry",
+    "Error",
+    "Full",
+    "Invalid",
+    "Mismatch",
+    "Missing",
+    "Operation",
+    "OutcomeUnknown",
+    "Overflow",
+    "ReadOnly",
+    "Ring",
+    "Runner",
+    "Set",
+    "StatementFailed",
+    "Stats",
+    "Store",
+    "Violation",
+    "binary",
+    "decimal",
+    "text",
+]

@@ -1,0 +1,237 @@
+"""What both kinds of store are made of: an engine, a queue of writers, one of readers, and their connections."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random as random_module
+import time
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from roost.batches import Atom, Batch, Known, Stats
+from roost.dialects import Control, Statement
+from roost.engines.engine import drive
+from roost.engines.sqlite import SQLiteConnection, SQLiteEngine, Trace
+from roost.errors import Busy, Error
+from roost.joined import own_transaction
+from roost.plans import Context
+from roost.queues import Queue, Take
+
+T = TypeVar("T")
+
+
+def utc_now() -> dt.datetime:
+    """Return the time of the column `at`; for showing only, never for order."""
+    return dt.datetime.now(dt.UTC)
+
+
+class Core:
+    """The working part of a store.
+
+    Connects at the first operation of a process; a child process starts anew and leaves its parent's connections alone.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        lock_wait: float,
+        trace: Trace | None,
+        clock: Callable[[], dt.datetime],
+        random: random_module.Random | None,
+    ) -> None:
+        self.random = random or random_module.Random()
+        self.engine = SQLiteEngine(url, timeout=timeout, trace=trace, random=self.random)
+        self.timeout = timeout
+        self.lock_wait = lock_wait
+        self._clock = clock
+        self.known = Known(self.engine.dialect)
+        self._start()
+        _cores.add(self)
+
+    def _start(self) -> None:
+        self.stats = Stats()
+        self._spot = self.random.randrange(2**31)
+        self._writer: SQLiteConnection | None = None
+        self._reader: SQLiteConnection | None = None
+        self._waits_before = 0
+        self._executor: ThreadPoolExecutor | None = None
+        self.writers = Queue(self._write, self.lock_wait, self._worry)
+        self.readers = Queue(self._read, self.lock_wait, self._worry)
+        if self.engine.memory:
+            self.readers = self.writers  # a second connection would see another database
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The threads that work for asyncio; made when the first is needed."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
+        return self._executor
+
+    def submit(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        queue = self.writers if any([atom.writes for atom in atoms]) else self.readers
+        queue.submit(atoms, time.monotonic() + self.timeout)
+
+    def context(self, joined: bool = False) -> Context:
+        """Return what plans may know of the moment."""
+        return Context(self._clock(), self._spot, joined)
+
+    def waits(self) -> int:
+        """Return how often a batch waited for a lock that somebody else held."""
+        writer = self._writer
+        if writer is None:
+            return self._waits_before
+        return self._waits_before + writer.waits + (writer.lock.waits if writer.lock else 0)
+
+    def exclusive(self, work: Generator[Statement | Control, Any, T], *, create: bool = False) -> T:
+        """Run one transaction of its own kind (create, alter) among the writers."""
+        results: list[T] = []
+
+        def errand(deadline: float) -> None:
+            connection = self._connected(deadline, create)
+            connection.execute(Control.BEGIN)
+            try:
+                result = drive(work, connection)
+                connection.execute(Control.COMMIT)
+                results.append(result)
+            finally:
+                self._settle(connection)
+
+        self.writers.alone(errand, time.monotonic() + self.timeout)
+        return results[0]
+
+    def snapshot(self, work: Generator[Statement | Control, Any, T]) -> T:
+        """Run something that reads at length, in one snapshot, on a connection of its own."""
+        if self.engine.memory:
+            return self.exclusive(work)
+        connection = self.engine.connect(writes=False)
+        try:
+            connection.execute(Control.BEGIN_READ)
+            return drive(work, connection)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Answer what waits, then close the connections."""
+        self.writers.close()
+        self.readers.close()
+        self.dispose()
+
+    def dispose(self) -> None:
+        """Close the connections."""
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                self._forget(connection)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    def after_fork(self) -> None:
+        """Start anew in a child process, which must not even close its parent's connections."""
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                _inherited.append(connection)  # never collected, so never closed
+                if connection.lock is not None:
+                    connection.lock.abandon()
+        self._start()
+
+    def _write(self, deadline: float, take: Take) -> None:
+        connection = self._connected(deadline, create=False)
+        batch = Batch(self.known, self.context, self.stats)
+        try:
+            drive(batch.run(Control.BEGIN, take), connection)
+        except Busy as busy:
+            found = own_transaction(self.engine.path, self._own())
+            if found is None:
+                raise
+            raise Busy(f"{busy}; {found[1]}") from busy
+        finally:
+            if batch.committing and not connection.raw.in_transaction:
+                batch.committed()  # an interrupt came between COMMIT and its answer
+            self._settle(connection)
+
+    def _read(self, deadline: float, take: Take) -> None:
+        connection = self._reader
+        if connection is None:
+            connection = self._reader = self.engine.connect(writes=False)
+        try:
+            drive(Batch(self.known, self.context, self.stats).run(Control.BEGIN_READ, take), connection)
+        finally:
+            self._settle(connection)
+
+    def _connected(self, deadline: float, create: bool) -> SQLiteConnection:
+        connection = self._writer
+        if connection is None:
+            connection = self._connect(deadline, create)
+            self._writer = connection
+        began = time.monotonic()
+
+        def on_wait() -> None:
+            nonlocal began
+            if time.monotonic() - began >= self.lock_wait:
+                began = float("inf")
+                error = self._worry()
+                if error is not None:
+                    raise error
+
+        connection.deadline, connection.on_wait = deadline, on_wait
+        return connection
+
+    def _connect(self, deadline: float, create: bool) -> SQLiteConnection:
+        if not create:
+            self.engine.must_exist()
+        lock = self.engine.lock()
+        if lock is None:
+            return self.engine.connect(create=create)
+        try:
+            lock.acquire(deadline)  # two processes that switch a new file to WAL at once would meet SQLITE_BUSY
+            try:
+                connection = self.engine.connect(create=create)
+            finally:
+                lock.release()
+        except BaseException:
+            lock.close()
+            raise
+        connection.lock = lock
+        return connection
+
+    def _settle(self, connection: SQLiteConnection) -> None:
+        connection.settle()
+        if connection.broken:
+            self._forget(connection)
+
+    def _forget(self, connection: SQLiteConnection) -> None:
+        if connection is self._writer:
+            self._waits_before = self.waits()
+            self._writer = None
+        elif connection is self._reader:
+            self._reader = None
+        connection.close()
+
+    def _own(self) -> set[int]:
+        return {
+            id(connection.raw)
+            for core in _cores
+            for connection in (core._writer, core._reader)
+            if connection is not None
+        }
+
+    def _worry(self) -> Error | None:
+        # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
+        found = own_transaction(self.engine.path, self._own())
+        return Busy(found[1]) if found is not None and found[0] else None
+
+
+_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+_inherited: list[SQLiteConnection] = []
+
+
+def _after_fork() -> None:
+    for core in _cores:
+        core.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

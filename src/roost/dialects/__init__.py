@@ -1,0 +1,20 @@
+"""SQLite, MariaDB and PostgreSQL: types, placeholders and quoting, as frozen data."""
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Statement, Template, render, scatter
+from roost.dialects.mariadb import MARIADB
+from roost.dialects.postgresql import POSTGRESQL
+from roost.dialects.sqlite import SQLITE
+
+__all__ = [
+    "MARIADB",
+    "POSTGRESQL",
+    "SQLITE",
+    "Answer",
+    "Control",
+    "Dialect",
+    "Gather",
+    "Statement",
+    "Template",
+    "render",
+    "scatter",
+]

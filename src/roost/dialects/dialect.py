@@ -1,0 +1,172 @@
+"""What differs between engines, as data, and how a list of rows becomes statements.
+
+A plan yields `Statement(template, rows)`: the same statement for several rows. How that goes out is the template's
+`Gather`: SQLite runs it once per row, since there is no network between; MariaDB gets one text with many values,
+PostgreSQL one text with arrays. `render` and `scatter` do that, and are pure.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from roost.structures.columns import Column
+
+Row = tuple[Any, ...]
+
+
+class Gather(enum.Enum):
+    """How one statement over several rows goes out."""
+
+    EACH = "each"  # once per row
+    VALUES = "values"  # {rows} becomes (…), (…)
+    UNION = "union"  # the text once per row, joined by UNION ALL; {i} is the row's ordinal
+    ARRAYS = "arrays"  # one array parameter per column
+
+
+class Answer(enum.Enum):
+    """How the rows that come back find the row that asked."""
+
+    NONE = "none"  # nothing comes back but how many rows were changed
+    ORDINAL = "ordinal"  # the first column is the ordinal of the asking row
+    KEY = "key"  # the first columns are the key, compared byte for byte
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The text of one statement in one dialect's words."""
+
+    sql: str
+    gather: Gather = Gather.EACH
+    answer: Answer = Answer.NONE
+    key: int = 0  # for Answer.KEY: how many columns the key has, in the answer and first in the asking row
+    copies: int = 1  # how often a row's values stand in the text
+
+    def format(self, words: Mapping[str, str]) -> Template:
+        """Return the template with its words filled in: the names of tables and columns."""
+        return replace(self, sql=self.sql.format(**words))
+
+    @property
+    def returns(self) -> bool:
+        """Whether rows come back."""
+        return self.answer is not Answer.NONE
+
+
+class Statement(NamedTuple):
+    """What a plan yields: a template, and the rows it is to be run for.
+
+    The answer it is sent back is a list with a list of rows for each asking row, or, for a template that returns
+    nothing, how many rows were changed in all.
+    """
+
+    template: Template
+    rows: Sequence[Row]
+
+
+class Control(enum.Enum):
+    """What a batch yields beside statements; the engine knows the words."""
+
+    BEGIN = "begin"
+    BEGIN_READ = "begin read"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    RELEASE = "release"
+    BACK = "rollback to savepoint"
+    LOCKED = "locked"  # a plan has taken all its locks; never reaches an engine
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One engine's words: types, placeholders, quoting, and how a value is stored."""
+
+    name: str
+    quote: str
+    placeholder: str
+    types: Mapping[str, Callable[[Column], str]]
+    encoders: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    decoders: Mapping[str, Callable[[Column], Callable[[Any], Any]]] = field(default_factory=dict)
+    table_options: str = ""
+    slots: int = 1  # of a counter that names none
+
+    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the quoted names of columns, separated by commas."""
+        return ", ".join(f"{prefix}{self.quote}{each.name}{self.quote}" for each in columns)
+
+    def name_of(self, column: Column) -> str:
+        """Return the quoted name of a column."""
+        return f"{self.quote}{column.name}{self.quote}"
+
+    def declared(self, column: Column) -> str:
+        """Return a column as CREATE TABLE has it."""
+        made = f"{self.name_of(column)} {self.types[column.type.kind](column)}"
+        return made if column.nullable else f"{made} NOT NULL"
+
+    def equal(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return `a = ? AND b = ?`."""
+        return " AND ".join(f"{prefix}{self.name_of(each)} = {self.placeholder}" for each in columns)
+
+    def arrays(self, columns: Sequence[Column]) -> str:
+        """Return one array parameter per column, with PostgreSQL's casts."""
+        bare = [re.split(r"\(| COLLATE", self.types[each.type.kind](each))[0] for each in columns]
+        return ", ".join(f"{self.placeholder}::{type_}[]" for type_ in bare)
+
+    def holes(self, n: int) -> str:
+        """Return `n` placeholders, separated by commas."""
+        return ", ".join([self.placeholder] * n)
+
+    def encoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Row] | None:
+        """Return the function from neutral values to stored ones; None where they are the same."""
+        found = [self.encoders.get(each.type.kind) for each in columns]
+        return _each(found)
+
+    def decoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Row] | None:
+        """Return the function from stored values to neutral ones; None where they are the same."""
+        found = [self.decoders[each.type.kind](each) if each.type.kind in self.decoders else None for each in columns]
+        return _each(found)
+
+
+def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[Any]], Row] | None:
+    if not any(found):
+        return None
+    pairs = tuple(enumerate(found))
+
+    def convert(values: Sequence[Any]) -> Row:
+        return tuple([values[i] if f is None or values[i] is None else f(values[i]) for i, f in pairs])
+
+    return convert
+
+
+def render(statement: Statement) -> list[tuple[str, Row]]:
+    """Return the texts, with their parameters, that a statement becomes."""
+    template, rows = statement
+    match template.gather:
+        case Gather.EACH:
+            return [(template.sql, row) for row in rows]
+        case Gather.VALUES:
+            values = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
+            text = template.sql.replace("{rows}", ", ".join([values] * len(rows)))
+            return [(text, tuple(value for row in rows for value in row))]
+        case Gather.UNION:
+            parts = [template.sql.replace("{i}", str(i)) for i in range(len(rows))]
+            return [("\nUNION ALL\n".join(parts), tuple(value for row in rows for value in row * template.copies))]
+        case Gather.ARRAYS:
+            arrays = tuple(list(column) for column in zip(*rows, strict=True))
+            return [(template.sql, arrays)]
+
+
+def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:
+    """Return what a gathered statement fetched as a list of rows for each asking row, without ordinal or key."""
+    template, rows = statement
+    answers: list[list[Row]] = [[] for _ in rows]
+    if template.answer is Answer.ORDINAL:
+        for row in fetched:
+            answers[row[0]].append(row[1:])
+        return answers
+    place = {tuple(row[: template.key]): i for i, row in enumerate(rows)}
+    for row in fetched:
+        answers[place[tuple(row[: template.key])]].append(tuple(row[template.key :]))
+    return answers

@@ -1,0 +1,72 @@
+"""SQLite's words. Tables are STRICT and WITHOUT ROWID: no column slides into another type, and a key is the row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from roost.dialects.dialect import Dialect
+from roost.structures.columns import Column
+
+
+def _enum_type(column: Column) -> str:
+    assert column.type.enum is not None
+    return "INTEGER" if isinstance(next(iter(column.type.enum)).value, int) else "TEXT"
+
+
+def _enum_decoder(column: Column) -> Callable[[Any], Any]:
+    assert column.type.enum is not None
+    return column.type.enum
+
+
+def moment(value: dt.datetime) -> str:
+    """Return a datetime in UTC as it is stored: it sorts as text, and SQLite's date functions take it.
+
+    >>> moment(dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC))
+    '2008-01-01 22:03:23.000000'
+    """
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+def _read_moment(value: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(value).replace(tzinfo=dt.UTC)
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    quote='"',
+    placeholder="?",
+    types={
+        "int": lambda _: "INTEGER",
+        "float": lambda _: "REAL",
+        "bool": lambda _: "INTEGER",
+        "text": lambda _: "TEXT",
+        "binary": lambda _: "BLOB",
+        "datetime": lambda _: "TEXT",
+        "date": lambda _: "TEXT",
+        "decimal": lambda _: "TEXT",
+        "uuid": lambda _: "TEXT",
+        "enum": _enum_type,
+    },
+    encoders={
+        "bool": int,
+        "datetime": moment,
+        "date": dt.date.isoformat,
+        "decimal": lambda value: format(value, "f"),
+        "uuid": str,
+        "enum": lambda value: value.value,
+    },
+    decoders={
+        "bool": lambda _: bool,
+        "datetime": lambda _: _read_moment,
+        "date": lambda _: dt.date.fromisoformat,
+        "decimal": lambda _: Decimal,
+        "uuid": lambda _: uuid.UUID,
+        "enum": _enum_decoder,
+    },
+    table_options=" STRICT, WITHOUT ROWID",
+    slots=1,
+)

@@ -1,0 +1,280 @@
+"""SQLite, by the standard library's sqlite3: connections, the order of writers, and errors by their codes.
+
+WAL mode, so that a reader never waits for a writer. Writers queue on a lock file first (`filelock.py`) and take the
+database's own lock with BEGIN IMMEDIATE; only writers that are not Roost are met there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from roost.dialects import SQLITE, Control, Statement
+from roost.engines.filelock import FileLock
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Invalid,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+)
+
+Trace = Callable[[str, Sequence[Any]], None]
+
+OLDEST = (3, 37, 0)  # STRICT tables
+CACHE_KIB = 64 * 1024  # of pages, per connection
+WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut back to
+
+_BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
+
+
+class SQLiteEngine:
+    """One SQLite database: a file, or a private one in memory."""
+
+    dialect = SQLITE
+
+    def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        path, options = _parse(url)
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+        self.memory = path is None
+        self.path = path or ":memory:"
+        self.synchronous = options.get("synchronous", "FULL")
+        self.read_only = options.get("mode") == "ro"
+
+    def lock(self) -> FileLock | None:
+        """Return the lock file that this database's writers queue on."""
+        if self.memory or self.read_only:
+            return None
+        path = os.path.realpath(self.path)
+        try:
+            return FileLock(f"{path}-lock")
+        except FileNotFoundError:
+            raise CannotOpen(f"{self.path}: there is no directory {os.path.dirname(path)}") from None
+        except (PermissionError, OSError) as error:
+            raise ReadOnly(f"{path}-lock cannot be made: {error.strerror}") from error
+
+    def must_exist(self) -> None:
+        """Raise `Missing` when there is no file: only `create` makes one."""
+        if not self.memory and not os.path.exists(self.path):
+            raise Missing(f"there is no database {self.path}; store.create(...) makes it")
+
+    def connect(self, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
+        """Open a connection; `Missing` when there is no file and `create` is not set."""
+        if not create:
+            self.must_exist()
+        mode = "ro" if self.read_only else "rwc" if create else "rw"
+        uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
+        raw: sqlite3.Connection | None = None
+        try:
+            raw = sqlite3.connect(
+                uri,
+                uri=True,
+                timeout=self.timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
+            )
+            if sqlite3.sqlite_version_info < OLDEST:
+                raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
+            if writes and not self.memory and not self.read_only:
+                raw.execute("PRAGMA journal_mode = WAL")
+                raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+                raw.execute(f"PRAGMA synchronous = {self.synchronous}")
+            if not writes:
+                raw.execute("PRAGMA query_only = ON")
+            raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # a file that is no database shows only now
+            raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
+        except sqlite3.Error as error:
+            if raw is not None:
+                raw.close()
+            found = translate(error, self.path)
+            kinds = (Busy, DiskFull, ReadOnly, CannotOpen)
+            raise found if isinstance(found, kinds) else CannotOpen(f"{self.path}: {error}") from error
+        except Error:
+            assert raw is not None
+            raw.close()
+            raise
+        return SQLiteConnection(self, raw)
+
+
+class SQLiteConnection:
+    """One connection. `deadline`, by the monotonic clock, says how long BEGIN may wait for other writers."""
+
+    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection) -> None:
+        self.raw = raw
+        self.deadline = float("inf")
+        self.waits = 0
+        self.lock: FileLock | None = None
+        self.on_wait: Callable[[], None] = lambda: None  # called while it waits; what it raises ends the waiting
+        self.broken = False  # something other than a statement failed: connect anew
+        self._engine = engine
+        self._cursor = raw.cursor()
+        self._trace = engine.trace
+
+    def execute(self, wanted: Statement | Control) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if type(wanted) is Control:
+            return self._obey(wanted)
+        assert type(wanted) is Statement
+        try:
+            return run(self._cursor, wanted, self._trace)
+        except sqlite3.Error as error:
+            raise self._failed(error, wanted.template.sql) from error
+
+    def _obey(self, word: Control) -> None:
+        match word:
+            case Control.BEGIN:
+                if self.lock is not None:
+                    self.lock.acquire(self.deadline, self.on_wait)
+                try:
+                    self._begin_immediate()
+                except BaseException:
+                    self._unlock()
+                    raise
+            case Control.BEGIN_READ:
+                self._say("BEGIN")
+            case Control.COMMIT:
+                self._say("COMMIT")
+                self._unlock()
+            case Control.ROLLBACK:
+                self.settle()
+            case _:
+                raise AssertionError(word)
+
+    def _begin_immediate(self) -> None:
+        # Waits in steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
+        pause = 0.0005
+        while True:
+            try:
+                return self._say("BEGIN IMMEDIATE")
+            except Busy:
+                if pause == 0.0005:
+                    self.waits += 1
+                if time.monotonic() >= self.deadline:
+                    raise
+            self.on_wait()
+            time.sleep(pause * (0.5 + self._engine.random.random() / 2))
+            pause = min(2 * pause, 0.01)
+
+    def _say(self, sql: str) -> None:
+        if self._trace is not None:
+            self._trace(sql, ())
+        try:
+            self._cursor.execute(sql)
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+
+    def _failed(self, error: sqlite3.Error, sql: str) -> Error:
+        found = translate(error, self._engine.path, sql)
+        self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
+        return found
+
+    def _unlock(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+
+    def settle(self) -> None:
+        """Roll back what is open, and let other writers in. Never raises: SQLite may have rolled back itself."""
+        if self.raw.in_transaction:
+            if self._trace is not None:
+                self._trace("ROLLBACK", ())
+            self.raw.rollback()
+        self._unlock()
+
+    def close(self) -> None:
+        """Close the connection; whatever is open is rolled back."""
+        self.raw.close()
+        if self.lock is not None:
+            self.lock.close()
+
+
+def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
+    """Run a statement for each of its rows; see `Statement` for the answer."""
+    template, rows = statement
+    if trace is not None:
+        for row in rows:
+            trace(template.sql, row)
+    if template.returns:
+        execute = cursor.execute
+        return [execute(template.sql, row).fetchall() for row in rows]
+    if len(rows) == 1:
+        cursor.execute(template.sql, rows[0])
+    else:
+        cursor.executemany(template.sql, rows)
+    return cursor.rowcount
+
+
+def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
+    """Return our error for one of SQLite's, by its code."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    told = f"{path}: {error}"
+    if code == _BUSY_SNAPSHOT:
+        return Conflict(
+            "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
+            "back and begin it with BEGIN IMMEDIATE"
+        )
+    match code & 0xFF:
+        case 0:  # sqlite3 itself refused: a parameter it cannot bind
+            return StatementFailed(told)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy(f"{path}: another connection holds the write lock ({error})")
+        case sqlite3.SQLITE_FULL:
+            return DiskFull(told)
+        case sqlite3.SQLITE_READONLY:
+            return ReadOnly(told)
+        case sqlite3.SQLITE_CANTOPEN:
+            return CannotOpen(_why_not(path) or told)
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return CannotOpen(f"{told} (the file is damaged, encrypted, or no SQLite database)")
+        case sqlite3.SQLITE_ERROR if "no such table: roost_" in str(error):
+            # The one place that reads a message: SQLite has no code of its own for a missing table.
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
+            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+
+
+def _why_not(path: str) -> str | None:
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        return f"{path}: there is no directory {directory}"
+    if os.path.isdir(path):
+        return f"{path} is a directory"
+    return None
+
+
+def _parse(url: str) -> tuple[str | None, dict[str, str]]:
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme != "sqlite":
+        raise Invalid(
+            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+        )
+    path, _, query = rest.partition("?")
+    try:
+        pairs = parse_qsl(query, strict_parsing=True) if query else []
+    except ValueError:
+        raise Invalid(f"{url!r}: {query!r} is no list of options") from None
+    options = {}
+    for name, value in pairs:
+        choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
+        if choices is None or value.lower() not in choices:
+            raise Invalid(f"{url!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+        options[name] = value.upper() if name == "synchronous" else value.lower()
+    if path in ("", "/", "/:memory:"):
+        return None, options
+    if not path.startswith("/"):
+        raise Invalid(f"{url!r}: a file takes three slashes, or four when its path is absolute")
+    return unquote(path[1:]), options

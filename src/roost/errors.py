@@ -1,0 +1,121 @@
+"""Every error of Roost, grouped by the moment at which it is met.
+
+::
+
+    Error
+     ├── Invalid             making: a name, a value or an option is refused
+     ├── Missing             using: the structure, or the whole database, is not there
+     ├── Mismatch            using: declared otherwise than it is stored
+     ├── Duplicate           running: the id is there already
+     ├── Full                running: a collection that rejects holds `keep` rows
+     ├── Overflow            running: a slot of a counter would leave 64 bits
+     ├── Busy                waiting: a lock was not had in time; nothing was done
+     ├── Conflict            joined: the application's transaction must be redone
+     ├── OutcomeUnknown      committing: it may or may not have happened
+     ├── Closed              the store was closed
+     └── DatabaseError       the database refused or failed
+          ├── CannotOpen     opening: no such directory, no database, not allowed
+          ├── ReadOnly       writing: the file or the disk takes no writes
+          ├── DiskFull       writing: no room left
+          └── StatementFailed  one statement was refused (a constraint, a trigger, a type)
+
+All can be pickled, and say whether a retry is safe: `Error.retry`.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "Busy",
+    "CannotOpen",
+    "Closed",
+    "Conflict",
+    "DatabaseError",
+    "DiskFull",
+    "Duplicate",
+    "Error",
+    "Full",
+    "Invalid",
+    "Mismatch",
+    "Missing",
+    "OutcomeUnknown",
+    "Overflow",
+    "ReadOnly",
+    "StatementFailed",
+]
+
+
+class Error(Exception):
+    """The base of every error that Roost raises on purpose.
+
+    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass.
+    """
+
+    retry: ClassVar[bool] = False
+
+
+class Invalid(Error, ValueError):
+    """A name, a value or an option is refused, when it is made and before anything runs."""
+
+
+class Missing(Error, LookupError):
+    """The structure is not in this database, or there is no database: `store.create(...)` makes both."""
+
+
+class Mismatch(Error):
+    """The structure is declared otherwise than it is stored; the message names the difference."""
+
+
+class Duplicate(Error):
+    """A row with this id is in the collection already. Nothing was changed."""
+
+
+class Full(Error):
+    """The collection holds `keep` rows and was declared `on_full="reject"`. Nothing was changed."""
+
+
+class Overflow(Error):
+    """The sum would leave 64 bits. Nothing was changed."""
+
+
+class Busy(Error):
+    """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done."""
+
+    retry = True
+
+
+class Conflict(Error):
+    """The application's own transaction cannot go on: roll it back and do all of it again."""
+
+
+class OutcomeUnknown(Error):
+    """The connection broke during COMMIT and the outcome could not be looked up."""
+
+
+class Closed(Error):
+    """The store was closed; what waited before that was answered."""
+
+
+class DatabaseError(Error):
+    """The database refused or failed. Nothing of the operation was kept."""
+
+
+class CannotOpen(DatabaseError):
+    """The database cannot be opened: a missing directory, a file that is no database, a forbidden one."""
+
+    retry = True
+
+
+class ReadOnly(DatabaseError):
+    """The database takes no writes: a read-only file, directory or disk."""
+
+    retry = True
+
+
+class DiskFull(DatabaseError):
+    """There was no room for the write. The store works again when there is."""
+
+    retry = True
+
+
+class StatementFailed(DatabaseError):
+    """One statement was refused: a constraint, a trigger of somebody else, a missing table."""

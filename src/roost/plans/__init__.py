@@ -1,0 +1,23 @@
+"""One file per structure: lists of like operations become statements. No I/O, and no engine is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roost.dialects.dialect import Dialect
+from roost.plans.capped import CappedPlan
+from roost.plans.counter import CounterPlan
+from roost.plans.plan import Careful, Context, Plan, StructurePlan
+from roost.plans.ring import RingPlan
+from roost.plans.sets import SetPlan
+from roost.structures.structure import Structure
+
+__all__ = ["Careful", "Context", "Plan", "StructurePlan", "plan_for"]
+
+_PLANS: dict[str, Any] = {"counter": CounterPlan, "ring": RingPlan, "capped": CappedPlan, "set": SetPlan}
+
+
+def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:
+    """Return a structure in a dialect's words; `Invalid` when the engine does not have it yet."""
+    plan: StructurePlan = _PLANS[structure.kind](structure, dialect)
+    return plan

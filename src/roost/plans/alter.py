@@ -1,0 +1,175 @@
+"""alter: bring what is stored to another declaration, in one transaction that holds the writer's lock.
+
+What can change: a new column with a default or None, keep, on_full, on_duplicate, slots, the order of columns. What
+cannot is refused with the reason, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Generator
+from typing import Any
+
+from roost.dialects.dialect import Dialect, Statement, Template
+from roost.errors import Invalid, Missing, Overflow, StatementFailed
+from roost.plans.capped import CappedPlan
+from roost.plans.catalog import Catalog
+from roost.plans.counter import CounterPlan
+from roost.plans.plan import StructurePlan, each
+from roost.plans.ring import RingPlan
+from roost.structures.columns import Column
+from roost.structures.rows import RowStructure
+
+Changes = Generator[Statement, Any, list[str]]
+Facts = dict[str, Any]
+
+_FIXED = {
+    "kind": "it is another structure: create one under another name",
+    "key": "every stored key would have to be told anew: create another structure and import into it",
+    "member": "every stored member would have to be told anew: create another structure and import into it",
+    "per": "the rows would belong to other keys: create another structure and import into it",
+    "unique": "stored rows could clash: create another structure and import into it",
+}
+
+
+def alter(catalog: Catalog, plan: StructurePlan) -> Changes:
+    """Change what is stored to the plan's declaration; return what was changed, in words."""
+    structure = plan.structure
+    found = yield Statement(catalog.definition, [(structure.name,)])
+    if not found[0]:
+        raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
+    old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
+    for fact, reason in _FIXED.items():
+        if old.get(fact) != new.get(fact):
+            raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
+    told: list[str] = []
+    if "columns" in new:
+        told += yield from _columns(plan, old, new)
+    for fact, change in (("slots", _slots), ("keep", _keep)):
+        if old.get(fact) != new.get(fact):
+            yield from change(plan, old, new)
+            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
+    told += [
+        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
+    ]
+    if old != new:
+        yield Statement(catalog.change, [(structure.definition, structure.name)])
+    return told
+
+
+def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
+    structure = plan.structure
+    assert isinstance(structure, RowStructure)
+    before, after = dict(old["columns"]), dict(new["columns"])
+    for name, spec in before.items():
+        if name not in after:
+            raise Invalid(f"{structure.name}: column {name} cannot go: what it holds would be lost")
+        if after[name] != spec:
+            raise Invalid(
+                f"{structure.name}: column {name} cannot change from {spec} to {after[name]}: stored values might not "
+                "fit; add a column of another name"
+            )
+    added = [column for column in structure.columns if column.name not in before]
+    defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
+    for column in added:
+        value = _default(structure.name, column, defaults[column.name])
+        declared = plan.dialect.declared(column)
+        stored = _literal(plan.dialect, column, value)
+        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+    told = [f"column {column.name} ({column.spec}) added" for column in added]
+    if not told and list(before) != list(after):
+        told = ["the order of the columns"]
+    return told
+
+
+def _default(name: str, column: Column, field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    elif column.nullable:
+        value = None
+    else:
+        raise Invalid(
+            f"{name}: column {column.name} cannot be added without a default or `| None`: what would the rows have that "
+            "are there?"
+        )
+    return column.checker(name)(value)
+
+
+def _literal(dialect: Dialect, column: Column, value: Any) -> str:
+    encode = dialect.encoder([column])
+    (stored,) = encode((value,)) if encode else (value,)
+    match stored:
+        case None:
+            return "NULL"
+        case int() | float():
+            return repr(stored)
+        case bytes():
+            return f"X'{stored.hex()}'"
+    if "\x00" in stored:
+        raise Invalid(f"{column.name}: a default cannot hold NUL")
+    quoted = str(stored).replace("'", "''")
+    return f"'{quoted}'"
+
+
+def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    assert isinstance(plan, CounterPlan)
+    before, after = old["slots"] or plan.dialect.slots, plan.slots
+    key = plan.dialect.names(plan.structure.key.columns)
+    table = plan.rows_table
+    try:
+        for slot in range(after, before):
+            yield Statement(
+                Template(
+                    f"INSERT INTO {table} ({key}, slot, n) SELECT {key}, 0, n FROM {table} WHERE slot = {slot}\n"
+                    f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n"
+                ),
+                [()],
+            )
+    except StatementFailed as error:
+        raise Overflow(f"{plan.structure.name}: a total would not fit into {after} slots: {error}") from error
+    yield Statement(Template(f"DELETE FROM {table} WHERE slot >= {after}"), [()])
+
+
+def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    keep = new["keep"]
+    rows, head = plan.rows_table, plan.head_table
+    key = plan.structure.key.columns
+    names = plan.dialect.names(key)
+    same_key = " AND ".join(f"h.{plan.dialect.name_of(c)} = r.{plan.dialect.name_of(c)}" for c in key)
+    if isinstance(plan, RingPlan):
+        yield Statement(
+            Template(
+                f"DELETE FROM {rows} AS r WHERE sequence <= (SELECT sequence FROM {head} h WHERE {same_key}) - {keep}"
+            ),
+            [()],
+        )
+        # By way of negative slots: a row never lands on one that has yet to move.
+        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - sequence % {keep}"), [()])
+        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - slot"), [()])
+        return
+    assert isinstance(plan, CappedPlan)
+    if keep > old["keep"]:
+        return
+    if "reject" in (old["on_full"], new["on_full"]):
+        found = yield Statement(each(f"SELECT count(*) FROM {head} WHERE n > {keep}"), [()])
+        if found[0][0][0]:
+            raise Invalid(
+                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
+                "collection that rejects never drops a row; remove some first"
+            )
+    ids = plan.dialect.names(plan.structure.id.columns)
+    yield Statement(
+        Template(
+            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
+            f"row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}) ranked "
+            f"WHERE place > {keep})"
+        ),
+        [()],
+    )
+    yield Statement(
+        Template(f"UPDATE {head} AS h SET n = (SELECT count(*) FROM {rows} r WHERE {same_key}) WHERE n > {keep}"),
+        [()],
+    )

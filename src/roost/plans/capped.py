@@ -1,0 +1,286 @@
+"""Capped: look up under the head lock all that may refuse, play the run in Python, write its net effect."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.errors import Duplicate, Full
+from roost.plans.plan import (
+    AT,
+    SEQUENCE,
+    Context,
+    N,
+    Operations,
+    Plan,
+    StructurePlan,
+    each,
+    same,
+    unsupported,
+    write,
+)
+from roost.structures.capped import Capped
+from roost.structures.operation import Operation
+from roost.structures.rows import Entry
+
+
+class CappedPlan(StructurePlan):
+    """A capped collection in one dialect's words."""
+
+    structure: Capped[Any, Any]
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
+
+    def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        if dialect.name != "sqlite":
+            raise unsupported(structure, dialect)
+        key, id_ = structure.key.columns, structure.id.columns
+        others = [column for column in structure.columns if column not in key and column not in id_]
+        quoted = [dialect.name_of(column) for column in others]
+        rows, head = self.rows_table, self.head_table
+        keys, ids = dialect.names(key), dialect.names(id_)
+        equal, equal_id = dialect.equal(key), dialect.equal((*key, *id_))
+        values = dialect.names(structure.columns)
+        self.tables = (
+            self.create(head, [*key, SEQUENCE, N], keys),
+            self.create(rows, [*key, *id_, *others, SEQUENCE, AT], f"{keys}, {ids}"),
+            f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({keys}, sequence)",
+        )
+        self.head = each(f"SELECT sequence, n FROM {head} WHERE {equal}")
+        self.find = each(f"SELECT sequence FROM {rows} WHERE {equal_id}")
+        self.oldest = each(f"SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?")
+        self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
+        self.delete_row = write(f"DELETE FROM {rows} WHERE {equal_id}")
+        self.put_row = write(
+            f"INSERT INTO {rows} ({', '.join([keys, ids, *quoted])}, sequence, at)"
+            f" VALUES ({dialect.holes(len(structure.columns) + 2)})\n"
+            f"  ON CONFLICT ({keys}, {ids}) DO UPDATE SET "
+            + ", ".join(f"{c} = excluded.{c}" for c in [*quoted, "sequence", "at"])
+        )
+        self.put_head = write(
+            f"INSERT INTO {head} ({keys}, sequence, n) VALUES ({dialect.holes(len(key) + 2)})\n"
+            f"  ON CONFLICT ({keys}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n"
+        )
+        self.get = each(f"SELECT {values} FROM {rows} WHERE {equal_id}")
+        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT ?")
+        self.entries = each(
+            f"SELECT sequence, at, {values} FROM {rows} WHERE {equal} AND sequence > ? ORDER BY sequence LIMIT ?"
+        )
+        self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
+        self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
+        self.drop = write(f"DELETE FROM {head} WHERE {equal}")
+        self.first_keys, self.later_keys = self.key_after(head)
+
+        places = structure.rows.places
+        self._key_places = places([column.name for column in key])
+        self._id_places = places([column.name for column in id_])
+        self._other_places = places([column.name for column in others])
+        self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
+        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        self._row_in: Callable[[Row], Row] = dialect.decoder(structure.columns) or same
+        self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+
+    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Play adds and removes in Python, in their order, and write what remains of them."""
+        requests = [self._request(op) for op in run]
+        games: dict[Row, _Game] = {}
+        for request in requests:
+            game = games.get(request.key)
+            if game is None:
+                game = games[request.key] = _Game(self.structure)
+            game.ids[request.id] = 0
+            game.adds += request.adds
+        keys = sorted(games)
+        heads = yield Statement(self.head, keys)
+        if not locked:
+            yield Control.LOCKED
+        for key, rows in zip(keys, heads, strict=True):
+            games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
+        named = [(key, id_) for key in keys for id_ in games[key].ids]
+        found = yield Statement(self.find, [key + id_ for key, id_ in named])
+        for (key, id_), rows in zip(named, found, strict=True):
+            if rows:
+                games[key].ids[id_] = rows[0][0]
+                games[key].stored.add(id_)
+        yield from self._look_at_oldest({key: games[key] for key in keys if games[key].may_evict()})
+        results: list[Any] = []
+        for request, op in zip(requests, run, strict=True):
+            game = games[request.key]
+            try:
+                results.append(game.play(request, op))
+            except _Miscounted:
+                found = yield Statement(self.recount, [request.key])
+                game.mend(found[0][0][0])
+                yield from self._look_at_oldest({request.key: game})
+                results.append(game.play(request, op))
+        yield from self._write(games, context)
+        return results
+
+    def _request(self, op: Operation[Any]) -> _Request:
+        if op.verb == "remove":
+            return _Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
+        values = op.args[0]
+        return _Request(
+            self.key_out(tuple([values[i] for i in self._key_places])),
+            self.id_out(tuple([values[i] for i in self._id_places])),
+            self._others_out(tuple([values[i] for i in self._other_places])),
+        )
+
+    def _look_at_oldest(self, games: dict[Row, _Game]) -> Plan:
+        if games:
+            asked = [(*key, game.victims()) for key, game in games.items()]
+            found = yield Statement(self.oldest, asked)
+            for game, rows in zip(games.values(), found, strict=True):
+                game.line_up([(row[:-1], row[-1]) for row in rows])
+        return []
+
+    def _write(self, games: dict[Row, _Game], context: Context) -> Plan:
+        (at,) = self._at_out((context.now,))
+        dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
+        put = [
+            (*key, *id_, *others, sequence, at)
+            for key, game in games.items()
+            for id_, (others, sequence) in game.put.items()
+        ]
+        heads = [(*key, game.sequence, game.n) for key, game in games.items() if game.changed]
+        if dead:
+            yield Statement(self.delete_row, dead)
+        if put:
+            yield Statement(self.put_row, put)
+        if heads:
+            yield Statement(self.put_head, heads)
+        return []
+
+    def plan_get(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Look up rows by id."""
+        found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
+        return [self.row(rows[0]) if rows else None for rows in found]
+
+    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the heads."""
+        found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
+        return [rows[0][1] if rows else 0 for rows in found]
+
+    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the newest rows by their index."""
+        keep = self.structure.keep
+        found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
+        return [[self.row(row) for row in rows] for rows in found]
+
+    def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read on from a sequence by the same index."""
+        keep = self.structure.keep
+        asked = [(*self.key_out(key), after, n or keep) for key, after, n in [op.args for op in run]]
+        found = yield Statement(self.entries, asked)
+        return [[Entry(row[0], self._at_in(row[1:2])[0], self.row(row[2:])) for row in rows] for rows in found]
+
+    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows; the head stays, so the sequence goes on."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.empty))
+
+    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows and its head."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+    def row(self, stored: Row) -> Any:
+        """Return the caller's row for its stored columns."""
+        return self.structure.rows.make(self._row_in(stored))
+
+
+class _Request(NamedTuple):
+    key: Row
+    id: Row
+    others: Row | None  # None: remove
+
+    @property
+    def adds(self) -> bool:
+        return self.others is not None
+
+
+class _Miscounted(Exception):
+    """The head's count demands a victim that the newest `keep` sequences protect, or that is not there."""
+
+
+class _Game:
+    """One key's collection as a run of operations changes it, before anything is written."""
+
+    def __init__(self, structure: Capped[Any, Any]) -> None:
+        self.structure = structure
+        self.sequence = 0
+        self.n = 0
+        self.adds = 0
+        self.ids: dict[Row, int] = {}  # the ids that the run names, with their sequence; 0: not there
+        self.stored: set[Row] = set()  # which of them were there before
+        self.line: deque[tuple[Row, int]] = deque()  # the oldest rows, oldest first, then the run's own
+        self.put: dict[Row, tuple[Row, int]] = {}  # rows to write
+        self.dead: dict[Row, None] = {}  # rows to delete
+        self.change = 0  # of the count, so far
+        self.changed = False
+        self.recounted = False
+
+    def may_evict(self) -> bool:
+        """Whether an add of the run may need a victim."""
+        return self.structure.on_full == "evict" and self.n + self.adds > self.structure.keep
+
+    def victims(self) -> int:
+        """How many of the oldest rows the run may have to look at: what it evicts, and what it named before."""
+        return max(0, self.n + self.adds - self.structure.keep) + len(self.stored) + len(self.dead)
+
+    def line_up(self, oldest: Sequence[tuple[Row, int]]) -> None:
+        """Put the oldest stored rows before those that the run has added."""
+        self.line = deque([each for each in oldest if each[0] not in self.dead])
+        self.line.extend((id_, sequence) for id_, (_, sequence) in self.put.items())
+
+    def mend(self, counted: int) -> None:
+        """Take the rows that are really stored for the count."""
+        self.n = counted + self.change
+        self.recounted = self.changed = True
+
+    def play(self, request: _Request, op: Operation[Any]) -> Any:
+        """Return the result of one operation; raise `_Miscounted` before anything is changed by it."""
+        structure, id_ = self.structure, request.id
+        there = self.ids[id_]
+        if request.others is None:
+            if there:
+                self._lose(id_)
+            return bool(there)
+        if there:
+            if structure.on_duplicate == "error":
+                return Duplicate(f"{op!r}: {structure.id.value(id_)!r} is there already")
+            self.put.pop(id_, None)  # what is written last stands last in line
+        else:
+            if self.n >= structure.keep and structure.on_full == "reject":
+                if not self.recounted:
+                    raise _Miscounted
+                return Full(f"{op!r}: the collection holds {self.n} rows; keep is {structure.keep}")
+            while self.n >= structure.keep:
+                self._evict()
+            self.n += 1
+            self.change += 1
+        self.sequence += 1
+        self.ids[id_] = self.sequence
+        self.put[id_] = (request.others, self.sequence)
+        self.line.append((id_, self.sequence))
+        self.changed = True
+        return None
+
+    def _evict(self) -> None:
+        line = self.line
+        while line and self.ids.get(line[0][0], line[0][1]) != line[0][1]:
+            line.popleft()  # it was removed or refreshed meanwhile
+        protected = not line or line[0][1] > self.sequence + 1 - self.structure.keep
+        if protected and not self.recounted:
+            raise _Miscounted
+        id_, _ = line.popleft()
+        self._lose(id_)
+
+    def _lose(self, id_: Row) -> None:
+        if id_ in self.ids:
+            self.ids[id_] = 0
+        self.put.pop(id_, None)
+        self.dead[id_] = None
+        self.n -= 1
+        self.change -= 1
+        self.changed = True

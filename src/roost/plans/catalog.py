@@ -1,0 +1,115 @@
+"""The catalog: definitions of structures, their versions, and making what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from roost.dialects.dialect import Answer, Dialect, Statement, Template
+from roost.errors import Mismatch, Missing
+from roost.plans.plan import StructurePlan
+from roost.structures.columns import NAME_LENGTH, Column, ColumnType
+from roost.structures.structure import Structure
+
+Making = Generator[Statement, Any, None]
+
+NAME = Column("name", ColumnType("text", NAME_LENGTH))
+VERSION = Column("version", ColumnType("int"))
+DEFINITION = Column("definition", ColumnType("text", 1_000_000))
+
+
+class Catalog:
+    """The catalog in one dialect's words."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        hole = dialect.placeholder
+        columns = ",\n  ".join(dialect.declared(each) for each in (NAME, VERSION, DEFINITION))
+        self.table = (
+            f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
+            f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
+        )
+        self.definition = Template(f"SELECT definition FROM roost_catalog WHERE name = {hole}", answer=Answer.ORDINAL)
+        self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
+        self.change = Template(
+            f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
+        )
+
+
+def entry(structure: Structure) -> str:
+    """Return the statement that enters a structure into the catalog."""
+    definition = structure.definition.replace("'", "''")
+    return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ('{structure.name}', 1, '{definition}')"
+
+
+def ddl(catalog: Catalog, plans: Sequence[StructurePlan]) -> list[str]:
+    """Return every statement that makes structures in a database that has none of them."""
+    made = [catalog.table]
+    for plan in plans:
+        made += [*plan.tables, entry(plan.structure)]
+    return made
+
+
+def create(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
+    """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
+    yield Statement(Template(catalog.table), [()])
+    for plan in plans:
+        name = plan.structure.name
+        found = yield Statement(catalog.definition, [(name,)])
+        if not found[0]:
+            for sql in [*plan.tables, entry(plan.structure)]:
+                yield Statement(Template(sql), [()])
+        elif found[0][0][0] != plan.structure.definition:
+            told = difference(found[0][0][0], plan.structure.definition)
+            raise Mismatch(
+                f"{name} is declared otherwise than it is stored: {told}. "
+                f"store.alter({name}) changes what is stored, where it can be changed"
+            )
+
+
+def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
+    """Return name, version and definition of every structure; none where there is no catalog."""
+    try:
+        found = yield Statement(catalog.all, [()])
+    except Missing:
+        return []
+    rows: list[tuple[str, int, str]] = found[0]
+    return rows
+
+
+def difference(stored: str, declared: str) -> str:
+    """Return in words what differs between two definitions.
+
+    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
+    'keep is 5 in the database and 12 in the declaration'
+    """
+    old, new = json.loads(stored), json.loads(declared)
+    told = []
+    for fact in dict.fromkeys([*old, *new]):
+        before, after = old.get(fact), new.get(fact)
+        if before == after:
+            continue
+        if fact in ("columns", "key", "member") and before and after:
+            told.append(_columns_difference(before, after))
+        else:
+            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+        if fact == "kind":
+            break
+    return "; ".join(told)
+
+
+def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
+    old, new = dict(before), dict(after)
+    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    told += [
+        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return "; ".join(told) or "the columns are in another order"
+
+
+def _shown(fact: Any) -> str:
+    return ", ".join(fact) if isinstance(fact, list) else str(fact)

@@ -1,0 +1,207 @@
+"""check: every promise that the tables keep, as a query for what breaks it. Reads everything."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roost.dialects.dialect import Statement
+from roost.errors import Error
+from roost.plans import plan_for
+from roost.plans.capped import CappedPlan
+from roost.plans.catalog import Catalog, listed
+from roost.plans.counter import CounterPlan
+from roost.plans.plan import StructurePlan, each
+from roost.plans.ring import RingPlan
+from roost.plans.sets import SetPlan
+from roost.structures import from_definition
+from roost.structures.columns import Column
+
+MOST = 100  # violations of one rule that are reported
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was found broken.
+
+    `key` is None where the rule is not about one key; at most 100 are reported per rule.
+    """
+
+    structure: str
+    rule: str
+    key: Any
+    detail: str
+
+    def __str__(self) -> str:
+        where = self.structure if self.key is None else f"{self.structure}[{self.key!r}]"
+        return f"{where}: {self.rule}: {self.detail}"
+
+
+Checking = Generator[Statement, Any, list[Violation]]
+# A rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
+
+
+def check(catalog: Catalog, names: Sequence[str]) -> Checking:
+    """Verify the structures of these names (all, when there is none); return what is broken."""
+    found: list[Violation] = []
+    entries = yield from listed(catalog)
+    stored = {name: definition for name, _, definition in entries}
+    found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
+    private = {"roost_catalog"}
+    for name, definition in stored.items():
+        try:
+            plan = plan_for(from_definition(definition), catalog.dialect)
+        except (Error, ValueError, KeyError, TypeError, AttributeError) as error:
+            found.append(Violation(name, "catalog", None, f"its definition cannot be read: {error}"))
+            continue
+        private |= set(plan.layout)
+        if names and name not in names:
+            continue
+        if plan.structure.name != name:
+            found.append(Violation(name, "catalog", None, f"its definition is that of {plan.structure.name}"))
+        else:
+            found += yield from _check_structure(plan)
+    if not names:
+        tables = yield Statement(
+            each(r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'"),
+            [()],
+        )
+        found += [
+            Violation(table, "catalog", None, "a private table that belongs to no structure")
+            for (table,) in tables[0]
+            if table not in private
+        ]
+    return found
+
+
+def _check_structure(plan: StructurePlan) -> Checking:
+    name = plan.structure.name
+    found = yield from _check_layout(plan)
+    if found:
+        return found
+    for rule, sql in _rules(plan):
+        broken = yield Statement(each(f"{sql} LIMIT {MOST}"), [()])
+        for row in broken[0]:
+            try:
+                key = plan.key_value(row[:-1])
+            except (ValueError, TypeError):
+                key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
+            found.append(Violation(name, rule, key, row[-1]))
+    return found
+
+
+def _check_layout(plan: StructurePlan) -> Checking:
+    name, dialect = plan.structure.name, plan.dialect
+    found: list[Violation] = []
+    for table, columns in plan.layout.items():
+        there = yield Statement(each('SELECT name, type, "notnull" FROM pragma_table_info(?)'), [(table,)])
+        if not there[0]:
+            found.append(Violation(name, "tables", None, f"there is no table {table}"))
+            continue
+        wanted = {(c.name, dialect.types[c.type.kind](c), int(not c.nullable)) for c in columns}
+        for column, type_, not_null in sorted(wanted ^ set(there[0])):
+            what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
+            told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
+            found.append(Violation(name, "tables", None, told))
+    if isinstance(plan, CappedPlan):
+        index = yield Statement(
+            each("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"), [(f"roost_{name}_newest",)]
+        )
+        if not index[0]:
+            found.append(Violation(name, "tables", None, f"there is no index roost_{name}_newest"))
+    return found
+
+
+def _rules(plan: StructurePlan) -> Iterator[Rule]:
+    rows, head = plan.rows_table, plan.head_table
+    dialect, key = plan.dialect, plan.structure.key.columns
+    r_key, h_key = dialect.names(key, "r."), dialect.names(key, "h.")
+    join = " AND ".join(f"h.{dialect.name_of(c)} = r.{dialect.name_of(c)}" for c in key)
+    yield from (_value_rule(plan, column, r_key) for column in plan.structure.columns if _wrong(plan, column))
+    if isinstance(plan, CounterPlan):
+        yield (
+            "slot",
+            f"SELECT {r_key}, 'slot ' || slot || ' of {plan.slots}' FROM {rows} r WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
+        )
+        return
+    yield (
+        "head",
+        f"SELECT {r_key}, count(*) || ' rows without a head' FROM {rows} r LEFT JOIN {head} h ON {join}\n"
+        f"  WHERE h.{dialect.name_of(key[0])} IS NULL GROUP BY {r_key}",
+    )
+    if isinstance(plan, RingPlan | CappedPlan):
+        keep = plan.structure.keep
+        yield (
+            "sequence",
+            f"SELECT {r_key}, 'sequence ' || r.sequence || ', the head says ' || h.sequence\n"
+            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
+        )
+        moments = "length(at) <> 26 OR datetime(at) IS NULL"
+        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {moments}"
+    if isinstance(plan, RingPlan):
+        yield (
+            "slot",
+            f"SELECT {r_key}, 'slot ' || slot || ' holds sequence ' || sequence || ', keep is {keep}'\n"
+            f"  FROM {rows} r WHERE slot <> sequence % {keep}",
+        )
+        yield (
+            "keep",
+            f"SELECT {r_key}, 'sequence ' || r.sequence || ' should have been overwritten, the head says ' || h.sequence\n"
+            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence <= h.sequence - {keep}",
+        )
+    if isinstance(plan, CappedPlan):
+        yield (
+            "keep",
+            f"SELECT {r_key}, count(*) || ' rows, keep is {keep}' FROM {rows} r GROUP BY {r_key} HAVING count(*) > {keep}",
+        )
+        yield (
+            "order",
+            f"SELECT {r_key}, count(*) || ' rows have sequence ' || sequence FROM {rows} r\n"
+            f"  GROUP BY {r_key}, sequence HAVING count(*) > 1",
+        )
+    if isinstance(plan, CappedPlan | SetPlan):
+        yield (
+            "count",
+            f"SELECT {h_key}, 'the head says ' || h.n || ', there are ' || count(r.{dialect.name_of(key[0])})\n"
+            f"  FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}\n"
+            f"  HAVING h.n <> count(r.{dialect.name_of(key[0])})",
+        )
+
+
+def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
+    name = plan.dialect.name_of(column)
+    return (
+        "value",
+        f"SELECT {key}, '{column.name} does not fit {column.type.spec.replace(chr(39), chr(39) * 2)}'\n"
+        f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({_wrong(plan, column)})",
+    )
+
+
+def _wrong(plan: StructurePlan, column: Column) -> str:
+    # The condition under which a stored value is not one that the declaration allows; STRICT has seen to its type.
+    name, limit = plan.dialect.name_of(column), column.type.limit
+    match column.type.kind:
+        case "text" | "binary":
+            return f"length({name}) > {limit}"
+        case "bool":
+            return f"{name} NOT IN (0, 1)"
+        case "float":
+            return f"abs({name}) > 1.7976931348623157e308"
+        case "date":
+            return f"date({name}) IS NOT {name}"
+        case "datetime":
+            return f"length({name}) <> 26 OR datetime({name}) IS NULL"
+        case "uuid":
+            return f"length({name}) <> 36 OR {name} GLOB '*[^-0-9a-f]*'"
+        case "decimal":
+            return f"{name} GLOB '*[^-0-9.]*' OR {name} NOT GLOB '*[0-9]*' OR length({name}) > {(limit or 0) + 3}"
+        case "enum":
+            assert column.type.enum is not None
+            values = (str(member.value).replace("'", "''") for member in column.type.enum)
+            if plan.dialect.types["enum"](column) == "INTEGER":
+                return f"{name} NOT IN ({', '.join(values)})"
+            quoted = [f"'{value}'" for value in values]
+            return f"{name} NOT IN ({', '.join(quoted)})"
+    return ""

@@ -1,0 +1,200 @@
+"""Counter: adds to one key become one upsert of one slot; a read sums the slots, in Python's ints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
+from roost.errors import Overflow
+from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, write
+from roost.structures.columns import INT_MAX, INT_MIN
+from roost.structures.counter import Counter
+
+ADD = {
+    # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT
+    # would refuse the REAL that SQLite makes of it, and the whole statement with it.
+    "sqlite": Template("""\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n
+  WHERE typeof(n + excluded.n) = 'integer'"""),
+    "mariadb": Template(
+        """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows_table} AS r ({key}, slot, n) SELECT * FROM unnest({arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n
+  WHERE r.n::numeric + excluded.n BETWEEN -9223372036854775808 AND 9223372036854775807""",
+        Gather.ARRAYS,
+    ),
+}
+
+PUT = {
+    "sqlite": Template("""\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = excluded.n"""),
+    "mariadb": Template(
+        """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE n = VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows_table} AS r ({key}, slot, n) SELECT * FROM unnest({arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = excluded.n""",
+        Gather.ARRAYS,
+    ),
+}
+
+SLOTS = {
+    "sqlite": Template("SELECT n FROM {rows_table} WHERE {equal}", answer=Answer.ORDINAL),
+    "mariadb": Template("SELECT {{i}}, n FROM {rows_table} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q.i - 1)::integer, r.n
+  FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, i) JOIN {rows_table} r USING ({key})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
+TOP = {
+    "sqlite": """\
+SELECT {key}, SUM(n >> 32) AS high, SUM(n & 4294967295) AS low FROM {rows_table} GROUP BY {key}
+  ORDER BY high + (low >> 32) DESC, low & 4294967295 DESC, {key} LIMIT ?""",
+    "mariadb": "SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s",
+    "postgresql": "SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s",
+}
+
+OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates: 99.8 % of them instead of 0.4 %
+
+
+class CounterPlan(StructurePlan):
+    """A counter in one dialect's words."""
+
+    structure: Counter[Any]
+
+    def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        columns = structure.key.columns
+        key = dialect.names(columns)
+        words = {
+            "rows_table": self.rows_table,
+            "key": key,
+            "equal": dialect.equal(columns),
+            "holes": dialect.holes(len(columns) + 2),
+            "arrays": dialect.arrays(columns),
+        }
+
+        name = dialect.name
+        self.tables = (self.create(self.rows_table, [*columns, SLOT, N], f"{key}, slot") + OPTIONS.get(name, ""),)
+        self.slots = structure.slots or dialect.slots
+        self.add = ADD[name].format(words)
+        self.lock = None if name == "sqlite" else self.add
+        self.put = PUT[name].format(words)
+        self.select = SLOTS[name].format(words)
+        self.one_slot = each(f"SELECT n FROM {self.rows_table} WHERE {words['equal']} AND slot = {dialect.placeholder}")
+        self.top = each(TOP[name].format(**words))
+        self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
+        self.first_keys, self.later_keys = self.key_after(self.rows_table)
+
+    def slot(self, context: Context) -> int:
+        """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
+        joined = self.slots // 4
+        if joined == 0:
+            return context.spot % self.slots
+        if context.joined:
+            return self.slots - joined + context.spot % joined
+        return context.spot % (self.slots - joined)
+
+    def plan_add(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Merge the adds per key; when a sum would leave 64 bits, try them in order instead."""
+        merged: dict[Any, int] = {}
+        for op in run:
+            key, n = op.args
+            merged[key] = merged.get(key, 0) + n
+        if context.careful:
+            return (yield from self._add_in_order(run, list(merged), self.slot(context)))
+        slot = self.slot(context)
+        out = self.key_out
+        rows = [(*out(key), slot, n) for key, n in merged.items()]
+        rows.sort()
+        if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
+            raise Careful
+        changed = yield Statement(self.add, rows)
+        if self.dialect.name != "mariadb" and changed != len(rows):  # MariaDB has error 1690 instead of a guard
+            raise Careful
+        return [None] * len(run)
+
+    def _add_in_order(self, run: Operations, keys: list[Any], slot: int) -> Plan:
+        stored = sorted(self.key_out(key) for key in keys)
+        yield Statement(self.add, [(*key, slot, 0) for key in stored])  # creates or locks the slot
+        found = yield Statement(self.one_slot, [(*key, slot) for key in stored])
+        values = {key: rows[0][0] for key, rows in zip(stored, found, strict=True)}
+        results: list[Any] = []
+        sums: dict[Any, int] = {}
+        for op in run:  # judged on the merged sum first: the order of a batch's adds must not refuse what fits in all
+            key, n = self.key_out(op.args[0]), op.args[1]
+            sums[key] = sums.get(key, values[key]) + n
+        fits = {key for key, total in sums.items() if INT_MIN <= total <= INT_MAX}
+        values |= {key: sums[key] for key in fits}
+        for op in run:
+            key, n = self.key_out(op.args[0]), op.args[1]
+            if key in fits:
+                results.append(None)
+                continue
+            total = values[key] + n
+            if INT_MIN <= total <= INT_MAX:
+                values[key] = total
+                results.append(None)
+            else:
+                results.append(
+                    Overflow(f"{op!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits")
+                )
+        yield Statement(self.put, [(*key, slot, values[key]) for key in stored])
+        return results
+
+    def plan_total(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Sum the slots of one key each."""
+        found = yield Statement(self.select, [self.key_out(op.args[0]) for op in run])
+        return [sum([n for (n,) in rows]) for rows in found]
+
+    def plan_totals(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Sum the slots of many keys."""
+        keys = [key for op in run for key in op.args[0]]
+        found = (yield Statement(self.select, [self.key_out(key) for key in keys])) if keys else []
+        totals = iter([sum([n for (n,) in rows]) for rows in found])
+        value = self.structure.key.value
+        return [{value(key): next(totals) for key in op.args[0]} for op in run]
+
+    def plan_top(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read every key."""
+        found = yield Statement(self.top, [op.args for op in run])
+        width = self.key_width
+        return [
+            [(self.key_value(row[:width]), (int(row[width]) << 32) + int(row[width + 1])) for row in rows]
+            for rows in found
+        ]
+
+    def plan_clear(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Remove the slots of a key; the answer is the total it had."""
+        results = []
+        for op in run:
+            key = self.key_out(op.args[0])
+            found = yield Statement(self.select, [key])
+            yield Statement(self.delete, [key])
+            results.append(sum(n for (n,) in found[0]))
+        return results
+
+    plan_forget = plan_clear
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the slots that adds will write: adding 0 creates or locks one."""
+        slot = self.slot(context)
+        keys = {self.key_out(op.args[0]) for op in operations if op.verb == "add"}
+        return [(*key, slot, 0) for key in sorted(keys)]

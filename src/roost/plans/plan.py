@@ -1,0 +1,151 @@
+"""What plans share. A plan is a generator: it yields statements, is sent back their answers, and returns results.
+
+It does no I/O, so one plan serves every engine, in threads and in asyncio, and is tested without a database. Each of
+its results is a value, or an error that concerns that one operation; what it raises concerns the whole batch.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
+
+from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
+from roost.errors import Invalid
+from roost.structures.columns import Column, ColumnType
+from roost.structures.operation import Operation
+from roost.structures.structure import Structure
+
+# Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
+Plan = Generator[Statement | Control, Any, list[Any]]
+Operations = Sequence[Operation[Any]]
+
+
+# Roost's own columns beside the user's.
+SLOT = Column("slot", ColumnType("int"))
+SEQUENCE = Column("sequence", ColumnType("int"))
+AT = Column("at", ColumnType("datetime"))
+N = Column("n", ColumnType("int"))
+
+
+class Context(NamedTuple):
+    """What a plan may know of the moment: nothing in it decides an order."""
+
+    now: dt.datetime  # for the column `at`, in UTC
+    spot: int  # a store's own random number; picks its slots of counters
+    joined: bool = False  # inside the application's own transaction
+    careful: bool = False  # the optimistic way was tried and did not hold
+
+
+class Careful(Exception):
+    """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
+
+
+class StructurePlan:
+    """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
+
+    structure: Structure
+    tables: tuple[str, ...]
+    together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
+    lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
+
+    def __init__(self, structure: Structure, dialect: Dialect) -> None:
+        self.structure = structure
+        self.dialect = dialect
+        name, key = structure.name, structure.key.columns
+        self.rows_table = f"roost_{name}_rows"
+        self.head_table = f"roost_{name}_head"
+        self.layout: dict[str, tuple[Column, ...]] = {}
+        self.key_width = len(key)
+        self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
+        self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations of this structure, in their order."""
+        together = self.together
+        kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
+        runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
+        locked = False
+        if len(runs) > 1 and self.lock is not None:
+            yield Statement(self.lock, self.locks(operations, context))
+            yield Control.LOCKED
+            locked = True
+        results: list[Any] = []
+        for verb, run in runs:
+            results += yield from getattr(self, f"plan_{verb}")(run, context, locked)
+            locked = True
+        return results
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `lock` for the keys that operations write, in key order."""
+        raise NotImplementedError
+
+    def key_value(self, stored: Sequence[Any]) -> Any:
+        """Return the caller's key for the stored columns of one."""
+        return self.structure.key.value(self._key_in(tuple(stored)))
+
+    def key_after(self, table: str) -> tuple[Template, Template]:
+        """Return the statements that list a table's keys: the first ones, and those behind a key."""
+        names = self.dialect.names(self.structure.key.columns)
+        head = f"SELECT DISTINCT {names} FROM {table}"
+        tail = f"ORDER BY {names} LIMIT {self.dialect.placeholder}"
+        where = f"WHERE ({names}) > ({self.dialect.holes(self.key_width)})"
+        return each(f"{head} {tail}"), each(f"{head} {where} {tail}")
+
+    def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
+        """List keys."""
+        results = []
+        for op in run:
+            after, n = op.args
+            if after is None:
+                found = yield Statement(self.first_keys, [(n,)])
+            else:
+                found = yield Statement(self.later_keys, [(*self.key_out(after), n)])
+            results.append([self.key_value(row) for row in found[0]])
+        return results
+
+    first_keys: Template
+    later_keys: Template
+    take: Template | None = None  # takes the lock of a head that is there; SQLite's one writer needs none
+
+    def remove_keys(self, run: Operations, locked: bool, rows: Template, head: Template | None) -> Plan:
+        """Delete the rows of keys, and do with their heads what `head` says; the results are the rows each had."""
+        keys = [self.key_out(op.args[0]) for op in run]
+        if not locked:
+            if self.take is not None:
+                yield Statement(self.take, sorted(set(keys)))
+            yield Control.LOCKED
+        results = []
+        for key in keys:
+            results.append((yield Statement(rows, [key])))
+            if head is not None:
+                yield Statement(head, [key])
+        return results
+
+    def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
+        """Return a CREATE TABLE statement, and remember the layout for `check`."""
+        self.layout[table] = tuple(columns)
+        lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
+        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def each(sql: str) -> Template:
+    """Make the template of a query that goes out once per row."""
+    return Template(sql, answer=Answer.ORDINAL)
+
+
+def write(sql: str) -> Template:
+    """Make the template of a modification that goes out once per row."""
+    return Template(sql)
+
+
+def unsupported(structure: Structure, dialect: Dialect) -> Invalid:
+    """Return the error for a structure that an engine does not have yet."""
+    return Invalid(f"{structure.name}: a {structure.kind} on {dialect.name} is not there yet")
+
+
+def same(row: Row) -> Row:
+    """Return the row: the converter of columns that need none."""
+    return row

@@ -1,0 +1,291 @@
+"""Ring: allocate sequences under the head, write the last rows into their slots, read two runs of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.plans.plan import AT, SEQUENCE, SLOT, Context, Operations, Plan, StructurePlan, same, write
+from roost.structures.ring import Ring
+from roost.structures.rows import Entry
+
+# Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
+ALLOCATE = {
+    "sqlite": Template(
+        """\
+INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, ?)
+  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
+  RETURNING sequence""",
+        answer=Answer.ORDINAL,
+    ),
+    "mariadb": Template(
+        """\
+INSERT INTO {head} ({key}, sequence) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE sequence = sequence + VALUES(sequence)
+  RETURNING {key}, sequence""",
+        Gather.VALUES,
+        Answer.KEY,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} AS h ({key}, sequence) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + excluded.sequence
+  RETURNING {h_key}, h.sequence""",
+        Gather.ARRAYS,
+        Answer.KEY,
+    ),
+}
+
+WRITE = {
+    "sqlite": Template("""\
+INSERT INTO {rows} ({columns}) VALUES ({holes})
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded}"""),
+    "mariadb": Template(
+        """\
+INSERT INTO {rows} ({columns}) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE {values}""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded}""",
+        Gather.ARRAYS,
+    ),
+}
+
+# The newest row is in slot `sequence % keep`: the slots up to it hold the newer rows, the others the older ones. Both
+# are runs of the primary key, so neither is sorted; the few rows found are put in order in Python. Asked with (key, n).
+LATEST = {
+    "sqlite": Template(
+        """\
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})
+UNION ALL
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})""",
+        answer=Answer.ORDINAL,
+    ),
+    "mariadb": Template(
+        """\
+(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)
+UNION ALL
+(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)""",
+        Gather.UNION,
+        Answer.ORDINAL,
+        copies=2,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q.i - 1)::integer, e.*
+  FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, i) JOIN {head} h USING ({key})
+  CROSS JOIN LATERAL (
+    (SELECT {r_values} FROM {rows} r WHERE {join} AND r.slot <= h.sequence % {keep} ORDER BY r.slot DESC LIMIT q.n)
+    UNION ALL
+    (SELECT {r_values} FROM {rows} r WHERE {join} AND r.slot > h.sequence % {keep} ORDER BY r.slot DESC LIMIT q.n)
+  ) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# The same two runs upwards, each begun at the first slot beyond `after`. Asked with (key, after, n).
+ENTRIES = {
+    "sqlite": Template(
+        """\
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join}
+    AND r.slot > max(min({after}, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+  WHERE {h_equal} ORDER BY r.slot LIMIT {n})
+UNION ALL
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join}
+    AND r.slot > max(min({after}, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
+    AND r.slot <= h.sequence % {keep}
+  WHERE {h_equal} ORDER BY r.slot LIMIT {n})""",
+        answer=Answer.ORDINAL,
+    ),
+    "mariadb": Template(
+        """\
+(SELECT {{i}}, {r_values} FROM (SELECT {key_as}, %s AS after) q JOIN {head} h USING ({key}) STRAIGHT_JOIN {rows} r ON {join}
+    AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+  ORDER BY r.slot LIMIT %s)
+UNION ALL
+(SELECT {{i}}, {r_values} FROM (SELECT {key_as}, %s AS after) q JOIN {head} h USING ({key}) STRAIGHT_JOIN {rows} r ON {join}
+    AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
+    AND r.slot <= h.sequence % {keep}
+  ORDER BY r.slot LIMIT %s)""",
+        Gather.UNION,
+        Answer.ORDINAL,
+        copies=2,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q.i - 1)::integer, e.*
+  FROM unnest({key_arrays}, %s::bigint[], %s::bigint[]) WITH ORDINALITY AS q ({key}, after, n, i)
+  JOIN {head} h USING ({key})
+  CROSS JOIN LATERAL (
+    (SELECT {r_values} FROM {rows} r WHERE {join}
+        AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+      ORDER BY r.slot LIMIT q.n)
+    UNION ALL
+    (SELECT {r_values} FROM {rows} r WHERE {join}
+        AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
+        AND r.slot <= h.sequence % {keep}
+      ORDER BY r.slot LIMIT q.n)
+  ) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Creates the head or takes its lock, and changes nothing.
+LOCK = {
+    "sqlite": None,
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, sequence) VALUES {{rows}} ON DUPLICATE KEY UPDATE sequence = sequence",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET sequence = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
+
+# Takes the lock of a head that is there.
+TAKE = {"sqlite": None, "mariadb": "SELECT 1 FROM {head} WHERE {equal} FOR UPDATE"}
+TAKE["postgresql"] = TAKE["mariadb"]
+
+
+class RingPlan(StructurePlan):
+    """A ring in one dialect's words."""
+
+    structure: Ring[Any, Any]
+
+    def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        self.keep = structure.keep
+        per = structure.rows.per
+        key = structure.key.columns
+        others = [column for column in structure.columns if column.name not in per]
+        quoted = [dialect.name_of(column) for column in others]
+        name, k = dialect.name, len(key)
+        numbered = name == "sqlite"  # ?1, ?2: a value that stands twice is sent once
+        words = {
+            "head": self.head_table,
+            "rows": self.rows_table,
+            "key": dialect.names(key),
+            "h_key": dialect.names(key, "h."),
+            "key_holes": dialect.holes(k),
+            "key_arrays": dialect.arrays(key),
+            "key_as": ", ".join(f"%s AS {dialect.name_of(column)}" for column in key),
+            "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *quoted]),
+            "holes": dialect.holes(k + 3 + len(others)),
+            "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *others]),
+            "excluded": ", ".join(f"{c} = excluded.{c}" for c in ["sequence", "at", *quoted]),
+            "values": ", ".join(f"{c} = VALUES({c})" for c in ["sequence", "at", *quoted]),
+            "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
+            "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
+            "equal": dialect.equal(key),
+            "h_equal": " AND ".join(f"h.{dialect.name_of(c)} = ?{i}" for i, c in enumerate(key, 1))
+            if numbered
+            else dialect.equal(key, "h."),
+            "keep": str(structure.keep),
+            "after": f"?{k + 1}",
+        }
+        self.tables = (
+            self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)),
+            self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *others], f"{words['key']}, slot"),
+        )
+        self.allocate = replace(ALLOCATE[name].format(words), key=k)
+        self.write = WRITE[name].format(words)
+        self.latest = LATEST[name].format(words | {"n": f"?{k + 1}"})
+        self.entries = ENTRIES[name].format(words | {"n": f"?{k + 2}"})
+        lock, take = LOCK[name], TAKE[name]
+        self.lock = None if lock is None else lock.format(words)
+        self.take = None if take is None else Template(take.format(**words), answer=Answer.ORDINAL)
+        self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
+        self.drop = write(f"DELETE FROM {self.head_table} WHERE {words['equal']}")
+        self.first_keys, self.later_keys = self.key_after(self.head_table)
+
+        self._key_places = structure.rows.places(per)
+        self._other_places = structure.rows.places([column.name for column in others])
+        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        self._row_in: Callable[[Row], Row] = dialect.decoder(structure.columns) or same
+        self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+
+    def key_of_row(self, values: Row) -> Row:
+        """Return the neutral key in a row's values."""
+        return tuple([values[place] for place in self._key_places])
+
+    def locks(self, operations: Operations, _: Context) -> list[Row]:
+        """Return the heads that operations write."""
+        keys = {self.key_of_row(op.args[0]) for op in operations if op.verb == "push"}
+        keys |= {op.args[0] for op in operations if op.verb in ("clear", "forget")}
+        return [(*key, 0) for key in sorted(map(self.key_out, keys))]
+
+    def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Allocate for all pushes of a key at once, then write the last `keep` of them."""
+        pushes: dict[Row, list[int]] = {}
+        for place, op in enumerate(run):
+            pushes.setdefault(self.key_of_row(op.args[0]), []).append(place)
+        keys = sorted((self.key_out(key), places) for key, places in pushes.items())
+        heads = yield Statement(self.allocate, [(*key, len(places)) for key, places in keys])
+        if not locked:
+            yield Control.LOCKED
+        results: list[Any] = [None] * len(run)
+        (at,) = self._at_out((context.now,))
+        rows = []
+        for (key, places), head in zip(keys, heads, strict=True):
+            first = head[0][0] - len(places) + 1
+            for sequence, place in enumerate(places, first):
+                results[place] = sequence
+            for place in places[-self.keep :]:
+                values = run[place].args[0]
+                others = self._others_out(tuple([values[i] for i in self._other_places]))
+                sequence = results[place]
+                rows.append((*key, sequence % self.keep, sequence, at, *others))
+        yield Statement(self.write, rows)
+        return results
+
+    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the slots from the newest down."""
+        asked = [(*self.key_out(key), min(n or self.keep, self.keep)) for key, n in [op.args for op in run]]
+        found = yield Statement(self.latest, asked)
+        results = []
+        for rows, ask in zip(found, asked, strict=True):
+            rows.sort(reverse=True)
+            results.append([self.row(row[2:]) for row in rows[: ask[-1]]])
+        return results
+
+    def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the slots from the first one beyond `after` up."""
+        asked = [
+            (*self.key_out(key), after, min(n or self.keep, self.keep)) for key, after, n in [op.args for op in run]
+        ]
+        found = yield Statement(self.entries, asked)
+        results = []
+        for rows, ask in zip(found, asked, strict=True):
+            rows.sort()
+            results.append([self.entry(row) for row in rows[: ask[-1]]])
+        return results
+
+    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows; the head stays, so the sequence goes on."""
+        return (yield from self.remove_keys(run, locked, self.delete, None))
+
+    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows and its head."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+    def row(self, stored: Row) -> Any:
+        """Return the caller's row for its stored columns."""
+        return self.structure.rows.make(self._row_in(stored))
+
+    def entry(self, stored: Row) -> Entry[Any]:
+        """Return the entry for `sequence, at, row…` as they are stored."""
+        return Entry(stored[0], self._at_in(stored[1:2])[0], self.row(stored[2:]))

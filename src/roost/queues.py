@@ -1,0 +1,189 @@
+"""The writer queue of leveldb, for threads: the first waiter leads, and commits for all.
+
+A thread that finds nobody leading leads: it works off what waits, answers it, and hands the lead to the first of those
+who have come meanwhile. There is no timer, no thread of its own, and no delay when nobody else is there. The batch is
+whatever arrived while the last commit ran (`DBImpl::Write` and `BuildBatchGroup` in leveldb's db/db_impl.cc).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from roost.batches import MAX_BYTES, MAX_OPERATIONS, Atom, refuse_all
+from roost.errors import Closed, Error
+
+FEW = 64  # operations whose bytes are not counted: that takes as long as running them
+
+Take = Callable[[], list[Atom]]
+
+
+class Waiter:
+    """Atoms that one thread waits for."""
+
+    __slots__ = ("atoms", "deadline", "errand", "following", "gone", "leads", "wake")
+
+    def __init__(self, atoms: Sequence[Atom], deadline: float, errand: Callable[[float], None] | None = None) -> None:
+        self.atoms = atoms
+        self.errand = errand  # what it does instead when it leads
+        self.deadline = deadline  # by the monotonic clock: until when it waits for somebody else's lock
+        self.leads = False
+        self.following: Waiter | None = None  # whom it wakes when it is woken
+        self.gone = False  # its thread was interrupted
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+    @property
+    def answered(self) -> bool:
+        """Whether every atom has its answer."""
+        for atom in self.atoms:
+            if not atom.done:
+                return False
+        return True
+
+    def pass_on(self) -> None:
+        """Wake the next one, and those behind it while nobody is there to do so."""
+        following = self.following
+        while following is not None:
+            with suppress(RuntimeError):  # an interrupted one and its forerunner may both have woken it
+                following.wake.release()
+            following = following.following if following.gone else None
+
+
+class Queue:
+    """Atoms in order of arrival, worked off by one of the threads that wait for them.
+
+    work: called by the leader with its deadline and the function that takes what waits; it answers all it takes.
+    patience: seconds after which a waiter asks `worry`, once, whether it waits for itself.
+    """
+
+    def __init__(self, work: Callable[[float, Take], None], patience: float, worry: Callable[[], Error | None]) -> None:
+        self._work = work
+        self._patience = patience
+        self._worry = worry
+        self._mutex = threading.Lock()  # guards what follows
+        self._waiting: deque[Waiter] = deque()
+        self._led = False
+        self._closed = False
+        self._idle = threading.Condition(self._mutex)
+
+    def submit(self, atoms: Sequence[Atom], deadline: float) -> None:
+        """Return when every atom has its answer. Atoms submitted together may be answered by several batches."""
+        self._line_up(Waiter(atoms, deadline))
+
+    def alone(self, errand: Callable[[float], None], deadline: float) -> None:
+        """Call `errand` with the deadline when it is its turn, while no batch runs."""
+        self._line_up(Waiter((), deadline, errand))
+
+    def _line_up(self, waiter: Waiter) -> None:
+        with self._mutex:
+            if self._closed:
+                raise Closed("the store was closed")
+            self._waiting.append(waiter)
+            if not self._led:
+                self._led = waiter.leads = True
+        if not waiter.leads:
+            self._wait(waiter)
+        if waiter.leads:
+            self._lead(waiter)
+
+    def close(self) -> None:
+        """Refuse what comes from now on, and return when what waits has been answered."""
+        with self._mutex:
+            self._closed = True
+            while self._led:
+                self._idle.wait()
+
+    def _wait(self, waiter: Waiter) -> None:
+        try:
+            if not waiter.wake.acquire(timeout=self._patience):
+                error = self._worry()
+                if error is not None and self._withdraw(waiter):
+                    raise error
+                waiter.wake.acquire()
+        except BaseException:  # an interrupt: nobody may be left waiting for somebody who is gone
+            waiter.gone = True
+            if waiter.wake.acquire(blocking=False):
+                waiter.pass_on()
+            if not self._withdraw(waiter):
+                with self._mutex:
+                    if waiter.leads and waiter in self._waiting:
+                        self._waiting.remove(waiter)
+                        self._hand_over()
+            raise
+        if waiter.following is not None:
+            waiter.pass_on()
+
+    def _withdraw(self, waiter: Waiter) -> bool:
+        with self._mutex:
+            if waiter in self._waiting and not waiter.leads:
+                self._waiting.remove(waiter)
+                return True
+            return False
+
+    def _lead(self, leader: Waiter) -> None:
+        taken: list[Waiter] = []
+
+        def take() -> list[Atom]:
+            with self._mutex:
+                taken.extend(self._take())
+            return [atom for waiter in taken for atom in waiter.atoms]
+
+        try:
+            if leader.errand is None:
+                self._work(leader.deadline, take)
+            else:
+                leader.errand(leader.deadline)
+        except Error as error:
+            if leader.errand is not None:
+                raise
+            if not taken:  # it could not begin: that is this waiter's answer; the others try for themselves
+                refuse_all(leader.atoms, error)
+            else:
+                refuse_all([atom for waiter in taken for atom in waiter.atoms], error)
+        finally:
+            # Whatever happened, an interrupt included: what has no answer goes back, and somebody leads.
+            # The answered are woken first, so that they can ask again before the next batch is taken; each wakes the
+            # next, since a crowd woken at once fights for the interpreter (measured: 20 % fewer operations).
+            unanswered = []
+            last = leader
+            for waiter in taken:
+                if waiter is leader:
+                    continue
+                if waiter.answered:
+                    last.following = waiter
+                    last = waiter
+                else:
+                    unanswered.append(waiter)
+            leader.pass_on()
+            with self._mutex:
+                leader.leads = False
+                self._waiting.extendleft(reversed(unanswered))
+                if not taken:
+                    self._waiting.remove(leader)
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._waiting:
+            successor = self._waiting[0]
+            successor.leads = True
+            successor.wake.release()
+        else:
+            self._led = False
+            self._idle.notify_all()
+
+    def _take(self) -> list[Waiter]:
+        waiting = self._waiting
+        taken = [waiting.popleft()]
+        operations, weight = 0, 0
+        while waiting and waiting[0].errand is None:
+            for atom in taken[-1].atoms:
+                operations += len(atom.operations)
+                if operations > FEW:
+                    weight += atom.weight()
+            if operations >= MAX_OPERATIONS or weight >= MAX_BYTES:
+                break
+            taken.append(waiting.popleft())
+        return taken

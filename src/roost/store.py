@@ -1,0 +1,307 @@
+"""Stores: where operations are run. `Store` is for threads; `AsyncStore` is the same with `await`."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import datetime as dt
+import random as random_module
+import sqlite3
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+from roost.batches import Atom, Stats
+from roost.core import Core, utc_now
+from roost.engines.sqlite import Trace
+from roost.errors import Closed, Invalid
+from roost.joined import AsyncJoined, Joined
+from roost.plans.alter import alter
+from roost.plans.catalog import create, ddl, listed
+from roost.plans.checks import Violation, check
+from roost.runner import AsyncRunner, Runner
+from roost.structures import from_definition
+from roost.structures.structure import Structure
+
+T = TypeVar("T")
+
+
+class _Base:
+    """What both kinds of store know without asking the database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        lock_wait: float = 0.1,
+        trace: Trace | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        random: random_module.Random | None = None,
+    ) -> None:
+        for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
+            if not 0 <= seconds < 10**6:
+                raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
+        self.url = url
+        self._core = Core(url, timeout, lock_wait, trace, clock, random)
+        self._finalizer = weakref.finalize(self, self._core.dispose)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}: {self.stats()}>"
+
+    def ddl(self, *structures: Structure) -> list[str]:
+        """Return the statements that `create` would run in a database that has none of the structures.
+
+        For migrations and DBAs. Asks no database.
+        """
+        return ddl(self._core.known.catalog, self._plans(structures))
+
+    def stats(self) -> Stats:
+        """Return what this store has done in this process so far."""
+        return replace(self._core.stats, waits=self._core.waits())
+
+    def _plans(self, structures: Sequence[Structure]) -> list[Any]:
+        for structure in structures:
+            if not isinstance(structure, Structure):
+                raise Invalid(f"{structure!r} is not a structure")
+        return [self._core.known.plan(structure) for structure in structures]
+
+    def _create(self, structures: Sequence[Structure]) -> None:
+        self._core.exclusive(create(self._core.known.catalog, self._plans(structures)), create=True)
+
+    def _alter(self, structure: Structure) -> list[str]:
+        (plan,) = self._plans([structure])
+        return self._core.exclusive(alter(self._core.known.catalog, plan))
+
+    def _structures(self) -> list[Structure]:
+        found = self._core.snapshot(listed(self._core.known.catalog))
+        return [from_definition(definition) for _, _, definition in found]
+
+    def _check(self, structures: Sequence[Structure]) -> list[Violation]:
+        names = [structure.name for structure in structures]
+        return self._core.snapshot(check(self._core.known.catalog, names))
+
+
+class Store(_Base, Runner):
+    """Runs operations on one database, from as many threads as you like; they share commits.
+
+    url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `sqlite://`, a private database in memory. Options:
+        `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`.
+    lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction.
+    trace: called with the text and the parameters of every statement.
+    clock: the time for the column `at`; for showing only.
+    random: for jitter, and the slots of counters.
+
+    Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
+
+    >>> import roost
+    >>> pageviews = roost.Counter("pageviews")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(pageviews)
+    ...     store.run(pageviews.add("/home"))
+    ...     store.run(pageviews.total("/home"))
+    1
+    """
+
+    def create(self, *structures: Structure) -> None:
+        """Make what is missing, the database file too; safe to call by many processes at once.
+
+        `Mismatch` when a structure is stored otherwise than declared: the message names the difference.
+        """
+        self._create(structures)
+
+    def alter(self, structure: Structure) -> list[str]:
+        """Change what is stored to this declaration, on a live store; returns what was changed, in words.
+
+        A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
+        refused with `Invalid` and the reason. Processes with the old declaration get `Mismatch` from then on.
+        """
+        return self._alter(structure)
+
+    def structures(self) -> list[Structure]:
+        """Return what the catalog has, with rows of generated dataclasses."""
+        return self._structures()
+
+    def check(self, *structures: Structure) -> list[Violation]:
+        """Verify every promise of these structures (of all, when none is named); return what is broken.
+
+        Reads everything, in one snapshot, on a connection of its own.
+        """
+        return self._check(structures)
+
+    def on(self, connection: sqlite3.Connection) -> Runner:
+        """Return what runs operations inside the application's own transaction on its connection.
+
+        It never commits, rolls back or retries. Each call is wrapped in a savepoint. `Conflict` means that the whole
+        transaction must be redone. Where the driver would begin a transaction implicitly, one is begun and left open;
+        in autocommit mode, with none open, writing is refused.
+        """
+        return Joined(connection, self._core.known, lambda: self._core.context(joined=True), self._core.engine.trace)
+
+    def close(self) -> None:
+        """Answer what waits and close the connections. What comes later is refused with `Closed`."""
+        self._core.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        self._core.submit([atom])
+        return atom.answer
+
+    def _run_each(self, atoms: Sequence[Atom]) -> None:
+        # For the command line's import: every atom has its own answer, and they share commits.
+        self._core.submit(atoms)
+
+
+class AsyncStore(_Base, AsyncRunner):
+    """`Store` with `await`: operations awaited concurrently share a commit.
+
+    The statements run in threads of the store's own, so the loop never stands still. A caller that is cancelled takes
+    nothing from the others; its operation may still be committed. Binds no loop: it can be used from several, one
+    after another or at once.
+
+    >>> import asyncio, roost
+    >>> pageviews = roost.Counter("pageviews")
+    >>> async def main():
+    ...     async with roost.AsyncStore("sqlite://") as store:
+    ...         await store.create(pageviews)
+    ...         await asyncio.gather(*[store.run(pageviews.add("/home")) for _ in range(100)])
+    ...         return await store.run(pageviews.total("/home"))
+    >>> asyncio.run(main())
+    100
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        lock_wait: float = 0.1,
+        trace: Trace | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        random: random_module.Random | None = None,
+    ) -> None:
+        super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
+        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[_Lane, _Lane]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def create(self, *structures: Structure) -> None:
+        """Make what is missing; see `Store.create`."""
+        await self._in_thread(self._create, structures)
+
+    async def alter(self, structure: Structure) -> list[str]:
+        """Change what is stored to this declaration; see `Store.alter`."""
+        return await self._in_thread(self._alter, structure)
+
+    async def structures(self) -> list[Structure]:
+        """Return what the catalog has; see `Store.structures`."""
+        return await self._in_thread(self._structures)
+
+    async def check(self, *structures: Structure) -> list[Violation]:
+        """Verify every promise; see `Store.check`."""
+        return await self._in_thread(self._check, structures)
+
+    def on(self, connection: sqlite3.Connection) -> AsyncRunner:
+        """Return what runs operations inside the application's own transaction; see `Store.on`.
+
+        sqlite3 cannot wait: the loop stands still while the statements run.
+        """
+        core = self._core
+        return AsyncJoined(Joined(connection, core.known, lambda: core.context(joined=True), core.engine.trace))
+
+    async def close(self) -> None:
+        """Answer what waits and close the connections. What comes later is refused with `Closed`."""
+        for lanes in self._lanes.values():
+            for lane in lanes:
+                lane.closed = True
+        for lane in self._lanes.get(asyncio.get_running_loop(), ()):
+            await lane.drained()
+        await self._in_thread(self._core.close)
+        self._core.executor.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        loop = asyncio.get_running_loop()
+        lanes = self._lanes.get(loop)
+        if lanes is None:
+            lanes = self._lanes[loop] = (_Lane(loop, self._core), _Lane(loop, self._core))
+        await lanes[atom.writes].join(atom)
+        return atom.answer
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._core.executor, call, *args)
+
+
+class _Lane:
+    """The atoms of one loop that wait for the next batch; at most one batch is under way, in a thread.
+
+    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, core: Core) -> None:
+        self._loop = loop
+        self._core = core
+        self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
+        self._busy = False
+        self._idle: asyncio.Future[None] | None = None
+        self.closed = False
+
+    async def join(self, atom: Atom) -> None:
+        """Return when the atom has its answer."""
+        if self.closed:
+            raise Closed("the store was closed")
+        future = self._loop.create_future()
+        self._waiting.append((atom, future))
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._send)  # not at once: what else this turn of the loop asks for comes along
+        await future
+
+    async def drained(self) -> None:
+        """Return when nothing waits any more."""
+        if self._busy:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def _send(self) -> None:
+        batch = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
+        self._waiting = []
+        if not batch:
+            self._busy = False
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+            return
+        work = self._core.executor.submit(self._core.submit, [atom for atom, _ in batch])
+
+        def finished(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed, and with it everybody who waited
+                self._loop.call_soon_threadsafe(self._answered, batch, work.exception())
+
+        work.add_done_callback(finished)
+
+    def _answered(self, batch: Sequence[tuple[Atom, asyncio.Future[None]]], error: BaseException | None) -> None:
+        for _, future in batch:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(copy.copy(error))
+        self._send()

@@ -1,0 +1,23 @@
+"""Declarations and operation values: no SQL, no I/O."""
+
+from __future__ import annotations
+
+import json
+
+from roost.structures.capped import Capped
+from roost.structures.counter import Counter
+from roost.structures.ring import Ring
+from roost.structures.sets import Set
+from roost.structures.structure import Structure
+
+__all__ = ["KINDS", "Capped", "Counter", "Ring", "Set", "Structure", "from_definition"]
+
+KINDS: dict[str, type[Counter] | type[Ring] | type[Capped] | type[Set]] = {  # type: ignore[type-arg]
+    cls.kind: cls for cls in (Counter, Ring, Capped, Set)
+}
+
+
+def from_definition(definition: str) -> Structure:
+    """Make a declaration from a definition of the catalog; the rows get a dataclass of their own."""
+    facts = json.loads(definition)
+    return KINDS[facts["kind"]].from_facts(facts["name"], facts)

@@ -1,0 +1,66 @@
+"""Ring: the last rows per key, in a space that stops growing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar, overload
+
+from roost.structures.operation import Operation
+from roost.structures.rows import Rows, RowStructure, keep_limit, row_from
+from roost.structures.structure import column_facts
+
+K = TypeVar("K")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Ring(RowStructure[R, K]):
+    """The last `keep` rows per key; the next one overwrites the oldest in place.
+
+    name: lower-case identifier, at most 40 characters.
+    Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
+    per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
+    keep: rows per key, at least 1. There are never more than keys × keep rows.
+
+    The pushes of a key are numbered 1, 2, 3 … without a hole. For rows that have an identity and are to be there only
+    once ("the last 12 different visitors") take `roost.Capped`.
+
+    >>> import dataclasses, roost
+    >>> @dataclasses.dataclass
+    ... class Visit:
+    ...     uid: int
+    ...     visitor: int
+    >>> visits = roost.Ring("visits", Visit, per="uid", keep=2)
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(visits)
+    ...     store.run_all(*[visits.push(Visit(5, visitor)) for visitor in (7, 8, 9)])
+    ...     store.run(visits.latest(5))
+    (1, 2, 3)
+    [Visit(uid=5, visitor=9), Visit(uid=5, visitor=8)]
+    """
+
+    kind = "ring"
+
+    @overload
+    def __init__(self: Ring[S, Any], name: str, Row: type[S], *, per: str | Sequence[str], keep: int) -> None: ...
+    @overload
+    def __init__(self, name: str, Row: type[R], *, per: type[K], keep: int) -> None: ...
+
+    def __init__(self, name: str, Row: type[Any], *, per: Any, keep: int) -> None:
+        super().__init__(name, Rows(name, Row, per))
+        self.keep = keep_limit(name, keep)
+        self._define(
+            {"name": name, "Row": Row, "per": per, "keep": keep},
+            columns=column_facts(self.columns),
+            per=self.rows.per,
+            keep=keep,
+        )
+
+    def push(self, row: R) -> Operation[int]:
+        """Write the row over the key's oldest; the answer is its sequence: 1, 2, 3 … without a hole."""
+        return Operation(self, "push", (self.rows.check(row),))
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Ring[Any, Any]:
+        """Make the declaration from the facts of a definition."""
+        return Ring(name, row_from(name, facts["columns"], facts["per"]), per=tuple(facts["per"]), keep=facts["keep"])

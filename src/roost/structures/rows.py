@@ -1,0 +1,134 @@
+"""What a ring and a capped collection share: rows that are dataclasses, read newest first or on from a sequence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from roost.errors import Invalid
+from roost.structures.columns import INT_MAX, Column, columns_of, parse_column, structure_name, unique_names
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry(Generic[R]):
+    """A row with its place: `sequence` is the only order; `at` is the store's clock in UTC, for showing only."""
+
+    sequence: int
+    at: datetime
+    row: R
+
+
+class RowStructure(Structure, Generic[R, K]):
+    """The reading half of a ring and of a capped collection."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        super().__init__(name, rows.key)
+        self.rows = rows
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the row."""
+        return self.rows.columns
+
+    def latest(self, key: K, n: int | None = None) -> Operation[list[R]]:
+        """Ask for the last `n` rows (all, when None), newest first; a key without rows has none."""
+        return Operation(self, "latest", (self.key.check(key), n if n is None else self._n(n)))
+
+    def entries(self, key: K, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
+        """Ask for the entries whose sequence is beyond `after`, oldest first, at most `n` (all, when None).
+
+        A reader of a ring who comes back with its last sequence and was lapped sees it: the first one it gets is more
+        than one further. In a capped collection removed and refreshed rows leave such holes too.
+        """
+        if type(after) is not int or not 0 <= after <= INT_MAX:
+            raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
+        return Operation(self, "entries", (self.key.check(key), after, n if n is None else self._n(n)))
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
+        return super().keys(after, n)
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        match verb:
+            case "push" | "add":
+                return [repr(self.rows.make(args[0]))]
+            case "entries":
+                return [repr(self.key.value(args[0])), f"after={args[1]}", f"n={args[2]}"]
+        return super()._arguments(verb, args)
+
+
+def option(structure: str, name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return the value of an option that has a few choices, or raise `Invalid`."""
+    if value not in choices:
+        raise Invalid(f"{structure}: {name} is {' or '.join(map(repr, choices))}, not {value!r}")
+    return cast(str, value)
+
+
+def keep_limit(structure: str, keep: Any) -> int:
+    """Return `keep`, or raise `Invalid`."""
+    if type(keep) is not int or not 1 <= keep <= 2**31 - 1:
+        raise Invalid(f"{structure}: keep is a whole number from 1 to 2147483647, not {keep!r}")
+    return keep
+
+
+class Rows:
+    """The rows of a ring or a capped collection: a dataclass, its columns, and which of them are the key."""
+
+    def __init__(self, structure: str, row: Any, per: Any, unique: Sequence[str] = ()) -> None:
+        structure_name(structure)
+        if not (isinstance(row, type) and dataclasses.is_dataclass(row)):
+            raise Invalid(f"{structure}: a row is a dataclass, not {row!r}")
+        self.type: type[Any] = row
+        make = per if isinstance(per, type) and hasattr(per, "_fields") else None
+        self.per = names(structure, "per", make._fields if make else per)
+        self.columns = columns_of(structure, row, [*self.per, *unique])
+        by_name = {each.name: each for each in self.columns}
+        for name in [*self.per, *unique]:
+            if name not in by_name:
+                raise Invalid(f"{structure}: {row.__name__} has no field {name!r}; it has {', '.join(by_name)}")
+        if make and columns_of(structure, make, self.per) != tuple(by_name[name] for name in self.per):
+            raise Invalid(f"{structure}: the fields of {make.__name__} and of {row.__name__} have different types")
+        self.key: Group[Any] = Group(structure, "key", [by_name[name] for name in self.per], make)
+        self._structure = structure
+        self._names = tuple(by_name)
+        self._checks = tuple(each.checker(structure) for each in self.columns)
+        self._by_keyword = any(field.kw_only for field in dataclasses.fields(row))
+
+    def check(self, row: Any) -> tuple[Any, ...]:
+        """Return the neutral values of a row in the order of the columns, or raise `Invalid`."""
+        if not isinstance(row, self.type):
+            raise Invalid(f"{self._structure}: {row!r} is not a {self.type.__name__}")
+        return tuple([check(getattr(row, name)) for check, name in zip(self._checks, self._names, strict=True)])
+
+    def make(self, values: Sequence[Any]) -> Any:
+        """Return the dataclass for the neutral values of a row."""
+        if self._by_keyword:
+            return self.type(**dict(zip(self._names, values, strict=True)))
+        return self.type(*values)
+
+    def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
+        """Return where in a row's values the columns of these names are."""
+        return tuple(self._names.index(name) for name in wanted)
+
+
+def names(structure: str, what: str, given: Any) -> tuple[str, ...]:
+    """Return the names of `per` or `unique`, given as one name or several, or raise `Invalid`."""
+    found = (given,) if isinstance(given, str) else given
+    if not isinstance(found, (tuple, list)) or not found or len(set(found)) < len(found):
+        raise Invalid(f"{structure}: {what} is a field's name or several different ones, not {given!r}")
+    return tuple(found)
+
+
+def row_from(structure: str, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> type[Any]:
+    """Make a dataclass from columns as a definition has them: `[["uid", "int"], ...]`."""
+    made = [parse_column(structure, name, spec, key=name in keys) for name, spec in columns]
+    unique_names(structure, made)
+    title = "".join(part.title() for part in structure.split("_"))
+    return dataclasses.make_dataclass(title, [(each.name, each.python) for each in made], frozen=True)

@@ -1,0 +1,159 @@
+"""What all structures share: a name, columns, a definition, and the operations on whole keys."""
+
+from __future__ import annotations
+
+import json
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from roost.errors import Invalid
+from roost.structures.columns import (
+    INT_MAX,
+    Column,
+    column,
+    columns_of,
+    parse_column,
+    structure_name,
+    unique_names,
+)
+from roost.structures.operation import Operation
+
+K = TypeVar("K")
+
+
+class Group(Generic[K]):
+    """One or several columns that are one value to the caller: a key, an id, a member.
+
+    A value of one column is that value; of several, a tuple (the caller's own NamedTuple where one was declared).
+    """
+
+    __slots__ = ("_checks", "_make", "_structure", "columns", "what")
+
+    def __init__(self, structure: str, what: str, columns: Sequence[Column], make: type[Any] | None = None) -> None:
+        self._structure = structure
+        self.what = what
+        self.columns = tuple(columns)
+        self._checks = tuple(each.checker(structure) for each in columns)
+        self._make: Callable[[Any], Any] | None = getattr(make, "_make", None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(each.name for each in self.columns)
+
+    def check(self, value: Any) -> tuple[Any, ...]:
+        """Return the neutral values of the columns, or raise `Invalid`."""
+        if len(self._checks) == 1:
+            return (self._checks[0](value),)
+        if not isinstance(value, tuple) or len(value) != len(self._checks):
+            raise Invalid(
+                f"{self._structure}: {value!r} is not a {self.what}; it takes a tuple of ({', '.join(self.names)})"
+            )
+        return tuple([check(part) for check, part in zip(self._checks, value, strict=True)])
+
+    def value(self, values: Sequence[Any]) -> K:
+        """Return the caller's value for the neutral values of the columns."""
+        if len(self._checks) == 1:
+            return cast(K, values[0])
+        return cast(K, self._make(values) if self._make else tuple(values))
+
+    @classmethod
+    def declared(cls, structure: str, what: str, annotation: Any) -> Group[Any]:
+        """Make the group for `key=` or `member=`: a type, a `ColumnType`, or a NamedTuple class."""
+        if isinstance(annotation, type) and issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+            fields: tuple[str, ...] = annotation._fields
+            columns = columns_of(structure, annotation, fields)
+            if len(columns) < 2:
+                raise Invalid(f"{structure}.{what}: a NamedTuple of one field; name the field's type instead")
+            return Group(structure, what, columns, annotation)
+        return Group(structure, what, [column(structure, what, annotation, key=True)])
+
+
+class Structure:
+    """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
+
+    kind: ClassVar[str]
+    name: str
+    key: Group[Any]
+
+    def __init__(self, name: str, key: Group[Any]) -> None:
+        self.name = structure_name(name)
+        self.key = key
+
+    def _define(self, made_with: dict[str, Any], **facts: Any) -> None:
+        self._made_with = made_with
+        # Canonical JSON: two declarations are the same if and only if these texts are.
+        self.definition: str = json.dumps({"kind": self.kind, "name": self.name, **facts}, separators=(",", ":"))
+        self._hash = hash(self.definition)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Every column that the user declared, in order."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Structure) and self.definition == other.definition)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._made_with), ()
+
+    def describe(self, operation: Operation[Any]) -> str:
+        """Return the call that made an operation, as a programmer would write it."""
+        return f"{self.name}.{operation.verb}({', '.join(self._arguments(operation.verb, operation.args))})"
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        if verb == "keys":
+            after, n = args
+            return [f"after={after and self.key.value(after)!r}", f"n={n}"]
+        return [repr(self.key.value(args[0])), *(repr(arg) for arg in args[1:])]
+
+    def clear(self, key: Any) -> Operation[int]:
+        """Remove all that the key holds; the answer is the rows (of a counter: the total) it had.
+
+        A key that is not there answers 0. The key itself stays known: a ring's sequence goes on.
+        """
+        return Operation(self, "clear", (self.key.check(key),))
+
+    def forget(self, key: Any) -> Operation[int]:
+        """Remove the key with all that it holds, its head row too; the answer is as for `clear`.
+
+        A ring or a capped collection starts again at sequence 1.
+        """
+        return Operation(self, "forget", (self.key.check(key),))
+
+    def keys(self, after: Any = None, n: int = 100) -> Operation[list[Any]]:
+        """Ask for the first `n` keys behind `after`, in key order; the way to walk all of them page by page.
+
+        A key that was cleared or emptied is still listed, until `forget`; of a counter, a key that was cleared is not.
+        """
+        return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
+
+    def _n(self, n: Any, least: int = 1) -> int:
+        if type(n) is not int or not least <= n <= INT_MAX:
+            raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
+        return n
+
+
+def column_facts(columns: Sequence[Column]) -> list[list[str]]:
+    """Return columns as a definition has them."""
+    return [[each.name, each.spec] for each in columns]
+
+
+def key_from(structure: str, what: str, columns: Sequence[tuple[str, str]]) -> Any:
+    """Make what `key=` or `member=` takes from columns as a definition has them."""
+    made = [parse_column(structure, name, spec, key=True) for name, spec in columns]
+    unique_names(structure, made)
+    if len(made) == 1:
+        return made[0].type.enum or made[0].type
+    # Not typing.NamedTuple, whose functional form takes no types that are known only now.
+    make: Any = namedtuple(what.title(), [each.name for each in made])  # type: ignore[misc]
+    make.__annotations__ = {each.name: each.python for each in made}
+    return make
