@@ -1,0 +1,45 @@
+"""Fixtures of all tests. A store made here is checked at its end: whatever a test did, no promise may be broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+
+MakeStore = Callable[..., roost.Store]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database file that is not there yet."""
+    return f"sqlite:///{tmp_path}/test.db"
+
+
+@pytest.fixture
+def make_store(url: str) -> Iterator[MakeStore]:
+    """Make stores on one file; at the end they are closed and the file is checked."""
+    stores: list[roost.Store] = []
+
+    def make(*structures: Any, url: str = url, **options: Any) -> roost.Store:
+        options.setdefault("random", random.Random(1))
+        store = roost.Store(url, **options)
+        stores.append(store)
+        if structures:
+            store.create(*structures)
+        return store
+
+    yield make
+    for store in stores:
+        store.close()
+    if stores:
+        with roost.Store(url) as last:
+            try:
+                violations = last.check()
+            except roost.Missing:
+                violations = []  # the test made no file
+        assert violations == []
