@@ -16,7 +16,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement
@@ -27,7 +26,6 @@ from roost.structures.operation import READS, Operation
 from roost.structures.structure import Structure
 
 Work = Generator[Statement | Control, Any, None]
-Performance = Generator[Statement | Control, Any, list[Any]]
 
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_BYTES = 16 * 2**20  # of their values, likewise
@@ -50,11 +48,6 @@ class Atom:
         self.results: Sequence[Any] = ()
         self.error: BaseException | None = None
         self.done = False
-
-    def refuse(self, error: BaseException) -> None:
-        """Answer with an error."""
-        self.error = error
-        self.done = True
 
     @property
     def answer(self) -> tuple[Any, ...]:
@@ -81,7 +74,8 @@ def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
     """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
     for atom in atoms:
         if not atom.done:
-            atom.refuse(copy.copy(error).with_traceback(None))
+            atom.error = copy.copy(error).with_traceback(None)
+            atom.done = True
 
 
 @dataclass(slots=True)
@@ -100,55 +94,64 @@ class Known:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
-        self._plans: dict[Structure, StructurePlan] = {}
+        self._plans: dict[int, StructurePlan] = {}
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""
-        plan = self._plans.get(structure)
+        plan = self._plans.get(id(structure))  # the plan holds the structure, so its id is not given away
         if plan is None:
-            plan = self._plans[structure] = plan_for(structure, self.dialect)
+            plan = self._plans[id(structure)] = plan_for(structure, self.dialect)
         return plan
 
-    def verify(self, structures: Iterable[Structure]) -> Generator[Statement | Control, Any, dict[Structure, Error]]:
-        """Compare declarations with the catalog; return what is wrong. Goes first in every transaction."""
-        wanted = list(structures)
+    def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, Error | None]:
+        """Compare a declaration with the catalog; return what is wrong. Goes first in every transaction."""
+        structure = plan.structure
+        name = structure.name
         try:
-            stored = yield Statement(self.catalog.definition, [(each.name,) for each in wanted])
+            stored = yield plan.stored
         except Missing as missing:
-            return dict.fromkeys(wanted, missing)
-        errors: dict[Structure, Error] = {}
-        for structure, rows in zip(wanted, stored, strict=True):
-            name = structure.name
-            if not rows:
-                errors[structure] = Missing(f"{name} is not in this database; store.create({name}) makes it")
-            elif rows[0][0] != structure.definition:
-                told = difference(rows[0][0], structure.definition)
-                errors[structure] = Mismatch(f"{name} is declared otherwise than it is stored: {told}")
-        return errors
+            return missing
+        if not stored[0]:
+            return Missing(f"{name} is not in this database; store.create({name}) makes it")
+        definition = stored[0][0][0]
+        if definition == structure.definition:
+            return None
+        told = difference(definition, structure.definition)
+        return Mismatch(f"{name} is declared otherwise than it is stored: {told}")
 
 
-def perform(atoms: Sequence[Atom], known: Known, context: Context) -> Performance:
-    """Run atoms inside a transaction that is open; return the results of all their operations, errors among them."""
-    structures = {id(op.structure): op.structure for atom in atoms for op in atom.operations}
-    errors = yield from known.verify(dict.fromkeys(structures.values()))
-    if errors:
-        return (yield from _without(errors, atoms, known, context))
-    operations = [op for atom in atoms for op in atom.operations]
-    if len(structures) == 1:
-        plan = known.plan(operations[0].structure).run(operations, context)
-        outcome = yield from _until_locked(plan)
-        return (yield from plan) if outcome is None else outcome
+def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    """Run operations inside a transaction that is open; return their results, errors among them."""
+    structure = operations[0].structure
+    for op in operations:
+        if op.structure is not structure:
+            return (yield from _perform_several(operations, known, context))
+    plan = known.plan(structure)
+    error = yield from known.verify(plan)
+    if error is not None:
+        return [error] * len(operations)
+    return (yield from plan.run(operations, context))
 
-    groups: dict[str, list[int]] = {}
+
+def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    groups: dict[Structure, list[int]] = {}
     for place, op in enumerate(operations):
-        groups.setdefault(op.structure.name, []).append(place)
-    plans = []
-    for _, places in sorted(groups.items()):  # by name: the order of locks is (structure, key, slot)
-        plan = known.plan(operations[places[0]].structure).run([operations[place] for place in places], context)
-        plans.append((plan, places, (yield from _until_locked(plan))))
+        groups.setdefault(op.structure, []).append(place)
     results: list[Any] = [None] * len(operations)
-    for plan, places, outcome in plans:
-        for place, value in zip(places, (yield from plan) if outcome is None else outcome, strict=True):
+    begun = []
+    for structure, places in sorted(groups.items(), key=lambda group: group[0].name):
+        # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure,
+        # key, slot), and nothing is written before all are had.
+        plan = known.plan(structure)
+        error = yield from known.verify(plan)
+        if error is not None:
+            for place in places:
+                results[place] = error
+            continue
+        work = plan.run([operations[place] for place in places], context)
+        begun.append((work, places, (yield from _until_locked(work))))
+    for work, places, outcome in begun:
+        for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
             results[place] = value
     return results
 
@@ -165,23 +168,10 @@ def _until_locked(plan: Plan) -> Generator[Statement | Control, Any, list[Any] |
     return None
 
 
-def _without(errors: dict[Structure, Error], atoms: Sequence[Atom], known: Known, context: Context) -> Performance:
-    refused = {
-        id(atom): copy.copy(errors[op.structure]) for atom in atoms for op in atom.operations if op.structure in errors
-    }
-    rest = [atom for atom in atoms if id(atom) not in refused]
-    answers = iter((yield from perform(rest, known, context)) if rest else [])
-    results: list[Any] = []
-    for atom in atoms:
-        error = refused.get(id(atom))
-        results += [next(answers) if error is None else error for _ in atom.operations]
-    return results
-
-
 class Batch:
     """The work of one turn: what is taken from the queue, run in a transaction, and answered."""
 
-    def __init__(self, known: Known, context: Callable[[], Context], stats: Stats) -> None:
+    def __init__(self, known: Known, context: Context, stats: Stats) -> None:
         self._known = known
         self._context = context
         self._stats = stats
@@ -190,7 +180,7 @@ class Batch:
     def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
         """Begin, then take what waits by then, run it and answer it.
 
-        An error of the first BEGIN is raised, with nothing taken. After that every atom taken has an answer.
+        An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
         """
         yield begin
         parts = [take()]
@@ -202,69 +192,54 @@ class Batch:
                     self._stats.retries += 1
                     yield begin
                 begun = False
-                results = yield from self._perform(begin, part)
-                refused = self._refused(part, results)
-                if refused:
-                    yield Control.ROLLBACK
-                    if len(part) == 1:
-                        answer(part, results)
-                        part[0].done = True
-                        continue
-                    rest = [atom for atom in part if atom not in refused]
-                    parts += [[atom] for atom in reversed(refused)]
-                    parts += [rest] if rest else []
-                    continue
-                answer(part, results)
-                self.committing = part
-                yield Control.COMMIT
-                self.committed()
-            except Error as error:
+                parts += yield from self._attempt(begin, part)
+            except Exception as error:
+                self.committing = ()
                 yield Control.ROLLBACK
-                if isinstance(error, StatementFailed) and len(part) > 1:
-                    middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
-                    continue
-                refuse_all(part, error)
-                if not isinstance(error, StatementFailed):
-                    for other in parts:
-                        refuse_all(other, error)
+                if isinstance(error, Error) and not isinstance(error, StatementFailed):
+                    # It concerns the whole database: a full disk, a lost file.
+                    refuse_all([atom for each in [part, *parts] for atom in each], error)
                     return
-            except Exception as error:  # a defect, or the caller's own trace function: the others must not suffer
-                yield Control.ROLLBACK
-                if len(part) > 1:
+                # A statement, a defect, or the caller's own trace function: the others must not suffer.
+                if len(part) == 1:
+                    refuse_all(part, error)
+                else:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
-                else:
-                    part[0].refuse(error)
 
-    def _perform(self, begin: Control, part: Sequence[Atom]) -> Performance:
+    def _attempt(self, begin: Control, part: list[Atom]) -> Generator[Statement | Control, Any, list[list[Atom]]]:
+        # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
+        operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
         try:
-            return (yield from perform(part, self._known, self._context()))
+            results = yield from perform(operations, self._known, self._context)
         except Careful:
             yield Control.ROLLBACK
             yield begin
             self._stats.retries += 1
-            return (yield from perform(part, self._known, self._context()._replace(careful=True)))
-
-    @staticmethod
-    def _refused(part: Sequence[Atom], results: list[Any]) -> list[Atom]:
-        # The atoms for which the transaction must be undone: an error among several operations, or an error alone.
-        if not has_errors(results):
-            return []
-        refused = []
-        rest = iter(results)
-        for atom in part:
-            found = list(islice(rest, len(atom.operations)))
-            if has_errors(found) and (len(found) > 1 or len(part) == 1):
-                refused.append(atom)
-        return refused
+            results = yield from perform(operations, self._known, self._context.carefully())
+        if answer(part, results):
+            if len(part) == 1:
+                yield Control.ROLLBACK
+                part[0].done = True
+                return []
+            alone = [atom for atom in part if atom.error is not None and len(atom.operations) > 1]
+            if alone:  # what they did must be undone, and only a transaction of their own can tell their answer
+                yield Control.ROLLBACK
+                rest = [atom for atom in part if atom not in alone]
+                return [[atom] for atom in reversed(alone)] + ([rest] if rest else [])
+        self.committing = part
+        yield Control.COMMIT
+        self.committed()
+        return []
 
     def committed(self) -> None:
         """Answer those whose COMMIT went through."""
+        operations = 0
         for atom in self.committing:
             atom.done = True
+            operations += len(atom.operations)
         self._stats.batches += 1
-        self._stats.operations += sum([len(atom.operations) for atom in self.committing])
+        self._stats.operations += operations
         self.committing = ()
 
 
@@ -273,10 +248,10 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     yield Control.SAVEPOINT
     try:
         try:
-            results = yield from perform([atom], known, context)
+            results = yield from perform(atom.operations, known, context)
         except Careful:
             yield Control.BACK
-            results = yield from perform([atom], known, context._replace(careful=True))
+            results = yield from perform(atom.operations, known, context.carefully())
         answer([atom], results)
     except Exception as failed:
         atom.error = failed
@@ -286,17 +261,17 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     atom.done = True
 
 
-def has_errors(results: Sequence[Any]) -> bool:
-    """Whether an error is among results."""
-    return any([issubclass(kind, Error) for kind in set(map(type, results))])
-
-
-def answer(atoms: Sequence[Atom], results: list[Any]) -> None:
-    """Give each atom its results, or the first error among them."""
-    errors = has_errors(results)
+def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
+    """Give each atom its results, or a copy of the first error among them; return whether there was an error."""
+    errors = False
+    for kind in set(map(type, results)):
+        if issubclass(kind, Error):
+            errors = True
     place = 0
     for atom in atoms:
         end = place + len(atom.operations)
         atom.results = results[place:end]
-        atom.error = next((each for each in atom.results if isinstance(each, Error)), None) if errors else None
+        if errors:
+            atom.error = next((copy.copy(each) for each in atom.results if isinstance(each, Error)), None)
         place = end
+    return errors

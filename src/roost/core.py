@@ -54,7 +54,10 @@ class Core:
 
     def _start(self) -> None:
         self.stats = Stats()
-        self._spot = self.random.randrange(2**31)
+        spot = self.random.randrange(2**31)
+        self._context = Context(self._clock, spot)
+        self.joined_context = Context(self._clock, spot, joined=True)
+        self._worried = False
         self._writer: SQLiteConnection | None = None
         self._reader: SQLiteConnection | None = None
         self._waits_before = 0
@@ -73,12 +76,8 @@ class Core:
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
-        queue = self.writers if any([atom.writes for atom in atoms]) else self.readers
+        queue = self.writers if atoms[0].writes else self.readers
         queue.submit(atoms, time.monotonic() + self.timeout)
-
-    def context(self, joined: bool = False) -> Context:
-        """Return what plans may know of the moment."""
-        return Context(self._clock(), self._spot, joined)
 
     def waits(self) -> int:
         """Return how often a batch waited for a lock that somebody else held."""
@@ -93,13 +92,15 @@ class Core:
 
         def errand(deadline: float) -> None:
             connection = self._connected(deadline, create)
-            connection.execute(Control.BEGIN)
             try:
+                connection.execute(Control.BEGIN)
                 result = drive(work, connection)
                 connection.execute(Control.COMMIT)
                 results.append(result)
             finally:
-                self._settle(connection)
+                connection.settle()
+                if connection.broken:
+                    self._forget(connection)
 
         self.writers.alone(errand, time.monotonic() + self.timeout)
         return results[0]
@@ -140,45 +141,51 @@ class Core:
 
     def _write(self, deadline: float, take: Take) -> None:
         connection = self._connected(deadline, create=False)
-        batch = Batch(self.known, self.context, self.stats)
+        batch = Batch(self.known, self._context, self.stats)
         try:
             drive(batch.run(Control.BEGIN, take), connection)
-        except Busy as busy:
-            found = own_transaction(self.engine.path, self._own())
-            if found is None:
-                raise
-            raise Busy(f"{busy}; {found[1]}") from busy
-        finally:
+        except BaseException as error:
             if batch.committing and not connection.raw.in_transaction:
                 batch.committed()  # an interrupt came between COMMIT and its answer
-            self._settle(connection)
+            connection.settle()
+            found = own_transaction(self.engine.path, self._own()) if type(error) is Busy else None
+            if found is None:
+                raise
+            raise Busy(f"{error}; {found[1]}") from error
+        finally:
+            if connection.broken:
+                self._forget(connection)
 
     def _read(self, deadline: float, take: Take) -> None:
         connection = self._reader
         if connection is None:
             connection = self._reader = self.engine.connect(writes=False)
         try:
-            drive(Batch(self.known, self.context, self.stats).run(Control.BEGIN_READ, take), connection)
+            drive(Batch(self.known, self._context, self.stats).run(Control.BEGIN_READ, take), connection)
+        except BaseException:
+            connection.settle()
+            raise
         finally:
-            self._settle(connection)
+            if connection.broken:
+                self._forget(connection)
 
     def _connected(self, deadline: float, create: bool) -> SQLiteConnection:
         connection = self._writer
         if connection is None:
-            connection = self._connect(deadline, create)
-            self._writer = connection
-        began = time.monotonic()
-
-        def on_wait() -> None:
-            nonlocal began
-            if time.monotonic() - began >= self.lock_wait:
-                began = float("inf")
-                error = self._worry()
-                if error is not None:
-                    raise error
-
-        connection.deadline, connection.on_wait = deadline, on_wait
+            connection = self._writer = self._connect(deadline, create)
+            connection.on_wait = self._on_wait
+        connection.deadline = deadline
+        self._worried = False
         return connection
+
+    def _on_wait(self) -> None:
+        # Called by a leader while it waits for somebody else's lock.
+        assert self._writer is not None
+        if not self._worried and time.monotonic() >= self._writer.deadline - self.timeout + self.lock_wait:
+            self._worried = True
+            error = self._worry()
+            if error is not None:
+                raise error
 
     def _connect(self, deadline: float, create: bool) -> SQLiteConnection:
         if not create:
@@ -197,11 +204,6 @@ class Core:
             raise
         connection.lock = lock
         return connection
-
-    def _settle(self, connection: SQLiteConnection) -> None:
-        connection.settle()
-        if connection.broken:
-            self._forget(connection)
 
     def _forget(self, connection: SQLiteConnection) -> None:
         if connection is self._writer:

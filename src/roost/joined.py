@@ -10,7 +10,7 @@ import gc
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,7 +85,7 @@ class Joined(Runner):
         self,
         connection: sqlite3.Connection,
         known: Known,
-        context: Callable[[], Context],
+        context: Context,
         trace: Trace | None,
     ) -> None:
         if not isinstance(connection, sqlite3.Connection):
@@ -102,7 +102,7 @@ class Joined(Runner):
         with _plain_text(raw):
             connection = _JoinedConnection(raw, _file_of(raw) or ":memory:", atom.writes, self._trace)
             try:
-                drive(joined(atom, self._known, self._context()), connection)
+                drive(joined(atom, self._known, self._context), connection)
             finally:
                 connection.close()
         return atom.answer

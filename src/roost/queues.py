@@ -17,6 +17,8 @@ from roost.errors import Closed, Error
 
 FEW = 64  # operations whose bytes are not counted: that takes as long as running them
 
+_NOBODY = threading.Lock()  # of those who need not be woken
+
 Take = Callable[[], list[Atom]]
 
 
@@ -32,16 +34,12 @@ class Waiter:
         self.leads = False
         self.following: Waiter | None = None  # whom it wakes when it is woken
         self.gone = False  # its thread was interrupted
-        self.wake = threading.Lock()
-        self.wake.acquire()
+        self.wake: threading.Lock = _NOBODY
 
     @property
     def answered(self) -> bool:
         """Whether every atom has its answer."""
-        for atom in self.atoms:
-            if not atom.done:
-                return False
-        return True
+        return all(atom.done for atom in self.atoms)
 
     def pass_on(self) -> None:
         """Wake the next one, and those behind it while nobody is there to do so."""
@@ -82,7 +80,10 @@ class Queue:
             if self._closed:
                 raise Closed("the store was closed")
             self._waiting.append(waiter)
-            if not self._led:
+            if self._led:
+                waiter.wake = threading.Lock()
+                waiter.wake.acquire()
+            else:
                 self._led = waiter.leads = True
         if not waiter.leads:
             self._wait(waiter)
@@ -157,7 +158,8 @@ class Queue:
                     last = waiter
                 else:
                     unanswered.append(waiter)
-            leader.pass_on()
+            if last is not leader:
+                leader.pass_on()
             with self._mutex:
                 leader.leads = False
                 self._waiting.extendleft(reversed(unanswered))

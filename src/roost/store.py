@@ -140,7 +140,7 @@ class Store(_Base, Runner):
         transaction must be redone. Where the driver would begin a transaction implicitly, one is begun and left open;
         in autocommit mode, with none open, writing is refused.
         """
-        return Joined(connection, self._core.known, lambda: self._core.context(joined=True), self._core.engine.trace)
+        return Joined(connection, self._core.known, self._core.joined_context, self._core.engine.trace)
 
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
@@ -218,7 +218,7 @@ class AsyncStore(_Base, AsyncRunner):
         sqlite3 cannot wait: the loop stands still while the statements run.
         """
         core = self._core
-        return AsyncJoined(Joined(connection, core.known, lambda: core.context(joined=True), core.engine.trace))
+        return AsyncJoined(Joined(connection, core.known, core.joined_context, core.engine.trace))
 
     async def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""

@@ -44,15 +44,14 @@ class Template:
     answer: Answer = Answer.NONE
     key: int = 0  # for Answer.KEY: how many columns the key has, in the answer and first in the asking row
     copies: int = 1  # how often a row's values stand in the text
+    returns: bool = field(init=False)  # whether rows come back
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "returns", self.answer is not Answer.NONE)
 
     def format(self, words: Mapping[str, str]) -> Template:
         """Return the template with its words filled in: the names of tables and columns."""
         return replace(self, sql=self.sql.format(**words))
-
-    @property
-    def returns(self) -> bool:
-        """Whether rows come back."""
-        return self.answer is not Answer.NONE
 
 
 class Statement(NamedTuple):

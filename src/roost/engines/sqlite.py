@@ -35,6 +35,9 @@ OLDEST = (3, 37, 0)  # STRICT tables
 CACHE_KIB = 64 * 1024  # of pages, per connection
 WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut back to
 
+_BEGIN, _BEGIN_READ = Control.BEGIN, Control.BEGIN_READ  # looked up once: an Enum's members are slow to reach
+_COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
+
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 
 
@@ -126,33 +129,27 @@ class SQLiteConnection:
 
     def execute(self, wanted: Statement | Control) -> Any:
         """Run a statement and return its answer, or obey a control word."""
-        if type(wanted) is Control:
-            return self._obey(wanted)
-        assert type(wanted) is Statement
-        try:
-            return run(self._cursor, wanted, self._trace)
-        except sqlite3.Error as error:
-            raise self._failed(error, wanted.template.sql) from error
-
-    def _obey(self, word: Control) -> None:
-        match word:
-            case Control.BEGIN:
-                if self.lock is not None:
-                    self.lock.acquire(self.deadline, self.on_wait)
-                try:
-                    self._begin_immediate()
-                except BaseException:
-                    self._unlock()
-                    raise
-            case Control.BEGIN_READ:
-                self._say("BEGIN")
-            case Control.COMMIT:
-                self._say("COMMIT")
+        if type(wanted) is Statement:
+            try:
+                return run(self._cursor, wanted, self._trace)
+            except sqlite3.Error as error:
+                raise self._failed(error, wanted.template.sql) from error
+        if wanted is _COMMIT:
+            self._say("COMMIT")
+            self._unlock()
+        elif wanted is _BEGIN:
+            if self.lock is not None:
+                self.lock.acquire(self.deadline, self.on_wait)
+            try:
+                self._begin_immediate()
+            except BaseException:
                 self._unlock()
-            case Control.ROLLBACK:
-                self.settle()
-            case _:
-                raise AssertionError(word)
+                raise
+        elif wanted is _BEGIN_READ:
+            self._say("BEGIN")
+        elif wanted is _ROLLBACK:
+            self.settle()
+        return None  # LOCKED: BEGIN IMMEDIATE has locked everything
 
     def _begin_immediate(self) -> None:
         # Waits in steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
@@ -207,14 +204,15 @@ def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> An
     if trace is not None:
         for row in rows:
             trace(template.sql, row)
+    sql = template.sql
     if template.returns:
+        if len(rows) == 1:
+            return [cursor.execute(sql, rows[0]).fetchall()]
         execute = cursor.execute
-        return [execute(template.sql, row).fetchall() for row in rows]
+        return [execute(sql, row).fetchall() for row in rows]
     if len(rows) == 1:
-        cursor.execute(template.sql, rows[0])
-    else:
-        cursor.executemany(template.sql, rows)
-    return cursor.rowcount
+        return cursor.execute(sql, rows[0]).rowcount
+    return cursor.executemany(sql, rows).rowcount
 
 
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:

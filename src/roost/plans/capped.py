@@ -137,7 +137,7 @@ class CappedPlan(StructurePlan):
         return []
 
     def _write(self, games: dict[Row, _Game], context: Context) -> Plan:
-        (at,) = self._at_out((context.now,))
+        (at,) = self._at_out((context.clock(),))
         dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
         put = [
             (*key, *id_, *others, sequence, at)

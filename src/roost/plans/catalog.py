@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
-from roost.plans.plan import StructurePlan
+from roost.plans.plan import StructurePlan, definition_of
 from roost.structures.columns import NAME_LENGTH, Column, ColumnType
 from roost.structures.structure import Structure
 
@@ -30,7 +30,7 @@ class Catalog:
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
-        self.definition = Template(f"SELECT definition FROM roost_catalog WHERE name = {hole}", answer=Answer.ORDINAL)
+        self.definition = definition_of(dialect)
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
         self.change = Template(
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"

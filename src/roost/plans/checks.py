@@ -138,8 +138,7 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
             f"SELECT {r_key}, 'sequence ' || r.sequence || ', the head says ' || h.sequence\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
         )
-        moments = "length(at) <> 26 OR datetime(at) IS NULL"
-        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {moments}"
+        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {_no_moment('at')}"
     if isinstance(plan, RingPlan):
         yield (
             "slot",
@@ -170,6 +169,12 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
         )
 
 
+def _no_moment(name: str) -> str:
+    digits = "[0-9]" * 2
+    shape = f"{digits}{digits}-{digits}-{digits} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{digits}{digits}{digits}"
+    return f"{name} NOT GLOB '{shape}' OR date(substr({name}, 1, 10)) IS NOT substr({name}, 1, 10)"
+
+
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
     name = plan.dialect.name_of(column)
     return (
@@ -192,7 +197,7 @@ def _wrong(plan: StructurePlan, column: Column) -> str:
         case "date":
             return f"date({name}) IS NOT {name}"
         case "datetime":
-            return f"length({name}) <> 26 OR datetime({name}) IS NULL"
+            return _no_moment(name)
         case "uuid":
             return f"length({name}) <> 36 OR {name} GLOB '*[^-0-9a-f]*'"
         case "decimal":

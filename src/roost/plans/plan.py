@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
 from roost.errors import Invalid
@@ -30,13 +31,18 @@ AT = Column("at", ColumnType("datetime"))
 N = Column("n", ColumnType("int"))
 
 
-class Context(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Context:
     """What a plan may know of the moment: nothing in it decides an order."""
 
-    now: dt.datetime  # for the column `at`, in UTC
+    clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
+
+    def carefully(self) -> Context:
+        """Return the context for running a batch again after `Careful`."""
+        return replace(self, careful=True)
 
 
 class Careful(Exception):
@@ -61,9 +67,18 @@ class StructurePlan:
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.stored = Statement(definition_of(dialect), [(name,)])
+        made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
+        self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
+            each.removeprefix("plan_"): method for each, method in made.items()
+        }
+        for verb, run in self.together.items():
+            self._verbs[verb] = self._verbs[run]
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
+        if len(operations) == 1:
+            return (yield from self._verbs[operations[0].verb](operations, context, False))
         together = self.together
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
@@ -74,7 +89,7 @@ class StructurePlan:
             locked = True
         results: list[Any] = []
         for verb, run in runs:
-            results += yield from getattr(self, f"plan_{verb}")(run, context, locked)
+            results += yield from self._verbs[verb](run, context, locked)
             locked = True
         return results
 
@@ -129,6 +144,11 @@ class StructurePlan:
         self.layout[table] = tuple(columns)
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def definition_of(dialect: Dialect) -> Template:
+    """Make the template that reads a definition from the catalog, by name."""
+    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}")
 
 
 def each(sql: str) -> Template:

@@ -238,7 +238,7 @@ class RingPlan(StructurePlan):
         if not locked:
             yield Control.LOCKED
         results: list[Any] = [None] * len(run)
-        (at,) = self._at_out((context.now,))
+        (at,) = self._at_out((context.clock(),))
         rows = []
         for (key, places), head in zip(keys, heads, strict=True):
             first = head[0][0] - len(places) + 1

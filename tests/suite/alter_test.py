@@ -1,0 +1,201 @@
+"""Changing a declaration on a live store: what can change is changed, what cannot is refused with the reason."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+Make = Callable[..., Any]
+MOST = 2**63 - 1
+
+
+class Mood(enum.Enum):
+    GOOD = "it's good"
+
+
+@dataclass(frozen=True)
+class LongVisit:
+    uid: int
+    visitor: int
+    seconds: int = 0
+    note: str | None = None
+    tag: Annotated[str, roost.text(9)] = "o'clock"
+    mood: Mood = Mood.GOOD
+    raw: bytes = field(default=b"\x00'")
+
+
+def ring(keep: int) -> Any:
+    return roost.Ring("visits", Visit, per="uid", keep=keep)
+
+
+def capped(**options: Any) -> Any:
+    return roost.Capped("baskets", Egg, **{"per": "basket", "keep": 12, "unique": "egg", **options})
+
+
+def test_the_same_declaration_changes_nothing(open_store: Make) -> None:
+    store = open_store(visits)
+    assert store.alter(visits) == []
+
+
+def test_altering_what_is_not_there_is_missing(open_store: Make) -> None:
+    with pytest.raises(roost.Missing):
+        open_store(visits).alter(pageviews)
+
+
+@pytest.mark.parametrize("pushed", [3, 5, 12])
+@pytest.mark.parametrize("keep", [1, 3, 4, 6, 11])
+def test_a_ring_keeps_its_newest_rows_and_its_sequence(open_store: Make, pushed: int, keep: int) -> None:
+    """Pitfall: shrinking 5 to 3 leaves slots 3 and 4 readable for ever."""
+    store = open_store(visits)
+    for uid in (1, 2):
+        store.run_all(*[visits.push(Visit(uid, n)) for n in range(1, pushed + uid)])
+    assert store.alter(ring(keep)) == [f"keep: 5 -> {keep}"]
+    changed = ring(keep)
+    for uid in (1, 2):
+        last = pushed + uid - 1
+        there = list(range(max(1, last - min(5, keep) + 1), last + 1))
+        assert [visit.visitor for visit in store.run(changed.latest(uid))] == there[::-1]
+        assert [entry.sequence for entry in store.run(changed.entries(uid))] == there
+        for n in range(last + 1, last + 15):
+            assert store.run(changed.push(Visit(uid, n))) == n
+            there = [*there, n][-keep:]
+            assert [visit.visitor for visit in store.run(changed.latest(uid))] == there[::-1]
+    assert store.check() == []
+
+
+def test_a_capped_collection_shrinks_to_its_newest(open_store: Make) -> None:
+    store = open_store(baskets)
+    store.run_all(*[baskets.add(Egg(basket, n)) for basket in (1, 2) for n in range(basket * 6)])
+    smaller = capped(keep=5)
+    assert store.alter(smaller) == ["keep: 12 -> 5"]
+    assert [egg.egg for egg in store.run(smaller.latest(2))] == [11, 10, 9, 8, 7]
+    assert store.run_all(smaller.count(1), smaller.count(2)) == (5, 5)
+    larger = capped(keep=7)
+    store.alter(larger)
+    store.run_all(*[larger.add(Egg(1, n)) for n in range(20, 24)])
+    assert [egg.egg for egg in store.run(larger.latest(1))] == [23, 22, 21, 20, 5, 4, 3]
+
+
+def test_on_full_and_on_duplicate(open_store: Make) -> None:
+    store = open_store(baskets)
+    store.run_all(*[baskets.add(Egg(1, n)) for n in range(12)])
+    changed = capped(on_full="reject", on_duplicate="refresh")
+    assert store.alter(changed) == ["on_full: evict -> reject", "on_duplicate: error -> refresh"]
+    with pytest.raises(roost.Full):
+        store.run(changed.add(Egg(1, 99)))
+    store.run(changed.add(Egg(1, 0)))
+    assert store.run(changed.latest(1, 1)) == [Egg(1, 0)]
+
+
+def test_a_collection_that_rejects_is_not_cut(open_store: Make) -> None:
+    rejecting = capped(on_full="reject")
+    store = open_store(rejecting)
+    store.run_all(*[rejecting.add(Egg(1, n)) for n in range(6)])
+    with pytest.raises(roost.Invalid, match="1 keys hold more"):
+        store.alter(capped(on_full="reject", keep=5))
+    store.alter(capped(on_full="reject", keep=6))
+
+
+def test_slots_of_a_counter(open_store: Make) -> None:
+    store = open_store(pageviews)
+    store.run(pageviews.add("/home", 5))
+    four = roost.Counter("pageviews", slots=4)
+    store.alter(four)
+    store.run(four.add("/home", 5))
+    store._core._writer.raw.execute("INSERT INTO roost_pageviews_rows VALUES ('/home', 3, 7)")
+    two = roost.Counter("pageviews", slots=2)
+    assert store.alter(two) == ["slots: 4 -> 2"]
+    assert store.run(two.total("/home")) == 17
+    assert store.check() == []
+
+
+def test_slots_that_would_not_hold_the_total_are_refused(open_store: Make) -> None:
+    four = roost.Counter("pageviews", slots=4)
+    store = open_store(four)
+    store._core._connected(0, create=False).raw.executemany(
+        "INSERT INTO roost_pageviews_rows VALUES ('/home', ?, ?)", [(slot, MOST) for slot in range(4)]
+    )
+    with pytest.raises(roost.Overflow):
+        store.alter(roost.Counter("pageviews", slots=2))
+    assert store.run(four.total("/home")) == 4 * MOST
+
+
+def test_a_new_column_gets_its_default_in_the_rows_that_are_there(open_store: Make) -> None:
+    store = open_store(visits)
+    store.run(visits.push(Visit(5, 7)))
+    longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    told = store.alter(longer)
+    assert told == [
+        "column seconds (int) added",
+        "column note (text(1000000)?) added",
+        "column tag (text(9)) added",
+        'column mood (enum("it\'s good")) added',
+        "column raw (binary(1000000)) added",
+    ]
+    assert store.run(longer.latest(5)) == [LongVisit(5, 7)]
+    store.run(longer.push(LongVisit(5, 8, 3, "x", "y")))
+    assert store.run(longer.latest(5, 1)) == [LongVisit(5, 8, 3, "x", "y")]
+    assert store.check() == []
+
+
+@dataclass
+class NoDefault:
+    uid: int
+    visitor: int
+    seconds: int
+
+
+@dataclass
+class OtherType:
+    uid: int
+    visitor: str
+
+
+@dataclass
+class Fewer:
+    uid: int
+
+
+REFUSED: list[tuple[Any, Any, str]] = [
+    (visits, roost.Ring("visits", NoDefault, per="uid", keep=5), "without a default"),
+    (visits, roost.Ring("visits", OtherType, per="uid", keep=5), "column visitor cannot change from int"),
+    (visits, roost.Ring("visits", Fewer, per="uid", keep=5), "column visitor cannot go"),
+    (visits, roost.Ring("visits", Visit, per="visitor", keep=5), "per cannot change.*other keys"),
+    (visits, roost.Set("visits"), "kind cannot change from ring to set: it is another structure"),
+    (baskets, capped(unique="colour"), "unique cannot change"),
+    (pageviews, roost.Counter("pageviews", key=int), "key cannot change"),
+    (likes, roost.Set("likes", key=int, member=int), "member cannot change"),
+]
+
+
+@pytest.mark.parametrize(("stored", "changed", "reason"), REFUSED, ids=[reason for _, _, reason in REFUSED])
+def test_what_cannot_be_changed_is_refused_with_the_reason(
+    open_store: Make, stored: Any, changed: Any, reason: str
+) -> None:
+    store = open_store(stored)
+    with pytest.raises(roost.Invalid, match=reason):
+        store.alter(changed)
+    assert store.ddl(stored) != store.ddl(changed)
+    store.create(stored)
+
+
+@pytest.mark.needs("second store")
+def test_another_process_with_the_old_declaration_gets_mismatch_and_loses_nothing(open_store: Make) -> None:
+    old, new = open_store(visits, pageviews), open_store()
+    old.run_all(*[visits.push(Visit(5, n)) for n in range(1, 8)])
+    three = ring(3)
+    new.alter(three)
+    for operation in (visits.push(Visit(5, 99)), visits.latest(5)):
+        with pytest.raises(roost.Mismatch, match="keep is 3 in the database and 5 in the declaration"):
+            old.run(operation)
+    with pytest.raises(roost.Mismatch):
+        old.run_all(pageviews.add("/home"), visits.push(Visit(5, 99)))
+    assert old.run_all(pageviews.total("/home"), three.push(Visit(5, 8))) == (0, 8)
+    assert [visit.visitor for visit in new.run(three.latest(5))] == [8, 7, 6]

@@ -1,0 +1,103 @@
+"""One store per test and engine; whatever a test did, no promise may be broken at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.engines import ENGINES, Engine
+
+Open = Callable[..., roost.Store]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine" in metafunc.fixturenames:
+        needed = {need for mark in metafunc.definition.iter_markers("needs") for need in mark.args}
+        engines = [engine for engine in ENGINES if needed <= engine.capabilities]
+        metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+@pytest.fixture
+def store_url(engine: Engine, tmp_path: Path) -> str:
+    return engine.url(tmp_path)
+
+
+@pytest.fixture
+def statements() -> list[str]:
+    """The statements that stores of the test have sent."""
+    return []
+
+
+@pytest.fixture
+def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
+    stores: list[roost.Store] = []
+
+    def open_(*structures: Any, **options: Any) -> roost.Store:
+        options.setdefault("random", random.Random(7))
+        store = roost.Store(store_url, trace=lambda sql, _: statements.append(sql), **options)
+        stores.append(store)
+        if structures:
+            store.create(*structures)
+        return store
+
+    yield open_
+    try:
+        for store in stores:
+            assert store.check() == []
+    finally:
+        for store in stores:
+            store.close()
+
+
+class InAsyncio:
+    """An `AsyncStore` used like a `Store`, so that every test of behaviour can run on both."""
+
+    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._store = roost.AsyncStore(url, **options)
+        self._loop.run_until_complete(self._store.create(*structures))
+
+    def run(self, operation: roost.Operation[Any]) -> Any:
+        return self._loop.run_until_complete(self._store.run(operation))
+
+    def run_all(self, *operations: roost.Operation[Any]) -> Any:
+        return self._loop.run_until_complete(self._store.run_all(*operations))
+
+    def check(self) -> list[roost.Violation]:
+        return self._loop.run_until_complete(self._store.check())
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._store.close())
+        self._loop.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def make(request: pytest.FixtureRequest, open_store: Open, store_url: str) -> Iterator[Callable[..., Any]]:
+    """Make a store of either kind, with structures in it."""
+    stores: list[InAsyncio] = []
+
+    def made(*structures: Any, **options: Any) -> Any:
+        if request.param == "threads":
+            return open_store(*structures, **options)
+        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}))
+        return stores[-1]
+
+    yield made
+    try:
+        for store in stores:
+            assert store.check() == []
+    finally:
+        for store in stores:
+            store.close()

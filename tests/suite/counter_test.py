@@ -1,0 +1,153 @@
+"""What a counter promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.shapes import Place, pageviews
+
+MOST = 2**63 - 1
+Make = Callable[..., Any]
+pytestmark = pytest.mark.needs("counter")
+
+
+def test_a_key_that_was_never_counted_has_the_total_0(make: Make) -> None:
+    assert make(pageviews).run(pageviews.total("/nowhere")) == 0
+
+
+def test_adds_sum_up_also_below_zero(make: Make) -> None:
+    store = make(pageviews)
+    store.run(pageviews.add("/home", 3))
+    store.run(pageviews.add("/home", -5))
+    assert store.run(pageviews.total("/home")) == -2
+
+
+def test_add_answers_none_and_0_is_allowed(make: Make) -> None:
+    store = make(pageviews)
+    assert store.run(pageviews.add("/home", 0)) is None
+    assert store.run(pageviews.total("/home")) == 0
+
+
+def test_totals_has_every_key_asked_in_the_order_asked(make: Make) -> None:
+    store = make(pageviews)
+    store.run_all(pageviews.add("a"), pageviews.add("b", 2))
+    totals = store.run(pageviews.totals(["b", "nowhere", "a", "b"]))
+    assert list(totals.items()) == [("b", 2), ("nowhere", 0), ("a", 1)]
+    assert store.run(pageviews.totals([])) == {}
+
+
+def test_top_is_greatest_first_and_equal_ones_in_key_order(make: Make) -> None:
+    store = make(pageviews)
+    store.run_all(*[pageviews.add(key, n) for key, n in [("c", 5), ("a", 5), ("b", 9), ("d", -1)]])
+    assert store.run(pageviews.top(3)) == [("b", 9), ("a", 5), ("c", 5)]
+
+
+def test_pitfall_keys_are_compared_byte_for_byte(make: Make) -> None:
+    store = make(pageviews)
+    keys = ["/Home", "/home", "/home ", "/hömé", "/ho\u0308me\u0301", "", " ", "0", "00", "😀"]
+    store.run_all(*[pageviews.add(key, place + 1) for place, key in enumerate(keys)])
+    assert store.run(pageviews.totals(keys)) == {key: place + 1 for place, key in enumerate(keys)}
+    assert store.run(pageviews.keys()) == sorted(keys, key=str.encode)
+
+
+@pytest.mark.needs("nul in text")
+def test_nul_is_a_character_like_any_other(make: Make) -> None:
+    store = make(pageviews)
+    store.run_all(pageviews.add("a\0b"), pageviews.add("a\0c", 2), pageviews.add("a", 4))
+    assert store.run(pageviews.totals(["a\0b", "a\0c", "a"])) == {"a\0b": 1, "a\0c": 2, "a": 4}
+
+
+def test_keys_pages_through_all_of_them(make: Make) -> None:
+    store = make(pageviews)
+    wanted = [f"/{n:03}" for n in range(25)]
+    store.run_all(*[pageviews.add(key) for key in reversed(wanted)])
+    found: list[str] = []
+    while page := store.run(pageviews.keys(after=found[-1] if found else None, n=10)):
+        found += page
+    assert found == wanted
+
+
+def test_clear_and_forget_answer_the_total_they_removed(make: Make) -> None:
+    store = make(pageviews)
+    store.run_all(pageviews.add("/home", 7), pageviews.add("/other", 1))
+    assert store.run(pageviews.clear("/home")) == 7
+    assert store.run(pageviews.clear("/home")) == 0
+    assert store.run(pageviews.forget("/other")) == 1
+    assert store.run(pageviews.keys()) == []
+
+
+def test_composite_keys_are_the_named_tuple_that_was_declared(make: Make) -> None:
+    hits = roost.Counter("hits", key=Place)
+    store = make(hits)
+    store.run_all(hits.add(Place("a", 2)), hits.add(Place("a", 10)), hits.add(Place("B", 1), 3))
+    assert store.run(hits.total(Place("a", 2))) == 1
+    assert store.run(hits.keys()) == [Place("B", 1), Place("a", 2), Place("a", 10)]
+    assert store.run(hits.keys(after=Place("a", 2))) == [Place("a", 10)]
+    assert store.run(hits.top(1)) == [(Place("B", 1), 3)]
+    assert isinstance(store.run(hits.keys())[0], Place)
+
+
+def test_a_slot_holds_64_bits_and_not_one_more(make: Make) -> None:
+    store = make(pageviews)
+    store.run(pageviews.add("/home", MOST))
+    with pytest.raises(roost.Overflow, match=r"pageviews.add\('/home', 1\).*64 bits"):
+        store.run(pageviews.add("/home", 1))
+    assert store.run(pageviews.total("/home")) == MOST
+    store.run(pageviews.add("/low", -MOST - 1))
+    with pytest.raises(roost.Overflow):
+        store.run(pageviews.add("/low", -1))
+    assert store.run(pageviews.total("/low")) == -MOST - 1
+
+
+def test_the_sum_of_a_batch_is_judged_not_its_steps(make: Make) -> None:
+    store = make(pageviews)
+    store.run(pageviews.add("/home", MOST))
+    store.run_all(pageviews.add("/home", 10), pageviews.add("/home", -10))
+    assert store.run(pageviews.total("/home")) == MOST
+    store.run_all(pageviews.add("/new", MOST), pageviews.add("/new", MOST), pageviews.add("/new", -MOST))
+    assert store.run(pageviews.total("/new")) == MOST
+
+
+def test_an_atom_past_64_bits_keeps_nothing(make: Make) -> None:
+    store = make(pageviews)
+    with pytest.raises(roost.Overflow):
+        store.run_all(pageviews.add("/other"), pageviews.add("/home", MOST), pageviews.add("/home", 1))
+    assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 0, "/other": 0}
+
+
+def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None:
+    spread = roost.Counter("spread", slots=4)
+    stores = [make(spread, random=None) for _ in range(1)]
+    store = stores[0]
+    rows = [("/home", slot, MOST) for slot in range(4)] + [("/low", slot, -MOST - 1) for slot in range(4)]
+    inner = getattr(store, "_store", store)
+    writer = inner._core._connected(0, create=False)
+    writer.raw.executemany("INSERT INTO roost_spread_rows (key, slot, n) VALUES (?, ?, ?)", rows)
+    assert store.run(spread.total("/home")) == 4 * MOST
+    assert store.run(spread.top()) == [("/home", 4 * MOST), ("/low", -4 * (MOST + 1))]
+    assert store.run(spread.clear("/low")) == -4 * (MOST + 1)
+
+
+def test_pitfall_a_null_count_a_default_or_an_id_per_add_do_not_exist(open_store: Make) -> None:
+    (_, table, *_) = open_store(pageviews).ddl(pageviews)
+    assert "NULL," not in table.replace("NOT NULL,", "")
+    assert "AUTO" not in table
+    assert "DEFAULT" not in table
+    assert 'PRIMARY KEY ("key", slot)' in table
+
+
+def test_source_text_the_slots_of_home_sum_up(make: Make) -> None:
+    """The slotted counter's own table: slots 0, 36, 7, 81 and 23 of /home."""
+    text = roost.Counter("pageviews_counts", slots=100)
+    store = make(text)
+    inner = getattr(store, "_store", store)
+    writer = inner._core._connected(0, create=False)
+    rows = [("/home", 0, 2), ("/home", 36, 1), ("/home", 7, 1), ("/home", 81, 2), ("/home", 23, 3)]
+    writer.raw.executemany("INSERT INTO roost_pageviews_counts_rows (key, slot, n) VALUES (?, ?, ?)", rows)
+    assert store.run(text.total("/home")) == 9
+    store.run(text.add("/home"))
+    assert store.run(text.total("/home")) == 10

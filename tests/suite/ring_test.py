@@ -1,0 +1,160 @@
+"""What a ring promises."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.shapes import Place, Seen, Visit, visits
+
+Make = Callable[..., Any]
+pytestmark = pytest.mark.needs("ring")
+
+
+def test_a_key_without_pushes_is_empty(make: Make) -> None:
+    store = make(visits)
+    assert store.run_all(visits.latest(5), visits.entries(5), visits.clear(5)) == ([], [], 0)
+
+
+def test_pushes_are_numbered_from_1_without_a_hole(make: Make) -> None:
+    store = make(visits)
+    assert [store.run(visits.push(Visit(5, n))) for n in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert store.run_all(visits.push(Visit(5, 7)), visits.push(Visit(6, 0)), visits.push(Visit(5, 8))) == (8, 1, 9)
+
+
+def test_latest_is_newest_first_and_never_more_than_keep(make: Make) -> None:
+    store = make(visits)
+    kept: deque[int] = deque(maxlen=5)
+    for n in range(23):
+        store.run(visits.push(Visit(5, n)))
+        kept.appendleft(n)
+        assert store.run(visits.latest(5)) == [Visit(5, each) for each in kept]
+        assert store.run(visits.latest(5, 3)) == [Visit(5, each) for each in kept][:3]
+        assert store.run(visits.latest(5, 99)) == [Visit(5, each) for each in kept]
+
+
+def test_more_pushes_than_keep_in_one_batch_write_only_the_last(make: Make) -> None:
+    store = make(visits)
+    assert store.run_all(*[visits.push(Visit(5, n)) for n in range(13)]) == tuple(range(1, 14))
+    assert store.run(visits.latest(5)) == [Visit(5, n) for n in range(12, 7, -1)]
+
+
+@pytest.mark.parametrize("pushed", range(1, 13))
+def test_entries_go_on_from_any_sequence(make: Make, pushed: int) -> None:
+    store = make(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(1, pushed + 1)])
+    there = list(range(max(1, pushed - 4), pushed + 1))
+    for after in [*range(pushed + 3), 2**63 - 1]:
+        for n in (None, 1, 2, 3, 100):
+            found = [entry.sequence for entry in store.run(visits.entries(5, after=after, n=n))]
+            assert found == [each for each in there if each > after][:n]
+    assert [entry.row.visitor for entry in store.run(visits.entries(5))] == there
+
+
+def test_a_reader_who_was_lapped_sees_it(make: Make) -> None:
+    store = make(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(1, 4)])
+    last = store.run(visits.entries(5))[-1].sequence
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(4, 12)])
+    assert store.run(visits.entries(5, after=last))[0].sequence > last + 1
+
+
+def test_clear_keeps_the_sequence_and_forget_drops_it(make: Make) -> None:
+    store = make(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(7)])
+    assert store.run(visits.clear(5)) == 5
+    assert store.run(visits.latest(5)) == []
+    assert store.run(visits.keys()) == [5]
+    assert store.run(visits.push(Visit(5, 70))) == 8
+    assert store.run_all(visits.latest(5), visits.latest(5, 2)) == ([Visit(5, 70)], [Visit(5, 70)])
+    assert [entry.sequence for entry in store.run(visits.entries(5, n=2))] == [8]
+    assert store.run(visits.forget(5)) == 1
+    assert store.run(visits.keys()) == []
+    assert store.run(visits.push(Visit(5, 71))) == 1
+
+
+def test_the_clock_is_shown_and_never_decides(make: Make) -> None:
+    """Pitfall: the clock goes back, or stands still within a second, and visits are lost."""
+    hours = iter([4, 3, 2, 2, 1, 1, 0])
+    store = make(visits, clock=lambda: dt.datetime(2026, 10, 25, next(hours), tzinfo=dt.UTC))
+    for n in range(7):
+        store.run(visits.push(Visit(5, n)))
+    entries = store.run(visits.entries(5))
+    assert [entry.row.visitor for entry in entries] == [2, 3, 4, 5, 6]
+    assert [entry.at.hour for entry in entries] == [2, 2, 1, 1, 0]
+    assert entries[0].at.utcoffset() == dt.timedelta(0)
+
+
+def test_composite_keys(make: Make) -> None:
+    seen = roost.Ring("seen", Seen, per=Place, keep=2)
+    store = make(seen)
+    rows = [Seen("a", 1, 10), Seen("a", 2, 11), Seen("b", 1, 12), Seen("a", 1, 13), Seen("a", 1, 14)]
+    assert store.run_all(*[seen.push(row) for row in rows]) == (1, 1, 1, 2, 3)
+    assert store.run(seen.latest(Place("a", 1))) == [rows[4], rows[3]]
+    assert store.run(seen.latest(("b", 1))) == [rows[2]]
+    assert store.run(seen.keys()) == [Place("a", 1), Place("a", 2), Place("b", 1)]
+    assert store.run(seen.keys(after=Place("a", 1), n=1)) == [Place("a", 2)]
+
+
+def test_a_ring_of_one_and_a_ring_past_a_tinyint(make: Make) -> None:
+    """Pitfall: tinyint limits a ring to 256."""
+    one, many = (
+        roost.Ring("one", Visit, per="uid", keep=1),
+        roost.Ring("many", Visit, per="uid", keep=300),
+    )
+    store = make(one, many)
+    for ring, keep in ((one, 1), (many, 300)):
+        store.run_all(*[ring.push(Visit(1, n)) for n in range(700)])
+        assert store.run(ring.latest(1)) == [Visit(1, n) for n in range(699, 699 - keep, -1)]
+
+
+def test_reads_in_a_writing_atom_see_what_was_done_before_them(make: Make) -> None:
+    store = make(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(4)])
+    found = store.run_all(
+        visits.push(Visit(5, 4)), visits.latest(5, 2), visits.push(Visit(5, 5)), visits.latest(5, 2), visits.clear(5),
+        visits.latest(5), visits.push(Visit(5, 6)), visits.entries(5),
+    )  # fmt: skip
+    assert found[1] == [Visit(5, 4), Visit(5, 3)]
+    assert found[3] == [Visit(5, 5), Visit(5, 4)]
+    assert (found[4], found[5], found[6]) == (5, [], 7)
+    assert [entry.sequence for entry in found[7]] == [7]
+
+
+def test_source_text_the_visitor_after_1270881_takes_the_next_slot(make: Make) -> None:
+    """The round-robin text's second listing: sequence 2 is the newest of uid 5, so 1400254 goes into slot 3."""
+    store = make(visits)
+    for visitor in (1400251, 620098, 3548743, 940873, 1270881):
+        store.run(visits.push(Visit(5, visitor)))
+    before = {entry.row.visitor: entry.sequence % 5 for entry in store.run(visits.entries(5))}
+    sequence = store.run(visits.push(Visit(5, 1400254)))
+    assert sequence % 5 == (before[1270881] + 1) % 5 == before[1400251]
+    assert [row.visitor for row in store.run(visits.latest(5))] == [1400254, 1270881, 940873, 3548743, 620098]
+
+
+def test_pitfall_eight_visits_in_one_second_keep_the_last_five(make: Make) -> None:
+    now = dt.datetime(2008, 1, 1, tzinfo=dt.UTC)
+    store = make(visits, clock=lambda: now)
+    for n in range(1, 9):
+        store.run(visits.push(Visit(5, n)))
+    assert [row.visitor for row in store.run(visits.latest(5))] == [8, 7, 6, 5, 4]
+
+
+def test_pitfall_the_first_push_of_an_empty_ring_is_kept(make: Make) -> None:
+    store = make(visits)
+    assert store.run(visits.push(Visit(9, 1))) == 1
+    assert store.run(visits.latest(9)) == [Visit(9, 1)]
+
+
+@pytest.mark.needs("sqlite3")
+def test_pitfall_no_statement_replaces_or_locks_tables(open_store: Make, statements: list[str]) -> None:
+    store = open_store(visits)
+    for n in range(12):
+        store.run(visits.push(Visit(5, n)))
+    assert statements
+    assert not [sql for sql in statements if "REPLACE" in sql.upper() or "LOCK TABLE" in sql.upper()]

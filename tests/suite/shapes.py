@@ -1,0 +1,39 @@
+"""Declarations that the suite shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import roost
+
+
+@dataclass(frozen=True)
+class Visit:
+    uid: int
+    visitor: int
+
+
+@dataclass(frozen=True)
+class Egg:
+    basket: int
+    egg: int
+    colour: Annotated[str, roost.text(20)] = "white"
+
+
+class Place(NamedTuple):
+    site: str
+    page: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    site: Annotated[str, roost.text(255)]
+    page: int
+    who: int
+
+
+pageviews = roost.Counter("pageviews")
+visits = roost.Ring("visits", Visit, per="uid", keep=5)
+baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
+likes = roost.Set("likes", key=int, member=str)

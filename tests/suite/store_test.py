@@ -1,0 +1,264 @@
+"""What a store promises, whatever the structures: creating, atoms, batches, its life."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+Make = Callable[..., Any]
+ALL = (pageviews, visits, baskets, likes)
+
+
+def test_create_makes_what_is_missing_and_may_be_called_again(make: Make) -> None:
+    store = make(pageviews)
+    store.run(pageviews.add("/home"))
+    inner = getattr(store, "_store", store)
+    inner._create(ALL)
+    inner._create(ALL)
+    assert store.run_all(pageviews.total("/home"), visits.latest(1)) == (1, [])
+
+
+def test_using_what_is_not_there_is_missing_and_says_what_to_do(make: Make) -> None:
+    store = make(pageviews)
+    with pytest.raises(roost.Missing, match=r"store\.create\(visits\)"):
+        store.run(visits.latest(5))
+    with pytest.raises(roost.Missing):
+        store.run_all(pageviews.add("/home"), visits.push(Visit(5, 1)))
+    assert store.run(pageviews.total("/home")) == 0
+
+
+@pytest.mark.needs("file")
+def test_before_create_there_is_no_file_and_everything_is_missing(
+    open_store: Make, store_url: str, tmp_path: Path
+) -> None:
+    with roost.Store(store_url) as store:
+        for operation in (pageviews.total("/home"), pageviews.add("/home")):
+            with pytest.raises(roost.Missing, match=r"create"):
+                store.run(operation)
+        with pytest.raises(roost.Missing):
+            store.check()
+    assert list(tmp_path.iterdir()) == []
+    open_store(pageviews)
+    assert (tmp_path / "suite.db").exists()
+
+
+CHANGED: list[tuple[Any, str]] = [
+    (roost.Counter("pageviews", slots=4), "slots is None in the database and 4 in the declaration"),
+    (roost.Counter("pageviews", key=int), r"column key is text\(255\) in the database and int in the declaration"),
+    (roost.Ring("visits", Visit, per="uid", keep=6), "keep is 5 in the database and 6 in the declaration"),
+    (roost.Ring("visits", Visit, per="visitor", keep=5), "per is uid in the database and visitor"),
+    (roost.Ring("visits", Egg, per="egg", keep=5), r"column uid \(int\) is only in the database"),
+    (roost.Set("visits"), "kind is ring in the database and set in the declaration"),
+    (
+        roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg", on_full="reject"),
+        "on_full is evict in the database and reject in the declaration",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "told"), CHANGED, ids=[told for _, told in CHANGED])
+def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, changed: Any, told: str) -> None:
+    store = make(*ALL)
+    inner = getattr(store, "_store", store)
+    with pytest.raises(roost.Mismatch, match=told):
+        inner._create([changed])
+    with pytest.raises(roost.Mismatch, match=told):
+        store.run(changed.clear(changed.key.columns[0].type.kind == "text" and "1" or 1))
+
+
+def test_two_declarations_of_one_name_in_one_batch(make: Make) -> None:
+    store = make(pageviews)
+    other = roost.Counter("pageviews", key=int)
+    with pytest.raises(roost.Mismatch):
+        store.run_all(pageviews.add("/home"), other.add(1))
+    same = roost.Counter("pageviews")
+    assert store.run_all(pageviews.add("/home"), same.add("/home"), pageviews.total("/home"))[2] == 2
+
+
+def test_create_is_all_or_nothing(open_store: Make) -> None:
+    store = open_store(pageviews)
+    with pytest.raises(roost.Mismatch):
+        store.create(visits, roost.Counter("pageviews", key=int))
+    with pytest.raises(roost.Missing):
+        store.run(visits.latest(1))
+
+
+def test_ddl_is_exactly_what_create_runs(open_store: Make, statements: list[str]) -> None:
+    open_store(*ALL)
+    made = [sql for sql in statements if sql.startswith(("CREATE", "INSERT"))]
+    assert made == open_store().ddl(*ALL)
+
+
+@pytest.mark.needs("sqlite3")
+def test_ddl_run_by_a_migration_makes_the_same(open_store: Make, store_url: str, tmp_path: Path) -> None:
+    import sqlite3
+
+    with roost.Store(store_url) as store:
+        script = store.ddl(*ALL)
+    connection = sqlite3.connect(tmp_path / "suite.db")
+    for sql in script:
+        connection.execute(sql)
+    connection.commit()
+    connection.close()
+    store = open_store(*ALL)
+    assert store.run_all(visits.push(Visit(1, 2)), pageviews.add("a"), likes.add(1, "a")) == (1, None, 1)
+
+
+def test_an_atom_over_several_structures_is_all_or_nothing(make: Make) -> None:
+    store = make(*ALL)
+    store.run(baskets.add(Egg(1, 1)))
+    with pytest.raises(roost.Duplicate):
+        store.run_all(pageviews.add("/home"), likes.add(1, "a"), visits.push(Visit(1, 1)), baskets.add(Egg(1, 1)))
+    assert store.run_all(pageviews.total("/home"), likes.size(1), visits.latest(1), baskets.count(1)) == (0, 0, [], 1)
+
+
+def test_results_come_in_the_order_of_the_operations(make: Make) -> None:
+    store = make(*ALL)
+    assert store.run_all(
+        visits.push(Visit(1, 1)), likes.add(1, "a"), pageviews.add("/"), visits.push(Visit(1, 2)), likes.add(1, "a"),
+        pageviews.total("/"), visits.latest(1, 1), likes.size(1),
+    ) == (1, 1, None, 2, 0, 1, [Visit(1, 2)], 1)  # fmt: skip
+
+
+def test_no_operation_is_no_work(make: Make, statements: list[str]) -> None:
+    store = make(pageviews)
+    before = len(statements)
+    assert store.run_all() == ()
+    assert len(statements) == before
+
+
+def test_what_is_not_an_operation_is_refused(make: Make) -> None:
+    store = make(pageviews)
+    with pytest.raises(roost.Invalid, match="is not an operation"):
+        store.run("add")
+    with pytest.raises(roost.Invalid, match="is not a structure"):
+        getattr(store, "_store", store)._create(["pageviews"])
+
+
+def test_an_operation_can_be_run_again(make: Make) -> None:
+    store = make(pageviews)
+    operation = pageviews.add("/home")
+    store.run_all(operation, operation)
+    store.run(operation)
+    assert store.run(pageviews.total("/home")) == 3
+
+
+@pytest.mark.needs("file")
+def test_reads_alone_go_on_a_connection_of_their_own(open_store: Make, statements: list[str]) -> None:
+    store = open_store(pageviews)
+    store.run(pageviews.add("/home"))
+    statements.clear()
+    store.run(pageviews.total("/home"))
+    assert [sql.split()[0] for sql in statements] == ["BEGIN", "SELECT", "SELECT", "COMMIT"]
+    assert "IMMEDIATE" not in statements[0]
+
+
+def test_stats_count_batches_and_operations(open_store: Make) -> None:
+    store = open_store(pageviews)
+    before = store.stats()
+    store.run_all(*[pageviews.add("/home")] * 10)
+    store.run(pageviews.add("/home"))
+    after = store.stats()
+    assert (after.batches - before.batches, after.operations - before.operations) == (2, 11)
+    assert repr(store).startswith("<Store sqlite:")
+
+
+def test_closing_twice_and_using_afterwards(make: Make) -> None:
+    store = make(pageviews)
+    inner = getattr(store, "_store", store)
+    assert store.check() == []
+    if isinstance(inner, roost.Store):
+        with roost.Store(inner.url) as other:
+            other.create(pageviews)
+            other.close()
+            other.close()
+            for operation in (pageviews.total("/"), pageviews.add("/")):
+                with pytest.raises(roost.Closed):
+                    other.run(operation)
+
+
+def test_threads_share_commits_and_each_gets_its_own_answer(open_store: Make) -> None:
+    store = open_store(*ALL)
+    wrong: list[Any] = []
+    start = threading.Barrier(16)
+
+    def work(me: int) -> None:
+        start.wait()
+        for n in range(1, 41):
+            if store.run(visits.push(Visit(me, n))) != n:
+                wrong.append(("push", me, n))
+            if store.run(likes.add(0, f"{me}-{n}")) != 1:
+                wrong.append(("add", me, n))
+            store.run(pageviews.add("/home"))
+            if store.run(visits.latest(me, 1)) != [Visit(me, n)]:
+                wrong.append(("latest", me, n))
+            if store.run_all(pageviews.add(f"/{me}"), pageviews.total(f"/{me}"))[1] != n:
+                wrong.append(("total", me, n))
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert store.run_all(pageviews.total("/home"), likes.size(0)) == (16 * 40, 16 * 40)
+    writes = 4 * 16 * 40
+    assert store.stats().batches < writes
+
+
+@pytest.mark.needs("second store")
+def test_another_store_sees_what_was_answered(open_store: Make) -> None:
+    one, two = open_store(*ALL), open_store(*ALL)
+    for n in range(1, 30):
+        writer, reader = (one, two) if n % 2 else (two, one)
+        assert writer.run(visits.push(Visit(5, n))) == n
+        assert reader.run(visits.latest(5, 1)) == [Visit(5, n)]
+
+
+def test_the_clock_comes_in_as_an_argument(make: Make) -> None:
+    noon = dt.datetime(2026, 6, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2))).astimezone(dt.UTC)
+    store = make(visits, clock=lambda: noon)
+    store.run(visits.push(Visit(1, 1)))
+    assert store.run(visits.entries(1))[0].at == noon
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://root@localhost/db", "postgresql://localhost/db", "memcached://localhost", "sqlite:", "app.db",
+        "sqlite://app.db", "sqlite:///app.db?sync=full", "sqlite:///app.db?synchronous=maybe", "sqlite:///app.db?x",
+    ],
+)  # fmt: skip
+def test_an_url_that_means_nothing_is_refused_when_the_store_is_made(url: str) -> None:
+    with pytest.raises(roost.Invalid):
+        roost.Store(url)
+
+
+@pytest.mark.parametrize("options", [{"timeout": -1}, {"lock_wait": float("nan")}])
+def test_options_that_mean_nothing_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(roost.Invalid, match="number of seconds"):
+        roost.Store("sqlite://", **options)
+
+
+@pytest.mark.needs("ring")
+def test_a_field_called_by_a_word_of_sql(make: Make) -> None:
+    @dataclass
+    class Odd:
+        select: int
+        order: str
+        Group: int
+
+    odd = roost.Ring("order", Odd, per=("select", "order"), keep=2)
+    store = make(odd)
+    store.run(odd.push(Odd(1, "by", 3)))
+    assert store.run(odd.latest((1, "by"))) == [Odd(1, "by", 3)]
+    assert store.run(odd.keys()) == [(1, "by")]

@@ -1,0 +1,117 @@
+"""Every column type comes back as it went in, as a row's value, a key and a member."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+
+Make = Callable[..., Any]
+
+
+class Colour(enum.Enum):
+    WHITE = "white"
+    BROWN = "brown"
+
+
+class Level(enum.IntEnum):
+    LOW = -1
+    HIGH = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    k: int
+    i: int
+    f: float
+    s: str
+    b: bytes
+    t: bool
+    moment: dt.datetime
+    day: dt.date
+    price: Annotated[Decimal, roost.decimal(12, 2)]
+    ident: uuid.UUID
+    colour: Colour
+    level: Level
+    note: str | None = None
+    seen: dt.datetime | None = None
+    cost: Annotated[Decimal, roost.decimal(38, 10)] | None = None
+
+
+EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
+LOW = Everything(
+    -(2**63), -(2**63), -1.5e308, "", b"", False, dt.datetime(1, 1, 2, tzinfo=EAST), dt.date(1, 1, 1),
+    Decimal("-9999999999.99"), uuid.UUID(int=0), Colour.WHITE, Level.LOW,
+)  # fmt: skip
+HIGH = Everything(
+    2**63 - 1, 2**63 - 1, 5e-324, "😀 'quoted\" \0 \n", bytes(range(256)), True,
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.date(9999, 12, 31), Decimal("0.10"),
+    uuid.UUID(int=2**128 - 1), Colour.BROWN, Level.HIGH, "note", dt.datetime(2026, 10, 25, 2, fold=1, tzinfo=EAST),
+    Decimal("1234567890123456789012345678.0123456789"),
+)  # fmt: skip
+
+
+@pytest.mark.needs("ring", "capped")
+@pytest.mark.parametrize("row", [LOW, HIGH], ids=["low", "high"])
+def test_a_row_comes_back_as_it_was(make: Make, row: Everything) -> None:
+    ring = roost.Ring("ring", Everything, per="k", keep=2)
+    capped = roost.Capped("capped", Everything, per="k", keep=2, unique="i")
+    store = make(ring, capped)
+    store.run_all(ring.push(row), capped.add(row))
+    for (found,) in store.run_all(ring.latest(row.k), capped.latest(row.k)):
+        assert found == row
+        assert [type(getattr(found, name)) for name in Everything.__slots__] == [
+            type(getattr(row, name)) for name in Everything.__slots__
+        ]
+        assert found.moment.tzinfo is dt.UTC
+        assert str(found.price) == str(row.price)
+
+
+KEYS: list[tuple[Any, list[Any]]] = [
+    (int, [-(2**63), -1, 0, 2**63 - 1]),
+    (str, ["", "a", "a\0", "b", "é", "😀"]),
+    (bytes, [b"", b"\0", b"\0\0", b"a", b"\xff"]),
+    (bool, [False, True]),
+    (dt.date, [dt.date(1, 1, 1), dt.date(999, 1, 1), dt.date(2026, 1, 1)]),
+    (dt.datetime, [dt.datetime(999, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 1, dt.UTC)]),
+    (uuid.UUID, [uuid.UUID(int=0), uuid.UUID(int=2**127)]),
+    (Colour, [Colour.BROWN, Colour.WHITE]),
+    (Level, [Level.LOW, Level.HIGH]),
+    (roost.text(3), ["abc"]),
+    (roost.binary(3), [b"abc"]),
+]
+
+
+@pytest.mark.needs("counter", "set")
+@pytest.mark.parametrize(("kind", "keys"), KEYS, ids=[str(kind) for kind, _ in KEYS])
+def test_keys_and_members_of_every_type_in_their_order(make: Make, kind: Any, keys: list[Any]) -> None:
+    counter = roost.Counter("counter", key=kind)
+    members = roost.Set("members", key=kind, member=kind)
+    store = make(counter, members)
+    store.run_all(*[counter.add(key) for key in reversed(keys)], *[members.add(key, *keys) for key in keys])
+    found = store.run(counter.keys())
+    assert found == keys
+    assert [type(key) for key in found] == [type(key) for key in keys]
+    assert store.run(members.members(keys[0])) == set(keys)
+    walked: list[Any] = []
+    while page := store.run(counter.keys(after=walked[-1] if walked else None, n=1)):
+        walked += page
+    assert walked == keys
+
+
+@pytest.mark.needs("counter")
+def test_decimal_keys_are_equal_when_their_values_are(make: Make) -> None:
+    prices = roost.Counter("prices", key=roost.decimal(6, 2))
+    store = make(prices)
+    store.run_all(
+        prices.add(Decimal("1.5")), prices.add(Decimal("1.50")), prices.add(Decimal("-0")), prices.add(Decimal(0))
+    )
+    assert store.run(prices.totals([Decimal("1.500"), Decimal("0.00")])) == {Decimal("1.50"): 2, Decimal(0): 2}
