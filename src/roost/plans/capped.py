@@ -79,7 +79,7 @@ class CappedPlan(StructurePlan):
         self._other_places = places([column.name for column in others])
         self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
         self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
-        self._row_in: Callable[[Row], Row] = dialect.decoder(structure.columns) or same
+        self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
@@ -156,7 +156,7 @@ class CappedPlan(StructurePlan):
     def plan_get(self, run: Operations, _: Context, __: bool) -> Plan:
         """Look up rows by id."""
         found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
-        return [self.row(rows[0]) if rows else None for rows in found]
+        return [self.rows_of(rows)[0] if rows else None for rows in found]
 
     def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read the heads."""
@@ -167,14 +167,14 @@ class CappedPlan(StructurePlan):
         """Read the newest rows by their index."""
         keep = self.structure.keep
         found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
-        return [[self.row(row) for row in rows] for rows in found]
+        return [self.rows_of(rows) for rows in found]
 
     def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read on from a sequence by the same index."""
         keep = self.structure.keep
         asked = [(*self.key_out(key), after, n or keep) for key, after, n in [op.args for op in run]]
         found = yield Statement(self.entries, asked)
-        return [[Entry(row[0], self._at_in(row[1:2])[0], self.row(row[2:])) for row in rows] for rows in found]
+        return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
 
     def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows; the head stays, so the sequence goes on."""
@@ -183,10 +183,6 @@ class CappedPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
-
-    def row(self, stored: Row) -> Any:
-        """Return the caller's row for its stored columns."""
-        return self.structure.rows.make(self._row_in(stored))
 
 
 class _Request(NamedTuple):

@@ -172,7 +172,7 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
 def _no_moment(name: str) -> str:
     digits = "[0-9]" * 2
     shape = f"{digits}{digits}-{digits}-{digits} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{digits}{digits}{digits}"
-    return f"{name} NOT GLOB '{shape}' OR date(substr({name}, 1, 10)) IS NOT substr({name}, 1, 10)"
+    return f"{name} NOT GLOB '{shape}' OR date(substr({name}, 1, 10), '+0 days') IS NOT substr({name}, 1, 10)"
 
 
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
@@ -195,7 +195,7 @@ def _wrong(plan: StructurePlan, column: Column) -> str:
         case "float":
             return f"abs({name}) > 1.7976931348623157e308"
         case "date":
-            return f"date({name}) IS NOT {name}"
+            return f"date({name}, '+0 days') IS NOT {name}"
         case "datetime":
             return _no_moment(name)
         case "uuid":

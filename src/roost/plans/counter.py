@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
 from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, write
 from roost.structures.columns import INT_MAX, INT_MIN
@@ -55,12 +55,23 @@ SLOTS = {
     "mariadb": Template("SELECT {{i}}, n FROM {rows_table} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q.i - 1)::integer, r.n
-  FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, i) JOIN {rows_table} r USING ({key})""",
+SELECT (q."#" - 1)::integer, r.n
+  FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {rows_table} r USING ({key})""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
 }
+
+# What a write depends on is read under its lock. SQLite's one writer has it already.
+ONE_SLOT = {
+    "sqlite": "SELECT n FROM {rows_table} WHERE {equal} AND slot = ?",
+    "mariadb": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
+    "postgresql": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
+}
+
+# Where others write meanwhile, only the DELETE itself can tell what it removed.
+CLEAR = {"sqlite": None, "mariadb": "DELETE FROM {rows_table} WHERE {equal} RETURNING n"}
+CLEAR["postgresql"] = CLEAR["mariadb"]
 
 # SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
 TOP = {
@@ -98,7 +109,9 @@ class CounterPlan(StructurePlan):
         self.lock = None if name == "sqlite" else self.add
         self.put = PUT[name].format(words)
         self.select = SLOTS[name].format(words)
-        self.one_slot = each(f"SELECT n FROM {self.rows_table} WHERE {words['equal']} AND slot = {dialect.placeholder}")
+        self.one_slot = each(ONE_SLOT[name].format(**words))
+        clear = CLEAR[name]
+        self.clear = None if clear is None else each(clear.format(**words))
         self.top = each(TOP[name].format(**words))
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
@@ -127,7 +140,7 @@ class CounterPlan(StructurePlan):
         if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
             raise Careful
         changed = yield Statement(self.add, rows)
-        if self.dialect.name != "mariadb" and changed != len(rows):  # MariaDB has error 1690 instead of a guard
+        if self.dialect.name != "mariadb" and changed != len(rows):  # there it is error 1690: the engine raises Careful
             raise Careful
         return [None] * len(run)
 
@@ -181,8 +194,17 @@ class CounterPlan(StructurePlan):
             for rows in found
         ]
 
-    def plan_clear(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Remove the slots of a key; the answer is the total it had."""
+        if self.lock is not None and self.clear is not None:
+            if not locked:
+                yield Statement(self.lock, self.locks(run, context))
+                yield Control.LOCKED
+            keys = [self.key_out(op.args[0]) for op in run]
+            asked = sorted(set(keys))
+            removed = yield Statement(self.clear, asked)
+            totals = {key: sum([n for (n,) in rows]) for key, rows in zip(asked, removed, strict=True)}
+            return [totals.pop(key, 0) for key in keys]
         results = []
         for op in run:
             key = self.key_out(op.args[0])
@@ -194,7 +216,9 @@ class CounterPlan(StructurePlan):
     plan_forget = plan_clear
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that adds will write: adding 0 creates or locks one."""
+        """Return the slots that operations will write: adding 0 creates or locks one, and a clear removes them all."""
         slot = self.slot(context)
-        keys = {self.key_out(op.args[0]) for op in operations if op.verb == "add"}
-        return [(*key, slot, 0) for key in sorted(keys)]
+        rows = {(*self.key_out(op.args[0]), slot, 0) for op in operations if op.verb == "add"}
+        keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
+        rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
+        return sorted(rows)

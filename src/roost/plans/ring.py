@@ -61,19 +61,19 @@ INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
 LATEST = {
     "sqlite": Template(
         """\
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
+SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
   WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})
 UNION ALL
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
+SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
   WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})""",
         answer=Answer.ORDINAL,
     ),
     "mariadb": Template(
         """\
-(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
+(SELECT {{i}}, {r_row} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot <= MOD(h.sequence, {keep})
   WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)
 UNION ALL
-(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
+(SELECT {{i}}, {r_row} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot > MOD(h.sequence, {keep})
   WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)""",
         Gather.UNION,
         Answer.ORDINAL,
@@ -81,12 +81,12 @@ UNION ALL
     ),
     "postgresql": Template(
         """\
-SELECT (q.i - 1)::integer, e.*
-  FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, i) JOIN {head} h USING ({key})
+SELECT (q."#" - 1)::integer, e.*
+  FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#") JOIN {head} h USING ({key})
   CROSS JOIN LATERAL (
-    (SELECT {r_values} FROM {rows} r WHERE {join} AND r.slot <= h.sequence % {keep} ORDER BY r.slot DESC LIMIT q.n)
+    (SELECT {r_row} FROM {rows} r WHERE {join} AND r.slot <= MOD(h.sequence, {keep}) ORDER BY r.slot DESC LIMIT q.n)
     UNION ALL
-    (SELECT {r_values} FROM {rows} r WHERE {join} AND r.slot > h.sequence % {keep} ORDER BY r.slot DESC LIMIT q.n)
+    (SELECT {r_row} FROM {rows} r WHERE {join} AND r.slot > MOD(h.sequence, {keep}) ORDER BY r.slot DESC LIMIT q.n)
   ) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
@@ -109,13 +109,13 @@ SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join}
     ),
     "mariadb": Template(
         """\
-(SELECT {{i}}, {r_values} FROM (SELECT {key_as}, %s AS after) q JOIN {head} h USING ({key}) STRAIGHT_JOIN {rows} r ON {join}
-    AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} WHERE {h_equal}
+    AND r.slot > GREATEST(LEAST(%s, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep}) + {keep}
   ORDER BY r.slot LIMIT %s)
 UNION ALL
-(SELECT {{i}}, {r_values} FROM (SELECT {key_as}, %s AS after) q JOIN {head} h USING ({key}) STRAIGHT_JOIN {rows} r ON {join}
-    AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
-    AND r.slot <= h.sequence % {keep}
+(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} WHERE {h_equal}
+    AND r.slot > GREATEST(LEAST(%s, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep})
+    AND r.slot <= MOD(h.sequence, {keep})
   ORDER BY r.slot LIMIT %s)""",
         Gather.UNION,
         Answer.ORDINAL,
@@ -123,17 +123,18 @@ UNION ALL
     ),
     "postgresql": Template(
         """\
-SELECT (q.i - 1)::integer, e.*
-  FROM unnest({key_arrays}, %s::bigint[], %s::bigint[]) WITH ORDINALITY AS q ({key}, after, n, i)
+SELECT (q."#" - 1)::integer, e.*
+  FROM unnest({key_arrays}, %s::bigint[], %s::bigint[]) WITH ORDINALITY AS q ({key}, sequence, n, "#")
   JOIN {head} h USING ({key})
   CROSS JOIN LATERAL (
     (SELECT {r_values} FROM {rows} r WHERE {join}
-        AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+        AND r.slot > GREATEST(LEAST(q.sequence, h.sequence), h.sequence - {keep}) - h.sequence
+          + MOD(h.sequence, {keep}) + {keep}
       ORDER BY r.slot LIMIT q.n)
     UNION ALL
     (SELECT {r_values} FROM {rows} r WHERE {join}
-        AND r.slot > GREATEST(LEAST(q.after, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
-        AND r.slot <= h.sequence % {keep}
+        AND r.slot > GREATEST(LEAST(q.sequence, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep})
+        AND r.slot <= MOD(h.sequence, {keep})
       ORDER BY r.slot LIMIT q.n)
   ) e""",
         Gather.ARRAYS,
@@ -155,6 +156,9 @@ INSERT INTO {head} ({key}, sequence) SELECT * FROM unnest({key_arrays}, %s::bigi
         Gather.ARRAYS,
     ),
 }
+
+# LOCK has made a head for a key that is only cleared: nothing was ever pushed to it.
+UNMAKE = "DELETE FROM {head} WHERE {equal} AND sequence = 0"
 
 # Takes the lock of a head that is there.
 TAKE = {"sqlite": None, "mariadb": "SELECT 1 FROM {head} WHERE {equal} FOR UPDATE"}
@@ -182,13 +186,13 @@ class RingPlan(StructurePlan):
             "h_key": dialect.names(key, "h."),
             "key_holes": dialect.holes(k),
             "key_arrays": dialect.arrays(key),
-            "key_as": ", ".join(f"%s AS {dialect.name_of(column)}" for column in key),
             "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *quoted]),
             "holes": dialect.holes(k + 3 + len(others)),
             "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *others]),
             "excluded": ", ".join(f"{c} = excluded.{c}" for c in ["sequence", "at", *quoted]),
             "values": ", ".join(f"{c} = VALUES({c})" for c in ["sequence", "at", *quoted]),
             "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
+            "r_row": ", ".join(["r.sequence", dialect.names(structure.columns, "r.")]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
             "equal": dialect.equal(key),
             "h_equal": " AND ".join(f"h.{dialect.name_of(c)} = ?{i}" for i, c in enumerate(key, 1))
@@ -208,6 +212,7 @@ class RingPlan(StructurePlan):
         lock, take = LOCK[name], TAKE[name]
         self.lock = None if lock is None else lock.format(words)
         self.take = None if take is None else Template(take.format(**words), answer=Answer.ORDINAL)
+        self.unmake = write(UNMAKE.format(**words))
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.drop = write(f"DELETE FROM {self.head_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.head_table)
@@ -215,7 +220,7 @@ class RingPlan(StructurePlan):
         self._key_places = structure.rows.places(per)
         self._other_places = structure.rows.places([column.name for column in others])
         self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
-        self._row_in: Callable[[Row], Row] = dialect.decoder(structure.columns) or same
+        self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def key_of_row(self, values: Row) -> Row:
@@ -259,7 +264,7 @@ class RingPlan(StructurePlan):
         results = []
         for rows, ask in zip(found, asked, strict=True):
             rows.sort(reverse=True)
-            results.append([self.row(row[2:]) for row in rows[: ask[-1]]])
+            results.append(self.rows_of([row[1:] for row in rows[: ask[-1]]]))
         return results
 
     def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
@@ -276,16 +281,13 @@ class RingPlan(StructurePlan):
 
     def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows; the head stays, so the sequence goes on."""
-        return (yield from self.remove_keys(run, locked, self.delete, None))
+        unmake = self.unmake if locked and self.lock is not None else None
+        return (yield from self.remove_keys(run, locked, self.delete, unmake))
 
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 
-    def row(self, stored: Row) -> Any:
-        """Return the caller's row for its stored columns."""
-        return self.structure.rows.make(self._row_in(stored))
-
     def entry(self, stored: Row) -> Entry[Any]:
         """Return the entry for `sequence, at, row…` as they are stored."""
-        return Entry(stored[0], self._at_in(stored[1:2])[0], self.row(stored[2:]))
+        return Entry(stored[0], self._at_in(stored[1:2])[0], self.rows_of([stored[2:]])[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -112,6 +112,15 @@ class Rows:
         if self._by_keyword:
             return self.type(**dict(zip(self._names, values, strict=True)))
         return self.type(*values)
+
+    def maker(self, decode: Callable[[Sequence[Any]], Any] | None) -> Callable[[Sequence[Any]], list[Any]]:
+        """Return the function from stored rows to dataclasses; `decode` makes their values neutral, if that is needed."""
+        make = self.make if self._by_keyword else self.type
+        if self._by_keyword:
+            return lambda stored: [make(decode(row) if decode else row) for row in stored]
+        if decode is None:
+            return lambda stored: [make(*row) for row in stored]
+        return lambda stored: [make(*decode(row)) for row in stored]
 
     def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
         """Return where in a row's values the columns of these names are."""

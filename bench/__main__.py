@@ -1,0 +1,32 @@
+"""Run the measurements: `python -m bench [NAME …] [--quick]`."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import bulk, footprint, growth, single, threads
+from bench.report import console, machine
+
+MEASUREMENTS = {
+    "single": single.main,
+    "threads": threads.main,
+    "bulk": bulk.main,
+    "growth": growth.main,
+    "footprint": footprint.main,
+}
+
+
+def main() -> int:
+    quick = "--quick" in sys.argv
+    names = [name for name in sys.argv[1:] if not name.startswith("-")] or list(MEASUREMENTS)
+    unknown = [name for name in names if name not in MEASUREMENTS]
+    if unknown:
+        print(f"no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}", file=sys.stderr)
+        return 2
+    console.print(f"Roost, {machine()}")
+    met = [MEASUREMENTS[name](quick) for name in names]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Every promise broken once by hand, and found by `check`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+Make = Callable[..., Any]
+pytestmark = pytest.mark.needs("sqlite3", "file")
+
+
+NIL = uuid.UUID(int=0)
+
+
+class Size(enum.Enum):
+    SMALL = "it's small"
+
+
+class Rank(enum.IntEnum):
+    ONE = 1
+
+
+@dataclass
+class Valued:
+    k: int
+    s: Annotated[str, roost.text(3)] = ""
+    b: Annotated[bytes, roost.binary(3)] = b""
+    t: bool = True
+    f: float = 0.0
+    day: dt.date = dt.date(2026, 1, 1)
+    moment: dt.datetime = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    price: Annotated[Decimal, roost.decimal(5, 2)] = Decimal(0)
+    ident: uuid.UUID = NIL
+    size: Size = Size.SMALL
+    rank: Rank = Rank.ONE
+
+
+valued = roost.Ring("valued", Valued, per="k", keep=2)
+ALL = (pageviews, visits, baskets, likes, valued)
+
+BROKEN = [
+    ("pageviews", "slot", "/home", "UPDATE roost_pageviews_rows SET slot = 1"),
+    ("pageviews", "slot", "/home", "UPDATE roost_pageviews_rows SET slot = -1"),
+    ("pageviews", "value", "x" * 256, f"UPDATE roost_pageviews_rows SET key = '{'x' * 256}'"),
+    ("visits", "head", 5, "DELETE FROM roost_visits_head"),
+    ("visits", "sequence", 5, "UPDATE roost_visits_head SET sequence = sequence - 1"),
+    ("visits", "keep", 5, "UPDATE roost_visits_head SET sequence = sequence + 1"),
+    ("visits", "slot", 5, "UPDATE roost_visits_rows SET slot = 9 WHERE slot = 3"),
+    ("visits", "sequence", 5, "UPDATE roost_visits_rows SET sequence = -5 WHERE slot = 0"),
+    ("visits", "at", 5, "UPDATE roost_visits_rows SET at = 'yesterday' WHERE slot = 0"),
+    ("baskets", "count", 42, "UPDATE roost_baskets_head SET n = n + 1"),
+    ("baskets", "count", 42, "DELETE FROM roost_baskets_rows WHERE egg = 3"),
+    ("baskets", "head", 42, "DELETE FROM roost_baskets_head"),
+    ("baskets", "sequence", 42, "UPDATE roost_baskets_head SET sequence = 1"),
+    ("baskets", "order", 42, "UPDATE roost_baskets_rows SET sequence = 5 WHERE egg = 6"),
+    (
+        "baskets",
+        "keep",
+        42,
+        "INSERT INTO roost_baskets_rows SELECT 42, egg + 100, colour, 1, at FROM roost_baskets_rows LIMIT 1",
+    ),
+    ("likes", "count", 7, "UPDATE roost_likes_head SET n = 0"),
+    ("likes", "count", 7, "DELETE FROM roost_likes_rows WHERE member = 'ada'"),
+    ("likes", "count", 9, "INSERT INTO roost_likes_head VALUES (9, 1)"),
+    ("likes", "head", 7, "DELETE FROM roost_likes_head"),
+    ("likes", "value", 7, f"UPDATE roost_likes_rows SET member = '{'x' * 256}' WHERE member = 'ada'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET s = 'long'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET b = x'00000000'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET t = 2"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET f = 9e999"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET day = '2026-02-30'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET moment = '2026-01-01 00:00:00'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET price = '1e3'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET ident = 'A' || substr(ident, 2)"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET size = 'large'"),
+    ("valued", "value", 1, "UPDATE roost_valued_rows SET rank = 2"),
+    ("visits", "catalog", None, "UPDATE roost_catalog SET definition = '{}' WHERE name = 'visits'"),
+    ("visits", "catalog", None, "UPDATE roost_catalog SET definition = 'x' WHERE name = 'visits'"),
+    ("roost_visits_rows", "catalog", None, "DELETE FROM roost_catalog WHERE name = 'visits'"),
+    ("visits", "tables", None, "DROP TABLE roost_visits_head"),
+    ("visits", "tables", None, "ALTER TABLE roost_visits_rows ADD COLUMN extra INTEGER"),
+    ("visits", "tables", None, "ALTER TABLE roost_visits_rows DROP COLUMN visitor"),
+    ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
+]
+
+
+@pytest.mark.parametrize(("structure", "rule", "key", "sql"), BROKEN, ids=[f"{b[1]}: {b[3]:.60}" for b in BROKEN])
+def test_a_broken_promise_is_found(make_store: Any, url: str, structure: str, rule: str, key: Any, sql: str) -> None:
+    with roost.Store(url) as store:
+        store.create(*ALL)
+        store.run_all(
+            pageviews.add("/home"),
+            *[visits.push(Visit(5, n)) for n in range(7)],
+            *[baskets.add(Egg(42, n)) for n in range(13)],
+            likes.add(7, "ada", "bob"),
+            valued.push(Valued(1)),
+        )
+        assert store.check() == []
+        writer = store._core._writer
+        assert writer is not None
+        writer.raw.execute(sql)
+        found = store.check()
+        assert (structure, rule, key) in [(each.structure, each.rule, each.key) for each in found]
+        assert str(found[0]).startswith(found[0].structure)
+
+
+def test_only_the_structures_named_are_checked(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(*ALL)
+        store.run(likes.add(7, "ada"))
+        assert store._core._writer is not None
+        store._core._writer.raw.execute("DELETE FROM roost_likes_head")
+        assert store.check(pageviews, visits) == []
+        assert [violation.rule for violation in store.check(likes)] == ["head"]
+        assert store.check(roost.Counter("nowhere"))[0].rule == "catalog"
+
+
+def test_composite_keys_are_named_whole(url: str) -> None:
+    @dataclass
+    class Cell:
+        x: int
+        y: int
+
+    cells = roost.Ring("cells", Cell, per=("x", "y"), keep=1)
+    with roost.Store(url) as store:
+        store.create(cells)
+        store.run(cells.push(Cell(1, 2)))
+        assert store._core._writer is not None
+        store._core._writer.raw.execute("DELETE FROM roost_cells_head")
+        assert [violation.key for violation in store.check()] == [(1, 2)]
