@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.shapes import Place, pageviews
+from tests.suite.shapes import Place, inner, pageviews
 
 MOST = 2**63 - 1
 Make = Callable[..., Any]
@@ -121,11 +121,9 @@ def test_an_atom_past_64_bits_keeps_nothing(make: Make) -> None:
 
 def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None:
     spread = roost.Counter("spread", slots=4)
-    stores = [make(spread, random=None) for _ in range(1)]
-    store = stores[0]
+    store = make(spread)
     rows = [("/home", slot, MOST) for slot in range(4)] + [("/low", slot, -MOST - 1) for slot in range(4)]
-    inner = getattr(store, "_store", store)
-    writer = inner._core._connected(0, create=False)
+    writer = inner(store)._core._connected(0, create=False)
     writer.raw.executemany("INSERT INTO roost_spread_rows (key, slot, n) VALUES (?, ?, ?)", rows)
     assert store.run(spread.total("/home")) == 4 * MOST
     assert store.run(spread.top()) == [("/home", 4 * MOST), ("/low", -4 * (MOST + 1))]
@@ -144,8 +142,7 @@ def test_source_text_the_slots_of_home_sum_up(make: Make) -> None:
     """The slotted counter's own table: slots 0, 36, 7, 81 and 23 of /home."""
     text = roost.Counter("pageviews_counts", slots=100)
     store = make(text)
-    inner = getattr(store, "_store", store)
-    writer = inner._core._connected(0, create=False)
+    writer = inner(store)._core._connected(0, create=False)
     rows = [("/home", 0, 2), ("/home", 36, 1), ("/home", 7, 1), ("/home", 81, 2), ("/home", 23, 3)]
     writer.raw.executemany("INSERT INTO roost_pageviews_counts_rows (key, slot, n) VALUES (?, ?, ?)", rows)
     assert store.run(text.total("/home")) == 9

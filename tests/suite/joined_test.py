@@ -186,7 +186,7 @@ def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:
         async with roost.AsyncStore(store_url) as other:
             connection = connect()
             joined = other.on(connection)
-            assert await joined.run(pageviews.add("/home")) is None
+            await joined.run(pageviews.add("/home"))
             assert await joined.run_all(visits.push(Visit(1, 2)), pageviews.total("/home")) == (1, 1)
             assert await other.run(pageviews.total("/home")) == 0
             connection.commit()

@@ -96,7 +96,7 @@ def test_composite_keys(make: Make) -> None:
     rows = [Seen("a", 1, 10), Seen("a", 2, 11), Seen("b", 1, 12), Seen("a", 1, 13), Seen("a", 1, 14)]
     assert store.run_all(*[seen.push(row) for row in rows]) == (1, 1, 1, 2, 3)
     assert store.run(seen.latest(Place("a", 1))) == [rows[4], rows[3]]
-    assert store.run(seen.latest(("b", 1))) == [rows[2]]
+    assert store.run(seen.latest(Place("b", 1))) == [rows[2]]
     assert store.run(seen.keys()) == [Place("a", 1), Place("a", 2), Place("b", 1)]
     assert store.run(seen.keys(after=Place("a", 1), n=1)) == [Place("a", 2)]
 

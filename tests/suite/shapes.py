@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import roost
 
@@ -37,3 +37,8 @@ pageviews = roost.Counter("pageviews")
 visits = roost.Ring("visits", Visit, per="uid", keep=5)
 baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
 likes = roost.Set("likes", key=int, member=str)
+
+
+def inner(store: Any) -> Any:
+    """The store itself, also where a test holds it `InAsyncio`."""
+    return getattr(store, "_store", store)
