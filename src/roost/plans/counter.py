@@ -118,9 +118,9 @@ class CounterPlan(StructurePlan):
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
-        joined = self.slots // 4
-        if joined == 0:
-            return context.spot % self.slots
+        if self.slots == 1:
+            return 0
+        joined = max(1, self.slots // 4)
         if context.joined:
             return self.slots - joined + context.spot % joined
         return context.spot % (self.slots - joined)

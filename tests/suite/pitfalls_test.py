@@ -1,0 +1,220 @@
+"""What the source texts, and first correct attempts, get wrong, as far as no other file of the suite has it.
+
+Elsewhere: capped_test (ids within one second, TRUNCATE, rows deleted by somebody else, one insistent visitor, an id
+evicted in the same batch), ring_test (the same second, the clock going back, an empty ring, REPLACE and LOCK TABLES, the
+contradicting listings, a tinyint), counter_test (collations, NULL, ids per add, 64 bits), alter_test (shrinking).
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from collections import Counter as Tally
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import roost
+from roost.batches import Atom
+from roost.dialects import SQLITE
+from roost.plans import Context, plan_for
+from roost.plans.counter import CounterPlan
+from roost.store import utc_now
+from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
+
+Make = Callable[..., Any]
+MOST = 2**63 - 1
+
+
+def together(store: Any, *operations: Any) -> list[Any]:
+    """Run operations of different callers in one batch; return results, and errors by their class."""
+    atoms = [Atom((operation,)) for operation in operations]
+    inner(store)._core.submit(atoms)
+    return [type(atom.error) if atom.error else atom.results[0] for atom in atoms]
+
+
+def in_threads(number: int, work: Callable[[int], None]) -> None:
+    errors: list[BaseException] = []
+    start = threading.Barrier(number)
+
+    def run(me: int) -> None:
+        try:
+            start.wait()
+            work(me)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(me,)) for me in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> None:
+    """846-1039 of 1200 inserts failed with a deadlock."""
+    store = open_store(baskets)
+    in_threads(8, lambda me: [store.run(baskets.add(Egg(1, me * 1000 + n))) for n in range(50)] and None)
+    assert store.run(baskets.count(1)) == 12
+    assert [entry.sequence for entry in store.run(baskets.entries(1))] == list(range(389, 401))
+
+
+def test_capped_one_duplicate_does_not_abort_its_neighbours(open_store: Make) -> None:
+    store = open_store(baskets)
+    store.run(baskets.add(Egg(1, 2)))
+    assert together(store, *[baskets.add(Egg(1, n)) for n in (1, 2, 3, 3)]) == [
+        None, roost.Duplicate, None, roost.Duplicate,
+    ]  # fmt: skip
+    assert store.run(baskets.count(1)) == 3
+
+
+def test_capped_removing_from_an_empty_basket_is_no_error(open_store: Make) -> None:
+    """`count - 1` at 0 on UNSIGNED is error 1690."""
+    store = open_store(baskets)
+    assert store.run_all(baskets.remove(1, 1), baskets.count(1)) == (False, 0)
+
+
+def test_capped_heads_of_dead_keys_can_be_forgotten(open_store: Make) -> None:
+    store = open_store(baskets)
+    store.run_all(baskets.add(Egg(1, 1)), baskets.remove(1, 1))
+    store.run(baskets.forget(1))
+    assert store._core._writer.raw.execute("SELECT count(*) FROM roost_baskets_head").fetchone() == (0,)
+
+
+def test_the_core_needs_no_trigger(open_store: Make) -> None:
+    store = open_store(pageviews, visits, baskets, likes)
+    assert not any("TRIGGER" in sql.upper() for sql in store.ddl(pageviews, visits, baskets, likes))
+
+
+def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:
+    """A SELECT without a lock left 1.07 rows on average."""
+    store = open_store(visits)
+    in_threads(5, lambda me: store.run(visits.push(Visit(5, me))) and None)
+    assert sorted(visit.visitor for visit in store.run(visits.latest(5))) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.needs("sqlite3")
+def test_ring_overwriting_deletes_nothing_that_refers_to_the_slot(open_store: Make) -> None:
+    """REPLACE deletes: a child table with ON DELETE CASCADE loses its rows, unlisted columns reset."""
+    store = open_store(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(5)])
+    raw = store._core._writer.raw
+    raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("""CREATE TABLE child (uid INTEGER, slot INTEGER,
+        FOREIGN KEY (uid, slot) REFERENCES roost_visits_rows (uid, slot) ON DELETE CASCADE)""")
+    raw.execute("INSERT INTO child SELECT uid, slot FROM roost_visits_rows")
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(5, 12)])
+    assert raw.execute("SELECT count(*) FROM child").fetchone() == (5,)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 16, 100])
+@pytest.mark.parametrize("joined", [False, True])
+def test_counter_slots_are_drawn_evenly_and_none_is_beyond(slots: int, joined: bool) -> None:
+    """`RAND() * 100` put into an INT rounds: 101 slots, the outer two at half weight."""
+    plan = plan_for(roost.Counter("spread", slots=slots), SQLITE)
+    assert isinstance(plan, CounterPlan)
+    chosen = random.Random(3)
+    found = Tally(plan.slot(Context(utc_now, chosen.randrange(2**31), joined)) for _ in range(200 * slots))
+    share = max(1, slots // 4) if joined else slots - slots // 4
+    assert len(found) == share
+    assert all(0 <= slot < slots for slot in found)
+    assert min(found.values()) > 0.6 * max(found.values())
+
+
+def test_counter_the_sum_over_nothing_is_the_int_0(make: Make) -> None:
+    """SUM over nothing is NULL, and a Decimal in Python."""
+    total = make(pageviews).run(pageviews.total("/nowhere"))
+    assert type(total) is int
+    assert total == 0
+
+
+def test_counter_past_64_bits_is_the_error_of_that_atom_alone_also_when_merged(open_store: Make) -> None:
+    """A merged upsert cannot give back one atom; SQLite slides into REAL past 2^63."""
+    store = open_store(pageviews)
+    store.run(pageviews.add("/home", MOST - 10))
+    assert together(
+        store,
+        pageviews.add("/home", 6),
+        pageviews.add("/other", 1),
+        pageviews.add("/home", 5),
+        pageviews.add("/home", 4),
+    ) == [None, None, roost.Overflow, None]
+    assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": MOST, "/other": 1}
+    assert store.stats().retries == 1
+
+
+def test_a_retry_after_a_lost_answer_counts_twice_so_errors_say_whether_it_is_safe() -> None:
+    safe = {
+        each for each in vars(roost).values() if isinstance(each, type) and issubclass(each, roost.Error) and each.retry
+    }
+    assert safe == {roost.Busy, roost.CannotOpen, roost.ReadOnly, roost.DiskFull}
+
+
+def test_structures_of_a_batch_go_in_the_order_of_their_names(open_store: Make, statements: list[str]) -> None:
+    """Keys in order, but structures not: 2,865 deadlocks in two seconds."""
+    store = open_store(pageviews, visits, baskets, likes)
+    statements.clear()
+    store.run_all(visits.push(Visit(1, 1)), likes.add(1, "a"), baskets.add(Egg(1, 1)), pageviews.add("/"))
+    touched = [sql.split("roost_")[1].split("_")[0] for sql in statements if "roost_" in sql and "catalog" not in sql]
+    order = ["baskets", "likes", "pageviews", "visits"]
+    assert sorted(set(touched)) == order
+    assert [touched.index(name) for name in order] == sorted(touched.index(name) for name in order)
+
+
+@pytest.mark.needs("sqlite3")
+def test_a_culprit_among_many_callers_of_one_batch_is_told_alone(open_store: Make) -> None:
+    """Somebody's trigger refuses one value; its neighbours commit, and the batch is halved to find it."""
+    store = open_store(visits, pageviews)
+    store._core._connected(0, create=False).raw.executescript("""
+        CREATE TRIGGER foreign_rule BEFORE INSERT ON roost_visits_rows WHEN NEW.visitor = 13
+        BEGIN SELECT RAISE(ABORT, 'unlucky'); END""")
+    answers = together(store, *[visits.push(Visit(uid, 10 + uid)) for uid in range(8)])
+    assert answers == [1, 1, 1, roost.StatementFailed, 1, 1, 1, 1]
+    with pytest.raises(roost.StatementFailed, match="unlucky"):
+        store.run_all(pageviews.add("/home"), visits.push(Visit(1, 13)))
+    assert store.run(pageviews.total("/home")) == 0
+
+
+def test_a_multi_operation_atom_that_fails_in_company_undoes_only_itself(open_store: Make) -> None:
+    store = open_store(pageviews, baskets)
+    store.run(baskets.add(Egg(1, 1)))
+    atoms = [
+        Atom((pageviews.add("/a"),)),
+        Atom((pageviews.add("/b"), baskets.add(Egg(1, 1)))),
+        Atom((baskets.add(Egg(1, 2)), pageviews.add("/c"))),
+    ]
+    store._core.submit(atoms)
+    assert [type(atom.error) for atom in atoms] == [type(None), roost.Duplicate, type(None)]
+    assert store.run(pageviews.totals(["/a", "/b", "/c"])) == {"/a": 1, "/b": 0, "/c": 1}
+    assert store.run(baskets.count(1)) == 2
+
+
+def test_every_caller_gets_an_error_object_of_its_own(open_store: Make) -> None:
+    store = open_store(pageviews)
+    missing = roost.Counter("missing")
+    atoms = [Atom((missing.add("a"),)), Atom((missing.add("a"),))]
+    store._core.submit(atoms)
+    assert isinstance(atoms[0].error, roost.Missing)
+    assert atoms[0].error is not atoms[1].error
+
+
+@dataclass
+class Row:
+    key: int
+    text: str
+
+
+@pytest.mark.needs("sqlite3")
+def test_nothing_is_interpolated_into_sql(open_store: Make) -> None:
+    rows = roost.Ring("rows", Row, per="key", keep=3)
+    store = open_store(rows, pageviews)
+    nasty = ["'; DROP TABLE roost_rows_rows; --", '"', "?", "%s", "{rows}", "\\", ":x", "\x01"]
+    for text in nasty:
+        store.run_all(rows.push(Row(1, text)), pageviews.add(text))
+    assert [row.text for row in store.run(rows.latest(1))] == nasty[:-4:-1]
+    assert store.run(pageviews.totals(nasty)) == dict.fromkeys(nasty, 1)
+    assert isinstance(store._core._writer.raw, sqlite3.Connection)
