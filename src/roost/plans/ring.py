@@ -164,6 +164,11 @@ UNMAKE = "DELETE FROM {head} WHERE {equal} AND sequence = 0"
 TAKE = {"sqlite": None, "mariadb": "SELECT 1 FROM {head} WHERE {equal} FOR UPDATE"}
 TAKE["postgresql"] = TAKE["mariadb"]
 
+# Room for HOT updates: all of them, and a table that is full does not grow. Without it 89 % of the heads', 95 % of the
+# rows' (20,000 keys of 5 rows, pushes in batches of 100).
+HEAD_OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}
+ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
+
 
 class RingPlan(StructurePlan):
     """A ring in one dialect's words."""
@@ -202,8 +207,9 @@ class RingPlan(StructurePlan):
             "after": f"?{k + 1}",
         }
         self.tables = (
-            self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)),
-            self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *others], f"{words['key']}, slot"),
+            self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
+            self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *others], f"{words['key']}, slot")
+            + ROWS_OPTIONS.get(name, ""),
         )
         self.allocate = replace(ALLOCATE[name].format(words), key=k)
         self.write = WRITE[name].format(words)

@@ -16,7 +16,8 @@ import re
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Generic, TypeVar
 
@@ -187,7 +188,7 @@ def _check_float(_: ColumnType[Any]) -> Callable[[Any], float]:
             raise _Refused(f"{_shown(value)} does not fit in a float") from None
         if not math.isfinite(number):
             raise _Refused(f"{number!r} is not a finite number")
-        return number
+        return number + 0.0  # -0.0 is 0.0: not every engine keeps its sign
 
     return check
 
@@ -245,7 +246,7 @@ def _check_datetime(_: ColumnType[Any]) -> Callable[[Any], dt.datetime]:
             moment = value.astimezone(dt.UTC)
         except OverflowError:
             raise _Refused(f"{value!r} is outside the years 1 to 9999 in UTC") from None
-        return dt.datetime.combine(moment.date(), moment.time(), dt.UTC)
+        return dt.datetime.combine(moment.date(), moment.time().replace(fold=0), dt.UTC)
 
     return check
 
@@ -261,7 +262,7 @@ def _check_date(_: ColumnType[Any]) -> Callable[[Any], dt.date]:
 
 def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
     digits, scale = type_.limit or DIGITS, type_.scale
-    step = Decimal(1).scaleb(-scale)
+    step = Decimal((0, (1,), -scale))
 
     def check(value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
@@ -277,7 +278,7 @@ def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
             fixed = Decimal("NaN")
         if fixed != value:
             raise _Refused(f"{_shown(value)} has more than {scale} digits behind the point")
-        return fixed if fixed else abs(fixed)
+        return fixed if fixed else fixed.copy_abs()
 
     return check
 
@@ -378,7 +379,7 @@ def column(structure: str, name: str, annotation: Any, *, key: bool) -> Column:
 
 
 def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) -> ColumnType[Any]:
-    if annotation in _PLAIN:
+    if isinstance(annotation, type) and annotation in _PLAIN:
         return ColumnType(_PLAIN[annotation])
     if annotation is str:
         return ColumnType("text", KEY_LENGTH if key else LENGTH)
@@ -410,16 +411,20 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
 
 def columns_of(structure: str, row: Any, keys: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of a dataclass or a NamedTuple, or raise `Invalid`; `keys` are those of a key or an id."""
+    title = row.__name__
     try:
         hints = typing.get_type_hints(row, include_extras=True)
-    except NameError as error:
-        raise Invalid(f"{structure}: an annotation of {row.__name__} cannot be read: {error}") from None
-    fields: Sequence[dataclasses.Field[Any]] = dataclasses.fields(row) if dataclasses.is_dataclass(row) else ()
-    if fields:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise Invalid(f"{structure}: an annotation of {title} cannot be read: {error}") from None
+    if dataclasses.is_dataclass(row):
+        fields = dataclasses.fields(row)
         names = [field.name for field in fields if field.init]
         left_out = [field.name for field in fields if not field.init]
+        for name, hint in hints.items():
+            if hint is dataclasses.InitVar or isinstance(hint, dataclasses.InitVar):
+                raise Invalid(f"{structure}: {title}.{name} is an InitVar, so a row that was kept cannot be made again")
         if left_out:
-            raise Invalid(f"{structure}: {row.__name__}.{left_out[0]} is not set by __init__, so it cannot be kept")
+            raise Invalid(f"{structure}: {title}.{left_out[0]} is not set by __init__, so it cannot be kept")
     else:
         names = list(row._fields)
     keys = set(keys)
@@ -449,23 +454,22 @@ def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> 
     kind, inside, nullable = found.groups()
     kind = {"str": "text", "bytes": "binary"}.get(kind, kind)
     annotation: Any
-    make_enum: Any = enum.Enum  # its functional form, with names that are known only now
     try:
         values = json.loads(f"[{inside or ''}]")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Invalid(f"{structure}.{name}: {_shown(spec)} is not a type") from None
     match kind, values:
         case "text" | "binary", [limit]:
-            annotation = {"text": text, "binary": binary}[kind](limit)
+            with _at(structure, name):
+                annotation = {"text": text, "binary": binary}[kind](limit)
         case "text" | "binary", []:
             annotation = {"text": str, "binary": bytes}[kind]
         case "decimal", [digits, scale]:
-            annotation = decimal(digits, scale)
+            with _at(structure, name):
+                annotation = decimal(digits, scale)
         case "enum", [_, *_]:
-            try:
-                annotation = make_enum(name, [(_member_name(value), value) for value in values])
-            except (TypeError, ValueError) as error:
-                raise Invalid(f"{structure}.{name}: {_shown(spec)}: {error}") from None
+            with _at(structure, name):
+                annotation = _enum_of(name, values)
         case other, [] if other in _PLAIN.values():
             annotation = next(python for python, plain in _PLAIN.items() if plain == other)
         case _:
@@ -479,6 +483,26 @@ def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> 
     return dataclasses.replace(made, nullable=bool(nullable))
 
 
-def _member_name(value: object) -> str:
-    name = re.sub(r"\W", "_", str(value)).upper()
-    return name if name.isidentifier() and not keyword.iskeyword(name) else f"VALUE_{name}"
+@contextmanager
+def _at(structure: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except Invalid as error:
+        raise Invalid(f"{structure}.{name}: {error}") from None
+
+
+def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:
+    # Values that make the same name ("a b", "A-B") are told apart by underscores behind it.
+    members: dict[str, Any] = {}
+    for value in values:
+        if type(value) not in (int, str) or value in members.values():
+            raise Invalid(f"an Enum has different values that are all int or all str, not {_shown(value)}")
+        member = re.sub(r"\W", "_", str(value)).upper()
+        if not member.isidentifier() or member.startswith("_"):
+            member = f"VALUE_{member}"
+        while member in members:
+            member += "_"
+        members[member] = value
+    make: Any = enum.Enum  # its functional form, with names that are known only now
+    made: type[enum.Enum] = make(name, members)
+    return made

@@ -87,6 +87,8 @@ class Rows:
             raise Invalid(f"{structure}: a row is a dataclass, not {row!r}")
         self.type: type[Any] = row
         make = per if isinstance(per, type) and hasattr(per, "_fields") else None
+        if make and len(make._fields) < 2:
+            raise Invalid(f"{structure}.per: a NamedTuple of one field; name the field instead")
         self.per = names(structure, "per", make._fields if make else per)
         self.columns = columns_of(structure, row, [*self.per, *unique])
         by_name = {each.name: each for each in self.columns}
@@ -130,7 +132,8 @@ class Rows:
 def names(structure: str, what: str, given: Any) -> tuple[str, ...]:
     """Return the names of `per` or `unique`, given as one name or several, or raise `Invalid`."""
     found = (given,) if isinstance(given, str) else given
-    if not isinstance(found, (tuple, list)) or not found or len(set(found)) < len(found):
+    several = isinstance(found, (tuple, list)) and all([isinstance(each, str) for each in found])
+    if not several or not found or len(set(found)) < len(found):
         raise Invalid(f"{structure}: {what} is a field's name or several different ones, not {given!r}")
     return tuple(found)
 
