@@ -43,8 +43,8 @@ class Core:
         clock: Callable[[], dt.datetime],
         random: random_module.Random | None,
     ) -> None:
-        self.random = random or random_module.Random()
-        self.engine = SQLiteEngine(url, timeout=timeout, trace=trace, random=self.random)
+        self._random = random or random_module.Random()
+        self.engine = SQLiteEngine(url, timeout=timeout, trace=trace, random=self._random)
         self.timeout = timeout
         self.lock_wait = lock_wait
         self._clock = clock
@@ -54,7 +54,7 @@ class Core:
 
     def _start(self) -> None:
         self.stats = Stats()
-        spot = self.random.randrange(2**31)
+        spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self.joined_context = Context(self._clock, spot, joined=True)
         self._worried = False
@@ -129,6 +129,7 @@ class Core:
                 self._forget(connection)
         if self._executor is not None:
             self._executor.shutdown(wait=False)
+            self._executor = None
 
     def after_fork(self) -> None:
         """Start anew in a child process, which must not even close its parent's connections."""
@@ -137,6 +138,7 @@ class Core:
                 _inherited.append(connection)  # never collected, so never closed
                 if connection.lock is not None:
                     connection.lock.abandon()
+        self._random.seed()  # or all children would have the same numbers
         self._start()
 
     def _write(self, deadline: float, take: Take) -> None:

@@ -79,7 +79,6 @@ class SQLiteEngine:
             self.must_exist()
         mode = "ro" if self.read_only else "rwc" if create else "rw"
         uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
-        raw: sqlite3.Connection | None = None
         try:
             raw = sqlite3.connect(
                 uri,
@@ -89,28 +88,36 @@ class SQLiteEngine:
                 check_same_thread=False,
                 cached_statements=512,
             )
-            if sqlite3.sqlite_version_info < OLDEST:
-                raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
-            if writes and not self.memory and not self.read_only:
-                raw.execute("PRAGMA journal_mode = WAL")
-                raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-                raw.execute(f"PRAGMA synchronous = {self.synchronous}")
-            if not writes:
-                raw.execute("PRAGMA query_only = ON")
-            raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # a file that is no database shows only now
-            raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
         except sqlite3.Error as error:
-            if raw is not None:
-                raw.close()
-            found = translate(error, self.path)
-            kinds = (Busy, DiskFull, ReadOnly, CannotOpen)
-            raise found if isinstance(found, kinds) else CannotOpen(f"{self.path}: {error}") from error
-        except Error:
-            assert raw is not None
+            raise self._cannot_open(error) from error
+        try:
+            self._configure(raw, writes)
+        except BaseException as error:
             raw.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._cannot_open(error) from error
             raise
         return SQLiteConnection(self, raw)
+
+    def _configure(self, raw: sqlite3.Connection, writes: bool) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
+        if writes and not self.memory and not self.read_only:
+            (journal,) = raw.execute("PRAGMA journal_mode = WAL").fetchone()
+            if journal != "wal":
+                raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
+            raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            raw.execute(f"PRAGMA synchronous = {self.synchronous}")
+        if not writes:
+            raw.execute("PRAGMA query_only = ON")
+        raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # a file that is no database shows only now
+        raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
+
+    def _cannot_open(self, error: sqlite3.Error) -> Error:
+        found = translate(error, self.path)
+        kinds = (Busy, DiskFull, ReadOnly, CannotOpen)
+        return found if isinstance(found, kinds) else CannotOpen(f"{self.path}: {error}")
 
 
 class SQLiteConnection:
@@ -185,11 +192,13 @@ class SQLiteConnection:
 
     def settle(self) -> None:
         """Roll back what is open, and let other writers in. Never raises: SQLite may have rolled back itself."""
-        if self.raw.in_transaction:
-            if self._trace is not None:
-                self._trace("ROLLBACK", ())
-            self.raw.rollback()
-        self._unlock()
+        try:
+            if self.raw.in_transaction:
+                self.raw.rollback()
+        except sqlite3.Error:
+            self.broken = True  # closing the connection rolls back as well
+        finally:
+            self._unlock()
 
     def close(self) -> None:
         """Close the connection; whatever is open is rolled back."""
