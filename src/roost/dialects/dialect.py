@@ -144,7 +144,7 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     template, rows = statement
     match template.gather:
         case Gather.EACH:
-            return [(template.sql, row) for row in rows]
+            return [(template.sql, row * template.copies) for row in rows]
         case Gather.VALUES:
             values = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
             text = template.sql.replace("{rows}", ", ".join([values] * len(rows)))

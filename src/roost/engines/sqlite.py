@@ -214,6 +214,8 @@ def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> An
         for row in rows:
             trace(template.sql, row)
     sql = template.sql
+    if template.copies > 1:
+        rows = [row * template.copies for row in rows]
     if template.returns:
         if len(rows) == 1:
             return [cursor.execute(sql, rows[0]).fetchall()]

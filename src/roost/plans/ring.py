@@ -62,11 +62,12 @@ LATEST = {
     "sqlite": Template(
         """\
 SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT ?)
 UNION ALL
 SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT {n})""",
+  WHERE {h_equal} ORDER BY r.slot DESC LIMIT ?)""",
         answer=Answer.ORDINAL,
+        copies=2,
     ),
     "mariadb": Template(
         """\
@@ -97,15 +98,16 @@ SELECT (q."#" - 1)::integer, e.*
 ENTRIES = {
     "sqlite": Template(
         """\
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join}
-    AND r.slot > max(min({after}, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
-  WHERE {h_equal} ORDER BY r.slot LIMIT {n})
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {h_equal} AND {join}
+    AND r.slot > max(min(?, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
+  ORDER BY r.slot LIMIT ?)
 UNION ALL
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {join}
-    AND r.slot > max(min({after}, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
+SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {h_equal} AND {join}
+    AND r.slot > max(min(?, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
     AND r.slot <= h.sequence % {keep}
-  WHERE {h_equal} ORDER BY r.slot LIMIT {n})""",
+  ORDER BY r.slot LIMIT ?)""",
         answer=Answer.ORDINAL,
+        copies=2,
     ),
     "mariadb": Template(
         """\
@@ -183,7 +185,6 @@ class RingPlan(StructurePlan):
         others = [column for column in structure.columns if column.name not in per]
         quoted = [dialect.name_of(column) for column in others]
         name, k = dialect.name, len(key)
-        numbered = name == "sqlite"  # ?1, ?2: a value that stands twice is sent once
         words = {
             "head": self.head_table,
             "rows": self.rows_table,
@@ -200,11 +201,8 @@ class RingPlan(StructurePlan):
             "r_row": ", ".join(["r.sequence", dialect.names(structure.columns, "r.")]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
             "equal": dialect.equal(key),
-            "h_equal": " AND ".join(f"h.{dialect.name_of(c)} = ?{i}" for i, c in enumerate(key, 1))
-            if numbered
-            else dialect.equal(key, "h."),
+            "h_equal": dialect.equal(key, "h."),
             "keep": str(structure.keep),
-            "after": f"?{k + 1}",
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
@@ -213,8 +211,8 @@ class RingPlan(StructurePlan):
         )
         self.allocate = replace(ALLOCATE[name].format(words), key=k)
         self.write = WRITE[name].format(words)
-        self.latest = LATEST[name].format(words | {"n": f"?{k + 1}"})
-        self.entries = ENTRIES[name].format(words | {"n": f"?{k + 2}"})
+        self.latest = LATEST[name].format(words)
+        self.entries = ENTRIES[name].format(words)
         lock, take = LOCK[name], TAKE[name]
         self.lock = None if lock is None else lock.format(words)
         self.take = None if take is None else Template(take.format(**words), answer=Answer.ORDINAL)
