@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import roost
+from roost.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
@@ -56,6 +60,44 @@ def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     assert [name for name in operations if f"{name}(" not in page] == []
 
 
+def cli_page() -> str:
+    """The page of the command line: the help text of every command, as it is."""
+    parts = [
+        "# The command line\n",
+        "`pip install roost` brings `roost`. Each command as its `--help` tells it; this page is made from them by",
+        "`python -m tests.docs_test`.\n",
+    ]
+    runner = CliRunner(env={"COLUMNS": "80", "ROOST_STORE": None})
+
+    def add(command: click.Command, words: list[str]) -> None:
+        told = runner.invoke(main, [*words, "--help"], prog_name="roost", terminal_width=80).output
+        parts.append(f"## {' '.join(['roost', *words])}\n\n```text\n{told.rstrip()}\n```\n")
+        if isinstance(command, click.Group):
+            for name, each in command.commands.items():
+                add(each, [*words, name])
+
+    add(main, [])
+    return "\n".join(parts)
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ("roost",)) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield " ".join([*words, name]), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+@pytest.mark.parametrize(("words", "command"), list(commands(main)), ids=lambda each: str(each))
+def test_the_page_of_the_command_line_has_every_command_and_option(words: str, command: click.Command) -> None:
+    _, _, section = (ROOT / "docs/cli.md").read_text().partition(f"## {words}\n")
+    section = section.partition("\n## ")[0]
+    assert command.help is not None
+    assert command.help.split("\n")[0].split(":")[0][:40] in " ".join(section.split())
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            assert max(option.opts, key=len) in section
+
+
 def test_every_error_is_drawn_in_the_tree() -> None:
     from roost import errors
 
@@ -72,3 +114,7 @@ def test_the_version_is_in_the_changelog() -> None:
 def test_no_file_is_longer_than_500_lines_without_a_reason() -> None:
     long = [path for path in (ROOT / "src").rglob("*.py") if len(path.read_text().splitlines()) > 500]
     assert long == []
+
+
+if __name__ == "__main__":
+    (ROOT / "docs/cli.md").write_text(cli_page())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.dialect import Statement
-from roost.errors import Error
+from roost.errors import Invalid
 from roost.plans import plan_for
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
@@ -53,8 +53,8 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
-        except (Error, ValueError, KeyError, TypeError, AttributeError) as error:
-            found.append(Violation(name, "catalog", None, f"its definition cannot be read: {error}"))
+        except Invalid as error:
+            found.append(Violation(name, "catalog", None, str(error)))
             continue
         private |= set(plan.layout)
         if names and name not in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from roost.errors import Invalid
 from roost.structures.capped import Capped
 from roost.structures.counter import Counter
 from roost.structures.ring import Ring
@@ -18,6 +19,14 @@ KINDS: dict[str, type[Counter] | type[Ring] | type[Capped] | type[Set]] = {  # t
 
 
 def from_definition(definition: str) -> Structure:
-    """Make a declaration from a definition of the catalog; the rows get a dataclass of their own."""
-    facts = json.loads(definition)
-    return KINDS[facts["kind"]].from_facts(facts["name"], facts)
+    """Make a declaration from a definition of the catalog; the rows get a dataclass of their own.
+
+    `Invalid` when it cannot be read: somebody has changed the catalog by hand.
+    """
+    try:
+        facts = json.loads(definition)
+        return KINDS[facts["kind"]].from_facts(facts["name"], facts)
+    except Invalid:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Invalid(f"a definition that cannot be read: {definition} ({type(error).__name__}: {error})") from error

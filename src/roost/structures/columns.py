@@ -437,9 +437,10 @@ def unique_names(structure: str, columns: Sequence[Column]) -> None:
     """Raise `Invalid` when two columns have the same name for some engine."""
     seen: dict[str, str] = {}
     for each in columns:
-        other = seen.setdefault(each.name.lower(), each.name)
-        if other is not each.name:
+        other = seen.get(each.name.lower())
+        if other is not None:
             raise Invalid(f"{structure}: {other!r} and {each.name!r} are one column for SQL, which ignores case")
+        seen[each.name.lower()] = each.name
 
 
 def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> Column:

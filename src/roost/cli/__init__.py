@@ -1,0 +1,13 @@
+"""The command line: `roost`, one command per task, each in the file of its subject."""
+
+from roost.cli import define, demo, load, look, remove
+from roost.cli.app import main
+
+__all__ = ["main"]
+
+for command in (
+    *(define.create, define.alter, define.ddl),
+    *(look.list_, look.show, look.check),
+    *(load.load, remove.clear, remove.forget, demo.demo),
+):
+    main.add_command(command)

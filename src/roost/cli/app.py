@@ -1,0 +1,150 @@
+"""The group of all commands: which store they work on, what their errors look like, and how they ask."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any, TypeVar
+
+import click
+
+import roost
+from roost.cli.values import printable
+from roost.structures import Structure
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_STORE = "sqlite:///roost.db"
+INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+
+
+class Failure(click.ClickException):
+    """What went wrong, in words: printed as `error: …`, exit code 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print it on stderr; what came from a file or a database may not command the terminal."""
+        told = "\n".join(map(printable, self.format_message().split("\n")))
+        click.echo(f"error: {told}", file=file, err=True)
+
+
+class Commands(click.Group):
+    """Commands in the order in which they are needed; an error of Roost is told, never traced."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names as `--help` lists them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except roost.Error as error:
+            raise Failure(str(error)) from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@dataclass
+class Settings:
+    """What is said for every command, before its name or behind it."""
+
+    store: str | None = None
+    json: bool = False
+
+    @property
+    def url(self) -> str:
+        """The store that was named, or that of the environment, or the default one."""
+        return self.store or os.environ.get("ROOST_STORE") or DEFAULT_STORE
+
+    def open(self) -> roost.Store:
+        """Make the store, which connects only when it is used."""
+        return roost.Store(self.url)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    settings = ctx.ensure_object(Settings)
+    if value:
+        setattr(settings, str(param.name), value)
+
+
+def shared(command: F) -> F:
+    """Give a command --store and --json."""
+    store = click.option(
+        "--store",
+        metavar="URL",
+        expose_value=False,
+        callback=_remember,
+        help=f"sqlite:///relative.db or sqlite:////absolute.db. [env: ROOST_STORE; default: {DEFAULT_STORE}]",
+    )
+    json = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
+    )
+    return store(json(command))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="roost", message="roost %(version)s")
+@shared
+def main() -> None:
+    """Keep fast-moving data in the SQL database you already run.
+
+    Its structures are tables that look after themselves: counters, rings of the last rows, capped collections, sets.
+
+    \b
+    Example:
+      roost create ring visits --per uid:int --keep 5 --column visitor:int
+      roost import visits visits.csv
+      roost show visits 5
+
+    `roost demo` shows all of it at work in a database of its own.
+    """
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show or say is no reason to fail
+
+
+def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structure]:
+    """Return what the store has, or fail in this program's words."""
+    try:
+        return store.structures()
+    except roost.Missing:
+        if may_be_missing:
+            return []
+        raise Failure(
+            f"there is no database at {store.url}; `roost create` makes one, and --store or ROOST_STORE names another"
+        ) from None
+    except roost.Invalid as error:
+        raise Failure(f"the catalog of {store.url} cannot be read ({error}); `roost check` tells more") from error
+
+
+def lookup(store: roost.Store, name: str) -> Structure:
+    """Return the structure of this name, or fail and say which there are."""
+    found = {each.name: each for each in stored(store)}
+    if name not in found:
+        there = f"it has {', '.join(found)}" if found else "it has none yet"
+        raise Failure(f"there is no structure {name!r} in {store.url}; {there}; `roost create` makes one")
+    return found[name]
+
+
+def agreed(question: str, yes: bool) -> bool:
+    """Ask before something is deleted, unless `yes`; the answer may come through a pipe too.
+
+    Asks on stderr, so that stdout has the answer of the command alone.
+    """
+    if yes:
+        return True
+    click.echo(f"{question} [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        click.echo(err=True)
+        raise Failure("nobody answered, so nothing was changed; --yes answers beforehand")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def must_agree(question: str, yes: bool) -> None:
+    """Ask, and end the command when the answer is no."""
+    if not agreed(question, yes):
+        raise Failure("nothing was changed")

@@ -1,0 +1,142 @@
+"""create, alter, ddl: commands that make and change structures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import roost
+from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
+from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
+from roost.cli.screen import answer
+from roost.plans.catalog import difference
+from roost.structures import Capped, Ring, Structure
+
+
+@click.command()
+@declaring
+@shared
+@click.pass_obj
+def create(settings: Settings, /, targets: tuple[str, ...], **options: Any) -> None:
+    """Make structures, and the database file when there is none.
+
+    What is there already stays as it is. Structures are declared in a module of yours (the current directory is
+    searched first), or in words. A TYPE is int, float, bool, text(n), binary(n), decimal(digits,scale), datetime,
+    date, uuid or enum("a","b"), with ? when it may be empty. --per and --unique may also name one of --column.
+
+    \b
+    Examples:
+      roost create app.structures
+      roost create app.structures:visits
+      roost create counter pageviews --key 'text(200)'
+      roost create counter pagehits --key site:int --key 'path:text(200)'
+      roost create ring visits --per uid:int --keep 5 --column visitor:int
+      roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
+      roost create set likes --key int --member 'text(40)'
+    """
+    structures = declared(targets, options)
+    with settings.open() as store:
+        there = {each.name: each for each in stored(store, may_be_missing=True)}
+        for structure in structures:
+            _must_agree_with(there.get(structure.name), structure)
+        store.create(*structures)
+    made = [{"name": each.name, "kind": each.kind, "created": each.name not in there} for each in structures]
+    answer(settings, made, [f"{each['name']}: {'made' if each['created'] else 'is there already'}" for each in made])
+
+
+def _must_agree_with(old: Structure | None, new: Structure) -> None:
+    # `Store.create` refuses it as well, in words for Python.
+    if old is not None and old != new:
+        told = difference(old.definition, new.definition)
+        raise Failure(
+            f"{new.name} is declared otherwise than it is stored: {told}; `roost alter` changes what can be changed"
+        )
+
+
+@click.command()
+@click.argument("target", metavar="NAME | MODULE[:NAME]")
+@KEEP
+@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped).")
+@ON_FULL
+@ON_DUPLICATE
+@SLOTS
+@click.option("--yes", is_flag=True, help="Do not ask before rows are deleted.")
+@shared
+@click.pass_obj
+def alter(settings: Settings, /, target: str, yes: bool, **options: Any) -> None:
+    """Change structures that are there.
+
+    To what a module of yours declares now, or one of them by options. A new column needs a VALUE for the rows that
+    are there, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the old
+    declaration is refused from then on.
+
+    \b
+    Examples:
+      roost alter app.structures
+      roost alter visits --keep 10 --add 'note:text(40)?'
+      roost alter visits --add score:int=0
+      roost alter baskets --on-full evict --on-duplicate refresh
+      roost alter pageviews --slots 8
+    """
+    by_option = any([value not in (None, ()) for value in options.values()])
+    wanted = [] if by_option else _declared_now(target)
+    with settings.open() as store:
+        if by_option:
+            wanted = [altered(lookup(store, target), options)]
+        _may_delete([(lookup(store, each.name), each) for each in wanted], yes)
+        changes = _alter_each(store, wanted)
+    answer(settings, changes, [f"{each['name']}: {_told(each['changes'])}" for each in changes])
+
+
+def _declared_now(target: str) -> list[Structure]:
+    try:
+        return imported(target)
+    except Failure as failure:
+        if not target.isidentifier():
+            raise
+        hint = f"to change a structure of this name say what: roost alter {target} --keep 10"
+        raise Failure(f"{failure.message}; {hint}") from None
+
+
+def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None:
+    for old, new in pairs:
+        if isinstance(old, Ring | Capped) and isinstance(new, Ring | Capped) and new.keep < old.keep:
+            must_agree(f"{new.name}: rows beyond the newest {new.keep} of each key are deleted. Go on?", yes)
+
+
+def _alter_each(store: roost.Store, wanted: Sequence[Structure]) -> list[dict[str, Any]]:
+    # Each is a transaction of its own, so those before one that is refused stay changed.
+    changed: list[dict[str, Any]] = []
+    for structure in wanted:
+        try:
+            changed.append({"name": structure.name, "changes": store.alter(structure)})
+        except roost.Error as error:
+            if not changed:
+                raise
+            raise Failure(f"{error}; changed before it: {', '.join(each['name'] for each in changed)}") from error
+    return changed
+
+
+def _told(changes: Any) -> str:
+    return "; ".join(changes) or "nothing to change"
+
+
+@click.command()
+@declaring
+@shared
+@click.pass_obj
+def ddl(settings: Settings, /, targets: tuple[str, ...], **options: Any) -> None:
+    """Print the SQL that `create` would run.
+
+    In a database that has none of the structures; none is opened.
+
+    \b
+    Examples:
+      roost ddl app.structures > migration.sql
+      roost ddl ring visits --per uid:int --keep 5 --column visitor:int
+    """
+    with settings.open() as store:
+        statements = store.ddl(*declared(targets, options))
+    answer(settings, statements, [f"{statement};" for statement in statements])

@@ -1,0 +1,63 @@
+"""clear, forget: commands that delete what a key holds, and ask before."""
+
+from __future__ import annotations
+
+import click
+
+from roost.cli.app import Settings, lookup, must_agree, shared
+from roost.cli.screen import answer, counted
+from roost.cli.values import key_from_text, key_in_words, plain
+from roost.structures import Counter, Structure
+
+
+@click.command()
+@click.argument("name")
+@click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def clear(settings: Settings, name: str, key: str, yes: bool) -> None:
+    """Remove all that a key holds.
+
+    The key stays known: a ring's sequence goes on.
+
+    \b
+    Examples:
+      roost clear visits 5
+      roost clear pagehits 7,/home --yes
+    """
+    _remove(settings, "clear", name, key, yes)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def forget(settings: Settings, name: str, key: str, yes: bool) -> None:
+    """Remove a key with all that it holds.
+
+    A ring or a capped collection starts again at sequence 1.
+
+    \b
+    Examples:
+      roost forget visits 5
+      roost forget pagehits '[7, "/home"]' --yes
+    """
+    _remove(settings, "forget", name, key, yes)
+
+
+def _remove(settings: Settings, verb: str, name: str, text: str, yes: bool) -> None:
+    with settings.open() as store:
+        structure = lookup(store, name)
+        key = key_from_text(structure, text)
+        operation = structure.clear(key) if verb == "clear" else structure.forget(key)
+        must_agree(f"{verb} key {key_in_words(key)} of {name}: what it holds is deleted. Go on?", yes)
+        removed = store.run(operation)
+    document = {"structure": name, "key": plain(key), "removed": removed}
+    answer(settings, document, [f"{name}: {_told(structure, removed)} removed from key {key_in_words(key)}"])
+
+
+def _told(structure: Structure, removed: int) -> str:
+    return f"a total of {removed:,}" if isinstance(structure, Counter) else counted(removed, "row")

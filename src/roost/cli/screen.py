@@ -1,0 +1,84 @@
+"""What a command prints: a table on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from roost.cli.app import Settings
+from roost.cli.values import words
+
+
+def answer(settings: Settings, document: Any, lines: Iterable[str]) -> None:
+    """Print the document, or the same in lines."""
+    click.echo(json.dumps(document, indent=2) if settings.json else "\n".join(lines))
+
+
+def answer_table(
+    settings: Settings, document: Any, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Print the document, or the same as a table: in a pipe one line of headers, then a line per row, without title."""
+    console = Console()
+    if settings.json or not console.is_terminal:
+        answer(settings, document, ("\t".join(map(words, row)) for row in [headers, *rows]))
+    else:
+        print_table(console, title, headers, rows)
+
+
+def print_table(console: Console, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table under its title; numbers stand to the right, and long values are folded rather than cut."""
+    made = Table()
+    filled = [list(row) for row in rows]
+    for place, header in enumerate(headers):
+        numbers = bool(filled) and all([type(row[place]) in (int, float) for row in filled])
+        made.add_column(Text(header), justify="right" if numbers else "left", overflow="fold")
+    for row in filled:
+        made.add_row(*[Text(words(value)) for value in row])
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(made)
+
+
+def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
+    """Make a progress bar on stderr with rate and time left; none where stderr is no terminal.
+
+    in_bytes: the total is one of bytes, and the field `done` counts the units.
+    """
+    console = Console(stderr=True)
+    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit)]
+    if in_bytes:
+        counts = [TextColumn(f"{{task.fields[done]:,}} {unit}"), TransferSpeedColumn()]
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        *counts,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, both as they are written.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,220 @@
+"""Values in words and back: in a field of a file, in an argument, in JSON, in a table."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import enum
+import json
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import roost
+from roost.structures import Structure
+from roost.structures.columns import Column, ColumnType
+
+Parse = Callable[[str], Any]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECONDS = re.compile(r"[+-]?\d+(\.\d*)?\Z", re.ASCII)
+_NUMERIC = ("int", "float", "decimal", "datetime")
+
+
+class Number(str):
+    """A number of a JSON document as it is written there: no digit is lost on the way to a Decimal."""
+
+    __slots__ = ()
+
+
+def _number(make: Parse) -> Parse:
+    def parse(text: str) -> Any:
+        if "_" in text:  # Python's own notation, which nobody means in data
+            raise ValueError(text)
+        return make(text)
+
+    return parse
+
+
+def _bool(text: str) -> bool:
+    return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+
+
+def _datetime(text: str) -> dt.datetime:
+    # Plain numbers first: fromisoformat would read 20080101 as a day.
+    if _SECONDS.match(text):
+        return _EPOCH + dt.timedelta(seconds=float(text))
+    return dt.datetime.fromisoformat(text)
+
+
+# By kind of column: what reads it, and what it reads in words. An enum is read by the values of its own column.
+_PARSERS: dict[str, tuple[Parse, str]] = {
+    "int": (_number(int), "a whole number"),
+    "float": (_number(float), "a number"),
+    "decimal": (_number(Decimal), "a decimal number"),
+    "text": (str, "text"),
+    "binary": (bytes.fromhex, "bytes in hexadecimal"),
+    "bool": (_bool, "true, false, 1 or 0"),
+    "datetime": (_datetime, "a moment such as 2008-01-01T22:03:23Z, or unix seconds"),
+    "date": (dt.date.fromisoformat, "a day such as 2008-01-01"),
+    "uuid": (uuid.UUID, "a UUID"),
+}
+
+
+def _parser_of(type_: ColumnType[Any]) -> tuple[Parse, str]:
+    if type_.enum is None:
+        return _PARSERS[type_.kind]
+    members = {str(member.value): member for member in type_.enum}
+    return members.__getitem__, f"one of {', '.join(members)}"
+
+
+def text_parser(structure: str, column: Column) -> Parse:
+    """Return what turns text into a value of the column, or raises `Invalid`.
+
+    An empty text is None where the column allows it. Limits are not checked here: the operation does that.
+    """
+    parse, wanted = _parser_of(column.type)
+    nullable = column.nullable
+
+    def parsed(text: str) -> Any:
+        if nullable and not text:
+            return None
+        try:
+            return parse(text)
+        except (ValueError, LookupError, ArithmeticError):
+            raise roost.Invalid(f"{structure}.{column.name}: {_shortened(text)} is not {wanted}") from None
+
+    return parsed
+
+
+def json_parser(structure: str, column: Column) -> Callable[[Any], Any]:
+    """Return what turns a value of a JSON document into one of the column, or raises `Invalid`.
+
+    JSON has no moments, bytes or UUIDs: they are strings there, read as text is; but an empty string is no null.
+    """
+    parse, wanted = _parser_of(column.type)
+    takes_numbers = column.type.kind in _NUMERIC or _has_numbers(column.type)
+
+    def parsed(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is str or (type(value) is Number and takes_numbers):
+            try:
+                return parse(value)
+            except (ValueError, LookupError, ArithmeticError):
+                pass
+        elif type(value) is bool and column.type.kind == "bool":
+            return value
+        raise roost.Invalid(f"{structure}.{column.name}: {_shortened(value)} is not {wanted}")
+
+    return parsed
+
+
+def _has_numbers(type_: ColumnType[Any]) -> bool:
+    return type_.enum is not None and any([type(member.value) is int for member in type_.enum])
+
+
+def load_json(text: str) -> Any:
+    """Read a JSON document; its numbers become `Number`. ValueError when it is none."""
+    try:
+        return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def key_from_text(structure: Structure, text: str) -> Any:
+    """Return the key that an argument names: the text itself, or for several columns a list.
+
+    >>> import roost
+    >>> from typing import NamedTuple
+    >>> Page = NamedTuple("Page", [("site", int), ("path", str)])
+    >>> hits = roost.Counter("hits", key=Page)
+    >>> key_from_text(hits, "7,/home")
+    Page(site=7, path='/home')
+    >>> key_from_text(hits, '[7, "/a,b"]')
+    Page(site=7, path='/a,b')
+    """
+    columns = structure.key.columns
+    name = structure.name
+    if len(columns) == 1:
+        return text_parser(name, columns[0])(text)
+    parts, parser = _parts(text)
+    if len(parts) != len(columns):
+        names = ", ".join(column.name for column in columns)
+        raise roost.Invalid(f"{name}: {text!r} is not a key; it takes {names}, with commas between or as a JSON list")
+    return structure.key.value([parser(name, column)(part) for column, part in zip(columns, parts, strict=True)])
+
+
+def _parts(text: str) -> tuple[Sequence[Any], Callable[[str, Column], Callable[[Any], Any]]]:
+    if text.startswith("["):
+        try:
+            found = load_json(text)
+        except ValueError:
+            found = None
+        if isinstance(found, list):
+            return found, json_parser
+    return next(csv.reader([text]), []), text_parser
+
+
+def key_in_words(key: Any) -> str:
+    """Return what `key_from_text` takes for a key.
+
+    >>> key_in_words("/home"), key_in_words((7, "/a,b"))
+    ('/home', '[7, "/a,b"]')
+    """
+    return json.dumps(plain(key)) if isinstance(key, tuple) else words(key)
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON has for a value: times in ISO 8601, bytes in hexadecimal, a Decimal and a UUID as strings."""
+    match value:
+        case enum.Enum():
+            return value.value
+        case dt.date():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return f"{value:f}"
+        case uuid.UUID():
+            return str(value)
+        case tuple():
+            return [plain(part) for part in value]
+    return value
+
+
+def words(value: Any) -> str:
+    """Return a value as a table shows it: on one line, and with nothing that a terminal would obey."""
+    value = plain(value)
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case list():
+            return ",".join(map(words, value))
+        case str():
+            return printable(value)
+    return str(value)
+
+
+def printable(text: str) -> str:
+    r"""Return the text with control characters escaped.
+
+    >>> printable("one\ttwo \x1b[31m")
+    'one\\ttwo \\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() else char.encode("unicode_escape").decode() for char in text])
+
+
+def _shortened(value: object) -> str:
+    shown = str(value) if isinstance(value, Number) else repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
