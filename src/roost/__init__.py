@@ -23,9 +23,9 @@ from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
 from roost.structures import Capped, Counter, Ring, Set
-from roost.structures.columns import binary, decimal, text
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
+from roost.structures.types import binary, decimal, text
 
 __all__ = [
     "AsyncRunner",

@@ -12,7 +12,8 @@ import pytest
 
 import roost
 from roost.cli.values import Number, json_parser, load_json, plain, text_parser, words
-from roost.structures.columns import _CHECKS, parse_column
+from roost.structures.columns import parse_column
+from roost.structures.types import CHECKS
 
 UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 UTC = dt.UTC
@@ -69,7 +70,7 @@ def kind(spec: str) -> str:
 
 
 def test_every_type_of_column_is_here() -> None:
-    assert {kind(spec) for spec, *_ in BAD} | {"text"} == set(_CHECKS)
+    assert {kind(spec) for spec, *_ in BAD} | {"text"} == set(CHECKS)
 
 
 @pytest.mark.parametrize(("spec", "text", "value"), GOOD)

@@ -11,7 +11,8 @@ import roost
 from roost.batches import Atom
 from roost.cli.lines import Record
 from roost.structures import Capped, Counter, Ring, Set, Structure
-from roost.structures.columns import Column, ColumnType
+from roost.structures.columns import Column
+from roost.structures.types import ColumnType
 
 AT_ONCE = 1000  # records per transaction: few commits, and a writer beside us waits for milliseconds
 

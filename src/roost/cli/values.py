@@ -14,7 +14,8 @@ from typing import Any
 
 import roost
 from roost.structures import Structure
-from roost.structures.columns import Column, ColumnType
+from roost.structures.columns import Column
+from roost.structures.types import ColumnType
 
 Parse = Callable[[str], Any]
 

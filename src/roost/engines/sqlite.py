@@ -269,7 +269,8 @@ def _parse(url: str) -> tuple[str | None, dict[str, str]]:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sqlite":
         raise Invalid(
-            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// "
+            "in memory"
         )
     path, _, query = rest.partition("?")
     try:

@@ -92,8 +92,8 @@ def _default(name: str, column: Column, field: dataclasses.Field[Any]) -> Any:
         value = None
     else:
         raise Invalid(
-            f"{name}: column {column.name} cannot be added without a default or `| None`: what would the rows have that "
-            "are there?"
+            f"{name}: column {column.name} cannot be added without a default or `| None`: what would the rows have "
+            "that are there?"
         )
     return column.checker(name)(value)
 

@@ -9,8 +9,9 @@ from typing import Any
 from roost.dialects.dialect import Answer, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.plan import StructurePlan, definition_of
-from roost.structures.columns import NAME_LENGTH, Column, ColumnType
+from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.structure import Structure
+from roost.structures.types import ColumnType
 
 Making = Generator[Statement, Any, None]
 

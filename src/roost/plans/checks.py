@@ -123,7 +123,8 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
     if isinstance(plan, CounterPlan):
         yield (
             "slot",
-            f"SELECT {r_key}, 'slot ' || slot || ' of {plan.slots}' FROM {rows} r WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
+            f"SELECT {r_key}, 'slot ' || slot || ' of {plan.slots}' FROM {rows} r\n"
+            f"  WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
         )
         return
     yield (
@@ -147,13 +148,14 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
         )
         yield (
             "keep",
-            f"SELECT {r_key}, 'sequence ' || r.sequence || ' should have been overwritten, the head says ' || h.sequence\n"
+            f"SELECT {r_key}, 'sequence ' || r.sequence || ' should be gone, the head says ' || h.sequence\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence <= h.sequence - {keep}",
         )
     if isinstance(plan, CappedPlan):
         yield (
             "keep",
-            f"SELECT {r_key}, count(*) || ' rows, keep is {keep}' FROM {rows} r GROUP BY {r_key} HAVING count(*) > {keep}",
+            f"SELECT {r_key}, count(*) || ' rows, keep is {keep}' FROM {rows} r\n"
+            f"  GROUP BY {r_key} HAVING count(*) > {keep}",
         )
         yield (
             "order",

@@ -7,8 +7,8 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
 from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, write
-from roost.structures.columns import INT_MAX, INT_MIN
 from roost.structures.counter import Counter
+from roost.structures.types import INT_MAX, INT_MIN
 
 ADD = {
     # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT
@@ -78,9 +78,10 @@ TOP = {
     "sqlite": """\
 SELECT {key}, SUM(n >> 32) AS high, SUM(n & 4294967295) AS low FROM {rows_table} GROUP BY {key}
   ORDER BY high + (low >> 32) DESC, low & 4294967295 DESC, {key} LIMIT ?""",
-    "mariadb": "SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s",
-    "postgresql": "SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s",
+    "mariadb": """\
+SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s""",
 }
+TOP["postgresql"] = TOP["mariadb"]
 
 OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates: 99.8 % of them instead of 0.4 %
 

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.columns import Column, ColumnType
+from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
+from roost.structures.types import ColumnType
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Statement | Control, Any, list[Any]]

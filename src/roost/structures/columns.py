@@ -1,8 +1,4 @@
-"""The types of columns: what a value may be, and how a refusal is worded.
-
-A checked value is *neutral*: the same for every engine (a datetime in UTC, a Decimal of the declared scale, an Enum's
-member). How an engine stores it is the dialect's affair.
-"""
+"""Columns: what the annotations of a row, or words on the command line, declare."""
 
 from __future__ import annotations
 
@@ -11,24 +7,19 @@ import datetime as dt
 import enum
 import json
 import keyword
-import math
 import re
 import types
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Context, Decimal, InvalidOperation
-from typing import Any, Generic, TypeVar
+from decimal import Decimal
+from typing import Any
 
 from roost.errors import Invalid
+from roost.structures.types import CHECKS, LENGTH, ColumnType, Refused, binary, decimal, shown, text
 
-T = TypeVar("T")
-
-INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 KEY_LENGTH = 255  # of a str or bytes in a key, an id or a member that names no other limit, on every engine
-LENGTH = 1_000_000  # of any other str or bytes: characters or bytes
-DIGITS = 38  # of a Decimal: the most that every engine stores exactly
 NAME_LENGTH = 40  # leaves room for "roost_" and "_newest" within PostgreSQL's 63 bytes
 
 RESERVED = frozenset(["at", "sequence", "slot"])  # beside a row's own columns in the same table
@@ -37,64 +28,6 @@ RESERVED_IN_KEYS = RESERVED | {"n", "total"}  # beside a key's columns in the he
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _STRUCTURE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _SPEC = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*(\??)\s*\Z", re.DOTALL)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ColumnType(Generic[T]):
-    """The type of one column with its limits; made by `roost.text`, `roost.binary`, `roost.decimal`."""
-
-    kind: str
-    limit: int | None = None
-    scale: int = 0
-    enum: type[enum.Enum] | None = None
-
-    @property
-    def spec(self) -> str:
-        """The type in words, as the catalog and the command line write it: `text(255)`."""
-        match self.kind:
-            case "text" | "binary":
-                return f"{self.kind}({self.limit})"
-            case "decimal":
-                return f"decimal({self.limit},{self.scale})"
-            case "enum":
-                assert self.enum is not None
-                return f"enum({','.join(json.dumps(member.value) for member in self.enum)})"
-        return self.kind
-
-
-def text(limit: int) -> ColumnType[str]:
-    """Make the type of a str of at most `limit` characters (1 to 1,000,000; 255 is the default of keys).
-
-    >>> import roost
-    >>> roost.Counter("pageviews", key=roost.text(5)).add("/about")
-    Traceback (most recent call last):
-      ...
-    roost.errors.Invalid: pageviews.key: '/about' has 6 characters; the limit is 5
-    """
-    return ColumnType("text", _limit("text", limit, LENGTH))
-
-
-def binary(limit: int) -> ColumnType[bytes]:
-    """Make the type of a bytes of at most `limit` bytes (1 to 1,000,000; 255 is the default of keys)."""
-    return ColumnType("binary", _limit("binary", limit, LENGTH))
-
-
-def decimal(digits: int, scale: int) -> ColumnType[Decimal]:
-    """Make the type of a Decimal of `digits` digits (1 to 38), `scale` of them behind the point.
-
-    Nothing is ever rounded: a value with more digits is refused.
-    """
-    _limit("decimal", digits, DIGITS)
-    if type(scale) is not int or not 0 <= scale <= digits:
-        raise Invalid(f"decimal: the scale is a whole number from 0 to {digits}, not {scale!r}")
-    return ColumnType("decimal", digits, scale)
-
-
-def _limit(name: str, limit: int, most: int) -> int:
-    if type(limit) is not int or not 1 <= limit <= most:
-        raise Invalid(f"{name}: the limit is a whole number from 1 to {most:,}, not {limit!r}")
-    return limit
-
 
 _PLAIN: dict[type, str] = {
     int: "int",
@@ -134,7 +67,7 @@ class Column:
 
     def checker(self, structure: str) -> Callable[[Any], Any]:
         """Return the function that checks and copies a value: its neutral form, or `Invalid`."""
-        check = _CHECKS[self.type.kind](self.type)
+        check = CHECKS[self.type.kind](self.type)
         where = f"{structure}.{self.name}"
         nullable = self.nullable
 
@@ -145,188 +78,17 @@ class Column:
                 raise Invalid(f"{where}: None is not allowed; it takes {self.type.spec}")
             try:
                 return check(value)
-            except _Refused as refused:
+            except Refused as refused:
                 raise Invalid(f"{where}: {refused}") from None
 
         return checked
-
-
-class _Refused(Exception):
-    """The reason why a value is not allowed."""
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
-
-
-def _wrong(value: object, wanted: str) -> _Refused:
-    return _Refused(f"{_shown(value)} is of type {type(value).__name__}; it takes {wanted}")
-
-
-def _check_int(_: ColumnType[Any]) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if type(value) is not int:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise _wrong(value, "int")
-            value = int(value)
-        number: int = value
-        if INT_MIN <= number <= INT_MAX:
-            return number
-        raise _Refused(f"{_shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
-
-    return check
-
-
-def _check_float(_: ColumnType[Any]) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (float, int)):
-            raise _wrong(value, "float")
-        try:
-            number = float(value)
-        except OverflowError:
-            raise _Refused(f"{_shown(value)} does not fit in a float") from None
-        if not math.isfinite(number):
-            raise _Refused(f"{number!r} is not a finite number")
-        return number + 0.0  # -0.0 is 0.0: not every engine keeps its sign
-
-    return check
-
-
-def _check_bool(_: ColumnType[Any]) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        if type(value) is bool:
-            return value
-        raise _wrong(value, "bool")
-
-    return check
-
-
-def _check_text(type_: ColumnType[Any]) -> Callable[[Any], str]:
-    limit = type_.limit or LENGTH
-
-    def check(value: Any) -> str:
-        if type(value) is not str:
-            if isinstance(value, enum.Enum) or not isinstance(value, str):
-                raise _wrong(value, "str")
-            value = str.__str__(value)
-        checked: str = value
-        if len(value) > limit:
-            raise _Refused(f"{_shown(value)} has {len(value):,} characters; the limit is {limit:,}")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise _Refused(f"{_shown(value)} has a lone surrogate at {error.start}") from None
-        return checked
-
-    return check
-
-
-def _check_binary(type_: ColumnType[Any]) -> Callable[[Any], bytes]:
-    limit = type_.limit or LENGTH
-
-    def check(value: Any) -> bytes:
-        if not isinstance(value, bytes):
-            raise _wrong(value, "bytes")
-        if len(value) > limit:
-            raise _Refused(f"{_shown(value)} has {len(value):,} bytes; the limit is {limit:,}")
-        return bytes(value)
-
-    return check
-
-
-def _check_datetime(_: ColumnType[Any]) -> Callable[[Any], dt.datetime]:
-    def check(value: Any) -> dt.datetime:
-        if not isinstance(value, dt.datetime):
-            raise _wrong(value, "datetime")
-        if value.utcoffset() is None:
-            raise _Refused(f"{value!r} has no time zone; every datetime is kept in UTC")
-        try:
-            moment = value.astimezone(dt.UTC)
-        except OverflowError:
-            raise _Refused(f"{value!r} is outside the years 1 to 9999 in UTC") from None
-        return dt.datetime.combine(moment.date(), moment.time().replace(fold=0), dt.UTC)
-
-    return check
-
-
-def _check_date(_: ColumnType[Any]) -> Callable[[Any], dt.date]:
-    def check(value: Any) -> dt.date:
-        if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
-            raise _wrong(value, "date")
-        return dt.date(value.year, value.month, value.day)
-
-    return check
-
-
-def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
-    digits, scale = type_.limit or DIGITS, type_.scale
-    step = Decimal((0, (1,), -scale))
-
-    def check(value: Any) -> Decimal:
-        if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-            raise _wrong(value, "Decimal")
-        value = Decimal(value)
-        if not value.is_finite():
-            raise _Refused(f"{value!r} is not a finite number")
-        if value and value.adjusted() >= digits - scale:
-            raise _Refused(f"{_shown(value)} does not fit in {digits} digits, {scale} behind the point")
-        try:
-            fixed: Decimal = value.quantize(step, context=_EXACT)
-        except InvalidOperation:
-            fixed = Decimal("NaN")
-        if fixed != value:
-            raise _Refused(f"{_shown(value)} has more than {scale} digits behind the point")
-        return fixed if fixed else fixed.copy_abs()
-
-    return check
-
-
-# Room for every digit, whatever the application's own context says.
-_EXACT = Context(prec=2 * DIGITS, traps=[InvalidOperation])
-
-
-def _check_uuid(_: ColumnType[Any]) -> Callable[[Any], uuid.UUID]:
-    def check(value: Any) -> uuid.UUID:
-        if isinstance(value, uuid.UUID):
-            return value
-        raise _wrong(value, "UUID")
-
-    return check
-
-
-def _check_enum(type_: ColumnType[Any]) -> Callable[[Any], enum.Enum]:
-    members = type_.enum
-    assert members is not None
-
-    def check(value: Any) -> enum.Enum:
-        if isinstance(value, members):
-            return value
-        raise _wrong(value, members.__name__)
-
-    return check
-
-
-_CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
-    "int": _check_int,
-    "float": _check_float,
-    "bool": _check_bool,
-    "text": _check_text,
-    "binary": _check_binary,
-    "datetime": _check_datetime,
-    "date": _check_date,
-    "decimal": _check_decimal,
-    "uuid": _check_uuid,
-    "enum": _check_enum,
-}
 
 
 def structure_name(name: object) -> str:
     """Return the name of a structure, or raise `Invalid`."""
     if not isinstance(name, str) or not _STRUCTURE_NAME.match(name) or len(name) > NAME_LENGTH:
         raise Invalid(
-            f"{_shown(name)} is no name for a structure: lower-case letters, digits and _, "
+            f"{shown(name)} is no name for a structure: lower-case letters, digits and _, "
             f"a letter first, at most {NAME_LENGTH} characters"
         )
     if name.startswith("roost_"):
@@ -338,7 +100,7 @@ def column_name(structure: str, name: str, *, key: bool) -> str:
     """Return the name of a column, or raise `Invalid`."""
     if not _IDENTIFIER.match(name) or len(name) > NAME_LENGTH or keyword.iskeyword(name):
         raise Invalid(
-            f"{structure}: {_shown(name)} is no name for a column: ASCII letters, digits and _, no digit first, "
+            f"{structure}: {shown(name)} is no name for a column: ASCII letters, digits and _, no digit first, "
             f"no word of Python's, at most {NAME_LENGTH} characters"
         )
     if name.lower() in (RESERVED_IN_KEYS if key else RESERVED):
@@ -393,13 +155,13 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
         values = [member.value for member in annotation]
         if issubclass(annotation, enum.Flag) or not values or len({type(value) for value in values}) != 1:
             raise Invalid(f"{where}: an Enum has values that are all int or all str, and is no Flag")
-        check = {int: _check_int, str: _check_text}.get(type(values[0]))
-        if check is None:
+        kind = {int: "int", str: "text"}.get(type(values[0]))
+        if kind is None:
             raise Invalid(f"{where}: an Enum has values that are all int or all str")
         for value in values:
             try:
-                check(ColumnType("text", KEY_LENGTH))(value)
-            except _Refused as refused:
+                CHECKS[kind](ColumnType(kind, KEY_LENGTH))(value)
+            except Refused as refused:
                 raise Invalid(f"{where}: {refused}") from None
         return ColumnType("enum", enum=annotation)
     shown = getattr(annotation, "__name__", annotation)
@@ -451,14 +213,14 @@ def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> 
     """
     found = _SPEC.match(spec)
     if not found:
-        raise Invalid(f"{structure}.{name}: {_shown(spec)} is not a type")
+        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type")
     kind, inside, nullable = found.groups()
     kind = {"str": "text", "bytes": "binary"}.get(kind, kind)
     annotation: Any
     try:
         values = json.loads(f"[{inside or ''}]")
     except (ValueError, RecursionError):
-        raise Invalid(f"{structure}.{name}: {_shown(spec)} is not a type") from None
+        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type") from None
     match kind, values:
         case "text" | "binary", [limit]:
             with _at(structure, name):
@@ -475,7 +237,7 @@ def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> 
             annotation = next(python for python, plain in _PLAIN.items() if plain == other)
         case _:
             raise Invalid(
-                f"{structure}.{name}: {_shown(spec)} is not a type; there are int, float, text(n), binary(n), bool, "
+                f"{structure}.{name}: {shown(spec)} is not a type; there are int, float, text(n), binary(n), bool, "
                 'datetime, date, decimal(digits,scale), uuid and enum("a","b"), each with ? when it may be empty'
             )
     made = column(structure, name, annotation, key=key)
@@ -497,7 +259,7 @@ def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:
     members: dict[str, Any] = {}
     for value in values:
         if type(value) not in (int, str) or value in members.values():
-            raise Invalid(f"an Enum has different values that are all int or all str, not {_shown(value)}")
+            raise Invalid(f"an Enum has different values that are all int or all str, not {shown(value)}")
         member = re.sub(r"\W", "_", str(value)).upper()
         if not member.isidentifier() or member.startswith("_"):
             member = f"VALUE_{member}"

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
-from roost.structures.columns import INT_MAX, INT_MIN, Column, ColumnType
+from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.types import INT_MAX, INT_MIN, ColumnType
 
 K = TypeVar("K")
 

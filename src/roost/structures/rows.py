@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.columns import INT_MAX, Column, columns_of, parse_column, structure_name, unique_names
+from roost.structures.columns import Column, columns_of, parse_column, structure_name, unique_names
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure
+from roost.structures.types import INT_MAX
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -116,13 +117,11 @@ class Rows:
         return self.type(*values)
 
     def maker(self, decode: Callable[[Sequence[Any]], Any] | None) -> Callable[[Sequence[Any]], list[Any]]:
-        """Return the function from stored rows to dataclasses; `decode` makes their values neutral, if that is needed."""
-        make = self.make if self._by_keyword else self.type
-        if self._by_keyword:
-            return lambda stored: [make(decode(row) if decode else row) for row in stored]
-        if decode is None:
+        """Return the function from stored rows to dataclasses; `decode` makes values neutral, where that is needed."""
+        if decode is None and not self._by_keyword:
+            make = self.type
             return lambda stored: [make(*row) for row in stored]
-        return lambda stored: [make(*decode(row)) for row in stored]
+        return lambda stored: [self.make(decode(row) if decode else row) for row in stored]
 
     def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
         """Return where in a row's values the columns of these names are."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
-from roost.structures.columns import Column, ColumnType
+from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.types import ColumnType
 
 K = TypeVar("K")
 M = TypeVar("M")

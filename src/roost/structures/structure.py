@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.columns import (
-    INT_MAX,
     Column,
     column,
     columns_of,
@@ -19,6 +18,7 @@ from roost.structures.columns import (
     unique_names,
 )
 from roost.structures.operation import Operation
+from roost.structures.types import INT_MAX
 
 K = TypeVar("K")
 

@@ -1,0 +1,254 @@
+"""The types of columns: what a value may be, and how a refusal is worded.
+
+A checked value is *neutral*: the same for every engine (a datetime in UTC, a Decimal of the declared scale, an Enum's
+member). How an engine stores it is the dialect's affair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+import math
+import uuid
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Generic, TypeVar
+
+from roost.errors import Invalid
+
+T = TypeVar("T")
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+LENGTH = 1_000_000  # of a str or bytes that is no key: characters or bytes
+DIGITS = 38  # of a Decimal: the most that every engine stores exactly
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnType(Generic[T]):
+    """The type of one column with its limits; made by `roost.text`, `roost.binary`, `roost.decimal`."""
+
+    kind: str
+    limit: int | None = None
+    scale: int = 0
+    enum: type[enum.Enum] | None = None
+
+    @property
+    def spec(self) -> str:
+        """The type in words, as the catalog and the command line write it: `text(255)`."""
+        match self.kind:
+            case "text" | "binary":
+                return f"{self.kind}({self.limit})"
+            case "decimal":
+                return f"decimal({self.limit},{self.scale})"
+            case "enum":
+                assert self.enum is not None
+                return f"enum({','.join(json.dumps(member.value) for member in self.enum)})"
+        return self.kind
+
+
+def text(limit: int) -> ColumnType[str]:
+    """Make the type of a str of at most `limit` characters (1 to 1,000,000; 255 is the default of keys).
+
+    >>> import roost
+    >>> roost.Counter("pageviews", key=roost.text(5)).add("/about")
+    Traceback (most recent call last):
+      ...
+    roost.errors.Invalid: pageviews.key: '/about' has 6 characters; the limit is 5
+    """
+    return ColumnType("text", _limit("text", limit, LENGTH))
+
+
+def binary(limit: int) -> ColumnType[bytes]:
+    """Make the type of a bytes of at most `limit` bytes (1 to 1,000,000; 255 is the default of keys)."""
+    return ColumnType("binary", _limit("binary", limit, LENGTH))
+
+
+def decimal(digits: int, scale: int) -> ColumnType[Decimal]:
+    """Make the type of a Decimal of `digits` digits (1 to 38), `scale` of them behind the point.
+
+    Nothing is ever rounded: a value with more digits is refused.
+    """
+    _limit("decimal", digits, DIGITS)
+    if type(scale) is not int or not 0 <= scale <= digits:
+        raise Invalid(f"decimal: the scale is a whole number from 0 to {digits}, not {scale!r}")
+    return ColumnType("decimal", digits, scale)
+
+
+def _limit(name: str, limit: int, most: int) -> int:
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise Invalid(f"{name}: the limit is a whole number from 1 to {most:,}, not {limit!r}")
+    return limit
+
+
+class Refused(Exception):
+    """The reason why a value is not allowed."""
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: its repr, cut when it is long."""
+    told = repr(value)
+    return told if len(told) <= 60 else f"{told[:57]}..."
+
+
+def _wrong(value: object, wanted: str) -> Refused:
+    return Refused(f"{shown(value)} is of type {type(value).__name__}; it takes {wanted}")
+
+
+def _check_int(_: ColumnType[Any]) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise _wrong(value, "int")
+            value = int(value)
+        number: int = value
+        if INT_MIN <= number <= INT_MAX:
+            return number
+        raise Refused(f"{shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
+
+    return check
+
+
+def _check_float(_: ColumnType[Any]) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (float, int)):
+            raise _wrong(value, "float")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise Refused(f"{shown(value)} does not fit in a float") from None
+        if not math.isfinite(number):
+            raise Refused(f"{number!r} is not a finite number")
+        return number + 0.0  # -0.0 is 0.0: not every engine keeps its sign
+
+    return check
+
+
+def _check_bool(_: ColumnType[Any]) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if type(value) is bool:
+            return value
+        raise _wrong(value, "bool")
+
+    return check
+
+
+def _check_text(type_: ColumnType[Any]) -> Callable[[Any], str]:
+    limit = type_.limit or LENGTH
+
+    def check(value: Any) -> str:
+        if type(value) is not str:
+            if isinstance(value, enum.Enum) or not isinstance(value, str):
+                raise _wrong(value, "str")
+            value = str.__str__(value)
+        checked: str = value
+        if len(value) > limit:
+            raise Refused(f"{shown(value)} has {len(value):,} characters; the limit is {limit:,}")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise Refused(f"{shown(value)} has a lone surrogate at {error.start}") from None
+        return checked
+
+    return check
+
+
+def _check_binary(type_: ColumnType[Any]) -> Callable[[Any], bytes]:
+    limit = type_.limit or LENGTH
+
+    def check(value: Any) -> bytes:
+        if not isinstance(value, bytes):
+            raise _wrong(value, "bytes")
+        if len(value) > limit:
+            raise Refused(f"{shown(value)} has {len(value):,} bytes; the limit is {limit:,}")
+        return bytes(value)
+
+    return check
+
+
+def _check_datetime(_: ColumnType[Any]) -> Callable[[Any], dt.datetime]:
+    def check(value: Any) -> dt.datetime:
+        if not isinstance(value, dt.datetime):
+            raise _wrong(value, "datetime")
+        if value.utcoffset() is None:
+            raise Refused(f"{value!r} has no time zone; every datetime is kept in UTC")
+        try:
+            moment = value.astimezone(dt.UTC)
+        except OverflowError:
+            raise Refused(f"{value!r} is outside the years 1 to 9999 in UTC") from None
+        return dt.datetime.combine(moment.date(), moment.time().replace(fold=0), dt.UTC)
+
+    return check
+
+
+def _check_date(_: ColumnType[Any]) -> Callable[[Any], dt.date]:
+    def check(value: Any) -> dt.date:
+        if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
+            raise _wrong(value, "date")
+        return dt.date(value.year, value.month, value.day)
+
+    return check
+
+
+def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
+    digits, scale = type_.limit or DIGITS, type_.scale
+    step = Decimal((0, (1,), -scale))
+
+    def check(value: Any) -> Decimal:
+        if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+            raise _wrong(value, "Decimal")
+        value = Decimal(value)
+        if not value.is_finite():
+            raise Refused(f"{value!r} is not a finite number")
+        if value and value.adjusted() >= digits - scale:
+            raise Refused(f"{shown(value)} does not fit in {digits} digits, {scale} behind the point")
+        try:
+            fixed: Decimal = value.quantize(step, context=_EXACT)
+        except InvalidOperation:
+            fixed = Decimal("NaN")
+        if fixed != value:
+            raise Refused(f"{shown(value)} has more than {scale} digits behind the point")
+        return fixed if fixed else fixed.copy_abs()
+
+    return check
+
+
+# Room for every digit, whatever the application's own context says.
+_EXACT = Context(prec=2 * DIGITS, traps=[InvalidOperation])
+
+
+def _check_uuid(_: ColumnType[Any]) -> Callable[[Any], uuid.UUID]:
+    def check(value: Any) -> uuid.UUID:
+        if isinstance(value, uuid.UUID):
+            return value
+        raise _wrong(value, "UUID")
+
+    return check
+
+
+def _check_enum(type_: ColumnType[Any]) -> Callable[[Any], enum.Enum]:
+    members = type_.enum
+    assert members is not None
+
+    def check(value: Any) -> enum.Enum:
+        if isinstance(value, members):
+            return value
+        raise _wrong(value, members.__name__)
+
+    return check
+
+
+CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
+    "int": _check_int,
+    "float": _check_float,
+    "bool": _check_bool,
+    "text": _check_text,
+    "binary": _check_binary,
+    "datetime": _check_datetime,
+    "date": _check_date,
+    "decimal": _check_decimal,
+    "uuid": _check_uuid,
+    "enum": _check_enum,
+}
