@@ -89,18 +89,17 @@ class Stats:
 
 
 class Known:
-    """What a store knows of the structures it met: their plans in its dialect. Nothing of what is stored is kept."""
+    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
-        self._plans: dict[int, StructurePlan] = {}
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""
-        plan = self._plans.get(id(structure))  # the plan holds the structure, so its id is not given away
+        plan: StructurePlan | None = structure.plans.get(self.dialect.name)
         if plan is None:
-            plan = self._plans[id(structure)] = plan_for(structure, self.dialect)
+            plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
     def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, Error | None]:
@@ -134,14 +133,11 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
 
 
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
-    groups: dict[Structure, list[int]] = {}
-    for place, op in enumerate(operations):
-        groups.setdefault(op.structure, []).append(place)
     results: list[Any] = [None] * len(operations)
-    begun = []
-    for structure, places in sorted(groups.items(), key=lambda group: group[0].name):
-        # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure,
-        # key, slot), and nothing is written before all are had.
+    begun: list[tuple[str, Plan, list[int], list[Any] | None]] = []
+    # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
+    # slot), and nothing is written before all are had.
+    for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
         plan = known.plan(structure)
         error = yield from known.verify(plan)
         if error is not None:
@@ -149,11 +145,26 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
                 results[place] = error
             continue
         work = plan.run([operations[place] for place in places], context)
-        begun.append((work, places, (yield from _until_locked(work))))
-    for work, places, outcome in begun:
+        first = not begun or begun[-1][0] != structure.name
+        begun.append((structure.name, work, places, (yield from _until_locked(work)) if first else None))
+    for _, work, places, outcome in begun:
         for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
             results[place] = value
     return results
+
+
+def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Structure, list[int]]]:
+    # Which operations one plan takes together: those of one structure. Two declarations of one name that are not alike
+    # (other classes of rows, or not what is stored) take turns, so that the order inside a structure is kept.
+    runs: list[tuple[Structure, list[int]]] = []
+    latest: dict[str, tuple[Structure, list[int]]] = {}
+    for place, op in enumerate(operations):
+        run = latest.get(op.structure.name)
+        if run is None or not op.structure.is_like(run[0]):
+            run = latest[op.structure.name] = (op.structure, [])
+            runs.append(run)
+        run[1].append(place)
+    return runs
 
 
 def _until_locked(plan: Plan) -> Generator[Statement | Control, Any, list[Any] | None]:

@@ -256,3 +256,17 @@ def test_a_field_called_by_a_word_of_sql(make: Make) -> None:
     store.run(odd.push(Odd(1, "by", 3)))
     assert store.run(odd.latest((1, "by"))) == [Odd(1, "by", 3)]
     assert store.run(odd.keys()) == [(1, "by")]
+
+
+def test_declarations_that_are_equal_answer_with_rows_of_their_own_class(make: Make) -> None:
+    @dataclass(frozen=True)
+    class Other:
+        uid: int
+        visitor: int
+
+    other = roost.Ring("visits", Other, per="uid", keep=5)
+    assert other == visits
+    store = make(visits)
+    assert store.run_all(
+        visits.push(Visit(1, 2)), other.latest(1), visits.latest(1), other.push(Other(1, 3)), visits.latest(1, 1)
+    ) == (1, [Other(1, 2)], [Visit(1, 2)], 2, [Visit(1, 3)])

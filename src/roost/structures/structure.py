@@ -84,6 +84,7 @@ class Structure:
 
     def _define(self, made_with: dict[str, Any], **facts: Any) -> None:
         self._made_with = made_with
+        self.plans: dict[str, Any] = {}  # by dialect; theirs, kept here to live as long as the declaration
         # Canonical JSON: two declarations are the same if and only if these texts are.
         self.definition: str = json.dumps({"kind": self.kind, "name": self.name, **facts}, separators=(",", ":"))
         self._hash = hash(self.definition)
@@ -98,6 +99,10 @@ class Structure:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def is_like(self, other: Structure) -> bool:
+        """Whether the other answers the same in every way: equal, and with rows and enums of the same classes."""
+        return self is other or (self == other and self._made_with == other._made_with)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
