@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import random as random_module
 import time
@@ -21,6 +22,8 @@ from roost.plans import Context
 from roost.queues import Queue, Take
 
 T = TypeVar("T")
+
+log = logging.getLogger("roost")
 
 
 def utc_now() -> dt.datetime:
@@ -99,8 +102,7 @@ class Core:
                 results.append(result)
             finally:
                 connection.settle()
-                if connection.broken:
-                    self._forget(connection)
+                self._drop_if_broken(connection)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
         return results[0]
@@ -155,8 +157,7 @@ class Core:
                 raise
             raise Busy(f"{error}; {found[1]}") from error
         finally:
-            if connection.broken:
-                self._forget(connection)
+            self._drop_if_broken(connection)
 
     def _read(self, deadline: float, take: Take) -> None:
         connection = self._reader
@@ -168,8 +169,7 @@ class Core:
             connection.settle()
             raise
         finally:
-            if connection.broken:
-                self._forget(connection)
+            self._drop_if_broken(connection)
 
     def _connected(self, deadline: float, create: bool) -> SQLiteConnection:
         connection = self._writer
@@ -185,6 +185,7 @@ class Core:
         assert self._writer is not None
         if not self._worried and time.monotonic() >= self._writer.deadline - self.timeout + self.lock_wait:
             self._worried = True
+            log.info("waiting for the write lock of %s, which somebody else holds", self.engine.path)
             error = self._worry()
             if error is not None:
                 raise error
@@ -206,6 +207,11 @@ class Core:
             raise
         connection.lock = lock
         return connection
+
+    def _drop_if_broken(self, connection: SQLiteConnection) -> None:
+        if connection.broken:
+            log.warning("dropped a connection to %s after an error; the next operation connects anew", self.engine.path)
+            self._forget(connection)
 
     def _forget(self, connection: SQLiteConnection) -> None:
         if connection is self._writer:

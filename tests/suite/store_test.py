@@ -270,3 +270,17 @@ def test_declarations_that_are_equal_answer_with_rows_of_their_own_class(make: M
     assert store.run_all(
         visits.push(Visit(1, 2)), other.latest(1), visits.latest(1), other.push(Other(1, 3)), visits.latest(1, 1)
     ) == (1, [Other(1, 2)], [Visit(1, 2)], 2, [Visit(1, 3)])
+
+
+@pytest.mark.needs("file")
+def test_a_connection_that_failed_is_dropped_and_the_log_says_so(
+    open_store: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(pageviews)
+    store.run(pageviews.add("/home"))
+    store._core._writer.raw.execute("PRAGMA query_only = ON")
+    with pytest.raises(roost.ReadOnly):
+        store.run(pageviews.add("/home"))
+    assert [record.name for record in caplog.records] == ["roost"]
+    store.run(pageviews.add("/home"))
+    assert store.run(pageviews.total("/home")) == 2
