@@ -22,7 +22,7 @@ from roost.errors import (
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
-from roost.structures import Capped, Counter, Ring, Set
+from roost.structures import Capped, Counter, Ring, Set, Structure
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
 from roost.structures.types import binary, decimal, text
@@ -55,6 +55,7 @@ __all__ = [
     "StatementFailed",
     "Stats",
     "Store",
+    "Structure",
     "Violation",
     "binary",
     "decimal",

@@ -89,6 +89,7 @@ class Dialect:
     encoders: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     decoders: Mapping[str, Callable[[Column], Callable[[Any], Any]]] = field(default_factory=dict)
     table_options: str = ""
+    backslash_escapes: bool = False  # in a literal
     slots: int = 1  # of a counter that names none
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
@@ -98,6 +99,11 @@ class Dialect:
     def name_of(self, column: Column) -> str:
         """Return the quoted name of a column."""
         return f"{self.quote}{column.name}{self.quote}"
+
+    def literal(self, text: str) -> str:
+        """Return text as a literal."""
+        doubled = text.replace("\\", "\\\\") if self.backslash_escapes else text
+        return "'" + doubled.replace("'", "''") + "'"
 
     def declared(self, column: Column) -> str:
         """Return a column as CREATE TABLE has it."""

@@ -75,6 +75,7 @@ MARIADB = Dialect(
         "uuid": lambda _: _read_uuid,
         "enum": _enum_decoder,
     },
+    backslash_escapes=True,
     table_options=" ENGINE=InnoDB",
     slots=16,
 )

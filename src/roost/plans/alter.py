@@ -110,8 +110,7 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
             return f"X'{stored.hex()}'"
     if "\x00" in stored:
         raise Invalid(f"{column.name}: a default cannot hold NUL")
-    quoted = str(stored).replace("'", "''")
-    return f"'{quoted}'"
+    return dialect.literal(str(stored))
 
 
 def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:

@@ -10,7 +10,6 @@ from roost.dialects.dialect import Answer, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.plan import StructurePlan, definition_of
 from roost.structures.columns import NAME_LENGTH, Column
-from roost.structures.structure import Structure
 from roost.structures.types import ColumnType
 
 Making = Generator[Statement, Any, None]
@@ -38,17 +37,18 @@ class Catalog:
         )
 
 
-def entry(structure: Structure) -> str:
+def entry(plan: StructurePlan) -> str:
     """Return the statement that enters a structure into the catalog."""
-    definition = structure.definition.replace("'", "''")
-    return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ('{structure.name}', 1, '{definition}')"
+    structure = plan.structure
+    values = f"{plan.dialect.literal(structure.name)}, 1, {plan.dialect.literal(structure.definition)}"
+    return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
 
 
 def ddl(catalog: Catalog, plans: Sequence[StructurePlan]) -> list[str]:
     """Return every statement that makes structures in a database that has none of them."""
     made = [catalog.table]
     for plan in plans:
-        made += [*plan.tables, entry(plan.structure)]
+        made += [*plan.tables, entry(plan)]
     return made
 
 
@@ -59,7 +59,7 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         name = plan.structure.name
         found = yield Statement(catalog.definition, [(name,)])
         if not found[0]:
-            for sql in [*plan.tables, entry(plan.structure)]:
+            for sql in [*plan.tables, entry(plan)]:
                 yield Statement(Template(sql), [()])
         elif found[0][0][0] != plan.structure.definition:
             told = difference(found[0][0][0], plan.structure.definition)

@@ -76,8 +76,8 @@ CLEAR["postgresql"] = CLEAR["mariadb"]
 # SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
 TOP = {
     "sqlite": """\
-SELECT {key}, SUM(n >> 32) AS high, SUM(n & 4294967295) AS low FROM {rows_table} GROUP BY {key}
-  ORDER BY high + (low >> 32) DESC, low & 4294967295 DESC, {key} LIMIT ?""",
+SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows_table} GROUP BY {key}
+  ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
     "mariadb": """\
 SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s""",
 }

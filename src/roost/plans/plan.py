@@ -85,9 +85,11 @@ class StructurePlan:
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
         locked = False
         if len(runs) > 1 and self.lock is not None:
-            yield Statement(self.lock, self.locks(operations, context))
-            yield Control.LOCKED
-            locked = True
+            locks = self.locks(operations, context)
+            if locks:  # none: it only reads
+                yield Statement(self.lock, locks)
+                yield Control.LOCKED
+                locked = True
         results: list[Any] = []
         for verb, run in runs:
             results += yield from self._verbs[verb](run, context, locked)

@@ -1,0 +1,178 @@
+"""What is public is complete, sorted and explained; and imports go one way, downwards."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+
+SOURCE = Path(roost.__file__).parent
+PUBLIC: dict[str, Any] = {name: getattr(roost, name) for name in roost.__all__}
+CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
+ERRORS = {name for name, each in CLASSES.items() if issubclass(each, roost.Error)}
+
+# Classes that a user makes, and the value that the methods of a structure make: each shows how, in a doctest.
+WITH_EXAMPLE = ["AsyncStore", "Capped", "Counter", "Operation", "Ring", "Set", "Store"]
+
+
+def test_all_is_sorted_and_without_doubles() -> None:
+    assert roost.__all__ == sorted(set(roost.__all__))
+
+
+def test_all_names_everything_that_init_imports_and_nothing_else() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    imported = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert set(roost.__all__) == imported
+    assert [type(node).__name__ for node in tree.body if not isinstance(node, ast.ImportFrom)] == ["Expr", "Assign"]
+
+
+@pytest.mark.parametrize("name", roost.__all__)
+def test_every_name_can_be_imported(name: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"from roost import {name}", namespace)
+    assert namespace[name] is PUBLIC[name]
+    assert not name.startswith("_")
+
+
+def test_every_error_is_public() -> None:
+    errors = importlib.import_module("roost.errors")
+    assert errors.__all__ == sorted(errors.__all__)
+    assert set(errors.__all__) == ERRORS
+    defined = {
+        name
+        for name, each in vars(errors).items()
+        if inspect.isclass(each) and issubclass(each, Exception) and each.__module__ == errors.__name__
+    }
+    assert defined == ERRORS
+
+
+def methods(name: str, cls: type[Any]) -> Iterator[tuple[str, Any]]:
+    for attribute, value in vars(cls).items():
+        if not attribute.startswith("_") and (callable(value) or isinstance(value, (property, classmethod))):
+            yield f"{name}.{attribute}", value
+
+
+@pytest.mark.parametrize("name", roost.__all__)
+def test_everything_public_has_a_docstring_of_its_own(name: str) -> None:
+    explained = [(name, PUBLIC[name])]
+    if name in CLASSES:
+        explained += methods(name, CLASSES[name])
+    for where, each in explained:
+        doc = vars(each).get("__doc__") if inspect.isclass(each) else each.__doc__
+        assert doc, where
+        assert not doc.startswith(f"{name.rpartition('.')[2]}("), where  # what dataclass writes when nobody did
+        first = doc.strip().splitlines()[0]
+        assert first.endswith("."), where
+        assert len(first) > 10, where
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLE)
+def test_what_a_user_makes_has_an_example(name: str) -> None:
+    lines = (inspect.getdoc(PUBLIC[name]) or "").splitlines()
+    example = [line for line in lines if line.startswith((">>> ", "... "))]
+    assert any("import" in line and "roost" in line for line in example)
+    assert len(example) > 2
+
+
+def test_every_class_has_an_example_or_is_an_error_or_an_answer() -> None:
+    # Answers (Entry, Stats, Violation) and the bases of stores are shown where they come from.
+    assert set(CLASSES) - ERRORS - set(WITH_EXAMPLE) == {
+        "AsyncRunner",
+        "Entry",
+        "Runner",
+        "Stats",
+        "Structure",
+        "Violation",
+    }
+
+
+# --- imports -----------------------------------------------------------------------------------------------------
+
+# The rooms below the store, lowest first: each imports from itself and from those before it.
+ROOMS = ["errors", "structures", "dialects", "plans", "engines"]
+# What makes something of stores, and may therefore import `roost` itself.
+USERS = {"__init__", "__main__", "cli", "contrib", "server", "client", "demo"}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, *, at_runtime: bool = False) -> set[str]:
+    """Return the modules of Roost that a file imports, wherever in it."""
+    found: set[str] = set()
+
+    def look(node: ast.AST) -> None:
+        if at_runtime and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if at_runtime and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the room"
+            module = node.module or ""
+            submodules = {f"{module}.{alias.name}" for alias in node.names} & MODULES.keys()
+            found.update(submodules or {module})
+        for child in ast.iter_child_nodes(node):
+            look(child)
+
+    look(ast.parse(path.read_text()))
+    return {name for name in found if name.split(".")[0] == "roost"}
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+MODULES = {module_of(path): path for path in FILES}
+
+
+def room_of(module: str) -> str:
+    """Return the part behind `roost.`, the file or the folder; that of `roost` itself is `__init__`."""
+    return [*module.split("."), "__init__"][1]
+
+
+def test_there_are_files_in_every_room() -> None:
+    found = {room_of(module) for module in MODULES}
+    assert found >= {*ROOMS, "store", "batches", "__init__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=[module_of(path) for path in FILES])
+def test_imports_go_downwards(path: Path) -> None:
+    room = room_of(module_of(path))
+    rooms = {room_of(module) for module in imports(path)}
+    if room in ROOMS:
+        assert rooms <= set(ROOMS[: ROOMS.index(room) + 1])
+    elif room not in USERS:
+        assert not rooms & USERS
+    if room not in USERS | {"store"}:
+        assert "store" not in rooms
+
+
+def test_no_module_needs_itself() -> None:
+    graph = {module: imports(path, at_runtime=True) - {module} for module, path in MODULES.items()}
+    order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+    assert order.index("roost.errors") < order.index("roost.store") < order.index("roost")
+
+
+def test_the_rooms_below_the_engines_do_no_io() -> None:
+    # Not proof, but what would be needed for it: files, sockets, threads, processes, clocks, databases.
+    io = {"asyncio", "concurrent", "io", "os", "pathlib", "random", "select", "selectors", "shutil", "socket"}
+    io |= {"sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "urllib"}
+    for module, path in MODULES.items():
+        if room_of(module) in ROOMS[:4]:
+            tree = ast.parse(path.read_text())
+            names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+            names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+            assert not {name.split(".")[0] for name in names} & io, module
+            used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            assert not used & {"open", "print", "input"}, module

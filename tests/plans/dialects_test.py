@@ -1,0 +1,259 @@
+"""How a list of rows becomes statements, and how what they fetch finds the rows that asked: pure, on every dialect."""
+
+from __future__ import annotations
+
+import enum
+import pickle
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roost
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template, render, scatter
+from roost.plans import plan_for
+from roost.plans.catalog import Catalog, ddl, entry
+from roost.plans.plan import definition_of
+from roost.structures.columns import Column, parse_column
+from roost.structures.types import ColumnType
+from tests.values.shapes import Colour, visits
+
+DIALECTS = [SQLITE, MARIADB, POSTGRESQL]
+
+# template, rows, what goes out
+RENDERED: list[tuple[Template, list[tuple[Any, ...]], list[tuple[str, tuple[Any, ...]]]]] = [
+    (Template("DELETE ? ?"), [(1, "a")], [("DELETE ? ?", (1, "a"))]),
+    (Template("DELETE ? ?"), [(1, "a"), (2, "b")], [("DELETE ? ?", (1, "a")), ("DELETE ? ?", (2, "b"))]),
+    (Template("SELECT ?", answer=Answer.ORDINAL), [(1,), (1,)], [("SELECT ?", (1,)), ("SELECT ?", (1,))]),
+    (Template("SELECT ? ? UNION SELECT ? ?", copies=2), [(1, 2)], [("SELECT ? ? UNION SELECT ? ?", (1, 2, 1, 2))]),
+    (Template("SELECT"), [()], [("SELECT", ())]),
+    (Template("DELETE ?"), [], []),
+    (Template("INSERT VALUES {rows} x", Gather.VALUES), [(1,)], [("INSERT VALUES (%s) x", (1,))]),
+    (
+        Template("INSERT VALUES {rows} x", Gather.VALUES),
+        [(1, "{rows}"), (2, "%s")],
+        [("INSERT VALUES (%s, %s), (%s, %s) x", (1, "{rows}", 2, "%s"))],
+    ),
+    (Template("SELECT {i}, a = %s", Gather.UNION), [(7,)], [("SELECT 0, a = %s", (7,))]),
+    (
+        Template("SELECT {i}, %s, %s", Gather.UNION),
+        [(7, "{i}"), (8, "b"), (7, "{i}")],
+        [
+            (
+                "SELECT 0, %s, %s\nUNION ALL\nSELECT 1, %s, %s\nUNION ALL\nSELECT 2, %s, %s",
+                (7, "{i}", 8, "b", 7, "{i}"),
+            )
+        ],
+    ),
+    (
+        Template("(SELECT {i}, %s, %s) UNION ALL (SELECT {i}, %s, %s)", Gather.UNION, copies=2),
+        [(7, 1), (8, 2)],
+        [
+            (
+                "(SELECT 0, %s, %s) UNION ALL (SELECT 0, %s, %s)\nUNION ALL\n"
+                "(SELECT 1, %s, %s) UNION ALL (SELECT 1, %s, %s)",
+                (7, 1, 7, 1, 8, 2, 8, 2),
+            )
+        ],
+    ),
+    (Template("unnest(%s, %s)", Gather.ARRAYS), [(1, "a")], [("unnest(%s, %s)", ([1], ["a"]))]),
+    (
+        Template("unnest(%s, %s)", Gather.ARRAYS),
+        [(1, "a"), (2, None), (1, "a")],
+        [("unnest(%s, %s)", ([1, 2, 1], ["a", None, "a"]))],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "rows", "wanted"), RENDERED, ids=[f"{t.gather.value}-{len(rows)}" for t, rows, _ in RENDERED]
+)
+def test_render(template: Template, rows: list[tuple[Any, ...]], wanted: list[tuple[str, tuple[Any, ...]]]) -> None:
+    assert render(Statement(template, rows)) == wanted
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(list(Gather)),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.lists(st.integers(), min_size=1, max_size=6),
+)
+def test_there_is_a_parameter_for_every_placeholder(
+    gather: Gather, width: int, copies: int, numbers: list[int]
+) -> None:
+    holes = ", ".join(["%s"] * width)
+    sql = {
+        Gather.EACH: " ".join([holes] * copies),
+        Gather.VALUES: "{rows}",
+        Gather.UNION: " ".join([f"{{i}} {holes}"] * copies),
+        Gather.ARRAYS: holes,
+    }
+    template = Template(sql[gather], gather, copies=copies if gather in (Gather.EACH, Gather.UNION) else 1)
+    rows = [tuple(range(number, number + width)) for number in numbers]
+    sent = render(Statement(template, rows))
+    assert all(text.count("%s") == len(params) for text, params in sent)
+    assert not any("{" in text for text, _ in sent)
+    assert len(sent) == (len(rows) if gather is Gather.EACH else 1)
+
+
+BY_ORDINAL = Template("SELECT", Gather.UNION, Answer.ORDINAL)
+BY_KEY = Template("INSERT", Gather.VALUES, Answer.KEY, key=1)
+BY_TWO = Template("INSERT", Gather.ARRAYS, Answer.KEY, key=2)
+# template, asking rows, what is fetched, what each row gets
+SCATTERED: list[tuple[Template, list[tuple[Any, ...]], list[Any], list[list[tuple[Any, ...]]]]] = [
+    (BY_ORDINAL, [(5,), (6,)], [(0, "a"), (1, "b"), (0, "c")], [[("a",), ("c",)], [("b",)]]),
+    (BY_ORDINAL, [(5,), (6,)], [], [[], []]),
+    (BY_ORDINAL, [(5,), (5,)], [(1, "a", 1), (0, "a", 1)], [[("a", 1)], [("a", 1)]]),  # by position, never by value
+    (BY_KEY, [("a", 1), ("b", 2)], [("b", 20), ("a", 10)], [[(10,)], [(20,)]]),
+    (BY_KEY, [("a", 1), ("b", 2)], [("b", 20)], [[], [(20,)]]),
+    (BY_KEY, [("/home", 1), ("/Home", 1), ("/home ", 1)], [("/home ", 3), ("/Home", 2)], [[], [(2,)], [(3,)]]),
+    (BY_TWO, [("a", 1, 9), ("a", 2, 9)], [("a", 2, "x", "y"), ("a", 1, "z", None)], [[("z", None)], [("x", "y")]]),
+    (BY_TWO, [("a", 1, 9)], [["a", 1, 5]], [[(5,)]]),  # some drivers fetch lists
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "rows", "fetched", "wanted"), SCATTERED)
+def test_scatter(
+    template: Template, rows: list[tuple[Any, ...]], fetched: list[Any], wanted: list[list[tuple[Any, ...]]]
+) -> None:
+    assert scatter(Statement(template, rows), fetched) == wanted
+
+
+def test_an_answer_that_nobody_asked_for_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        scatter(Statement(BY_KEY, [("/home", 1)]), [("/Home", 1)])
+    with pytest.raises(IndexError):
+        scatter(Statement(BY_ORDINAL, [("/home",)]), [(1, 5)])
+
+
+def test_a_template_is_a_value() -> None:
+    template = Template("SELECT {a}, {{i}}", Gather.UNION, Answer.ORDINAL, copies=2)
+    made = template.format({"a": "b"})
+    assert made == Template("SELECT b, {i}", Gather.UNION, Answer.ORDINAL, copies=2)
+    assert made.returns
+    assert not Template("DELETE").returns
+    assert hash(made) == hash(Template("SELECT b, {i}", Gather.UNION, Answer.ORDINAL, copies=2))
+    assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(FrozenInstanceError):
+        made.sql = ""  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_the_words_of_a_dialect(dialect: Dialect) -> None:
+    q, hole = dialect.quote, dialect.placeholder
+    columns = [parse_column("s", "a", "int"), parse_column("s", "Order", "text(5)?")]
+    assert dialect.names(columns) == f"{q}a{q}, {q}Order{q}"
+    assert dialect.names(columns, "r.") == f"r.{q}a{q}, r.{q}Order{q}"
+    assert dialect.equal(columns) == f"{q}a{q} = {hole} AND {q}Order{q} = {hole}"
+    assert dialect.equal(columns[:1], "h.") == f"h.{q}a{q} = {hole}"
+    assert dialect.holes(3) == f"{hole}, {hole}, {hole}"
+    assert dialect.declared(columns[0]).endswith(" NOT NULL")
+    assert "NULL" not in dialect.declared(columns[1])
+    with pytest.raises(FrozenInstanceError):
+        dialect.name = "another"  # type: ignore[misc]
+
+
+def test_columns_that_need_no_conversion_have_none() -> None:
+    plain = [
+        parse_column("s", name, spec) for name, spec in [("a", "int"), ("b", "text"), ("c", "float"), ("d", "bytes")]
+    ]
+    moment, shade = Column("m", ColumnType("datetime"), nullable=True), Column("e", ColumnType("enum", enum=Colour))
+    for dialect in DIALECTS:
+        assert dialect.encoder(plain) is None
+        assert dialect.decoder(plain) is None
+        encode, decode = dialect.encoder([*plain, moment, shade]), dialect.decoder([*plain, moment, shade])
+        assert encode is not None
+        assert decode is not None
+        assert encode((1, "b", 0.5, b"d", None, Colour.BROWN)) == (1, "b", 0.5, b"d", None, "brown")
+        assert decode((1, "b", 0.5, b"d", None, "brown")) == (1, "b", 0.5, b"d", None, Colour.BROWN)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_every_kind_of_column_has_a_type_everywhere(dialect: Dialect) -> None:
+    assert set(dialect.types) == set(SQLITE.types)
+    assert set(dialect.encoders) <= set(dialect.types)
+    assert set(dialect.decoders) <= set(dialect.types)
+
+
+def test_the_array_of_a_type_has_neither_limits_nor_a_collation() -> None:
+    specs = [
+        "int",
+        "float",
+        "bool",
+        "text(5)",
+        "binary(5)",
+        "datetime",
+        "date",
+        "decimal(12,2)",
+        "uuid",
+        'enum("a")',
+        "enum(1)",
+    ]
+    columns = [parse_column("s", f"c{i}", spec) for i, spec in enumerate(specs)]
+    assert POSTGRESQL.arrays(columns) == (
+        "%s::bigint[], %s::double precision[], %s::boolean[], %s::text[], %s::bytea[], %s::timestamptz[], %s::date[], "
+        "%s::numeric[], %s::uuid[], %s::text[], %s::bigint[]"
+    )
+
+
+# --- the catalog -------------------------------------------------------------------------------------------------
+
+CATALOGS = [
+    (
+        SQLITE,
+        """\
+CREATE TABLE IF NOT EXISTS roost_catalog (
+  "name" TEXT NOT NULL,
+  "version" INTEGER NOT NULL,
+  "definition" TEXT NOT NULL,
+  PRIMARY KEY ("name")
+) STRICT, WITHOUT ROWID""",
+    ),
+    (
+        MARIADB,
+        """\
+CREATE TABLE IF NOT EXISTS roost_catalog (
+  `name` VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  `version` BIGINT NOT NULL,
+  `definition` MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  PRIMARY KEY (`name`)
+) ENGINE=InnoDB""",
+    ),
+    (
+        POSTGRESQL,
+        """\
+CREATE TABLE IF NOT EXISTS roost_catalog (
+  "name" text COLLATE "C" NOT NULL,
+  "version" bigint NOT NULL,
+  "definition" text COLLATE "C" NOT NULL,
+  PRIMARY KEY ("name")
+)""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("dialect", "table"), CATALOGS, ids=[dialect.name for dialect, _ in CATALOGS])
+def test_the_catalog(dialect: Dialect, table: str) -> None:
+    catalog = Catalog(dialect)
+    hole = dialect.placeholder
+    assert catalog.table == table
+    assert catalog.definition == definition_of(dialect)
+    assert catalog.definition.sql == f"SELECT definition FROM roost_catalog WHERE name = {hole}"
+    assert catalog.change.sql == (
+        f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
+    )
+    assert ddl(catalog, []) == [table]
+
+
+def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:
+    assert entry(plan_for(visits, SQLITE)).splitlines() == [
+        "INSERT INTO roost_catalog (name, version, definition)",
+        f"  VALUES ('visits', 1, '{visits.definition}')",
+    ]
+    odd = enum.Enum("odd", {"A": "it's"})
+    counter = roost.Counter("c", key=odd)
+    assert """enum(\\"it''s\\")""" in entry(plan_for(counter, SQLITE))
+    assert """enum(\\\\"it''s\\\\")""" in entry(plan_for(counter, MARIADB))

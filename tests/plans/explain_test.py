@@ -1,0 +1,247 @@
+"""On SQLite every read walks an index that has the order already: nothing is sorted, nothing is scanned for a key."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import roost
+from roost.dialects import SQLITE, Statement, render
+from roost.dialects.dialect import Template
+from roost.plans import Context, plan_for
+from roost.structures import Structure
+from tests.plans.script import NOW
+from tests.values.shapes import (
+    Colour,
+    Egg,
+    Place,
+    baskets,
+    likes,
+    named,
+    pageviews,
+    places,
+    seen,
+    sightings,
+    tags,
+    visits,
+)
+
+STRUCTURES: list[Structure] = [pageviews, places, visits, seen, baskets, sightings, likes, tags]
+KEYS, EACH = 200, 12
+
+
+@pytest.fixture(scope="module", params=["empty", "full", "analyzed"])
+def database(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+    """Make the tables, empty, full, or full and with the statistics that ANALYZE leaves behind."""
+    connection = sqlite3.connect(":memory:")
+    for structure in STRUCTURES:
+        plan = plan_for(structure, SQLITE)
+        for sql in plan.tables:
+            connection.execute(sql)
+        if request.param == "empty":
+            continue
+        for table, columns in plan.layout.items():
+            holes = ", ".join("?" * len(columns))
+            per_key = 1 if table.endswith("_head") else EACH
+            width = len(structure.key.columns)
+            rows = [
+                tuple(value(column, key if place < width else j) for place, column in enumerate(columns))
+                for key in range(KEYS)
+                for j in range(per_key)
+            ]
+            connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({holes})", rows)
+    if request.param == "analyzed":
+        connection.execute("ANALYZE")
+    yield connection
+    connection.close()
+
+
+def value(column: Any, number: int) -> Any:
+    return number if column.type.kind == "int" else f"{number:03}"
+
+
+def explained(connection: sqlite3.Connection, template: Template, *row: Any) -> list[str]:
+    """Return what SQLite says of its plan, without the words around subqueries."""
+    ((sql, params),) = render(Statement(template, [row]))
+    found = [line[3] for line in connection.execute(f"EXPLAIN QUERY PLAN {sql}", params)]
+    return [line for line in found if line.startswith(("SEARCH", "SCAN", "USE")) and "subquery" not in line]
+
+
+def reads(operation: roost.Operation[Any]) -> tuple[Template, Any]:
+    """Return the first statement of an operation, with its row."""
+    plan = plan_for(operation.structure, SQLITE)
+    work = plan.run([operation], Context(lambda: NOW, 0))
+    statement = next(work)
+    work.close()
+    assert isinstance(statement, Statement)
+    (row,) = statement.rows
+    return statement.template, row
+
+
+PK = "USING PRIMARY KEY"
+# operation, what SQLite does for it
+READS: list[tuple[roost.Operation[Any], list[str]]] = [
+    (pageviews.total("/a"), [f"SEARCH roost_pageviews_rows {PK} (key=?)"]),
+    (places.totals([Place("a", 1)]), [f"SEARCH roost_places_rows {PK} (site=? AND page=?)"]),
+    (pageviews.keys(), ["SCAN roost_pageviews_rows"]),
+    (pageviews.keys("/a"), [f"SEARCH roost_pageviews_rows {PK} (key>?)"]),
+    (places.keys(Place("a", 1)), [f"SEARCH roost_places_rows {PK} ((site,page)>(?,?))"]),
+    (
+        visits.latest(5),
+        [
+            f"SEARCH h {PK} (uid=?)",
+            f"SEARCH r {PK} (uid=? AND slot<?)",
+            f"SEARCH h {PK} (uid=?)",
+            f"SEARCH r {PK} (uid=? AND slot>?)",
+        ],
+    ),
+    (
+        visits.entries(5, after=7, n=3),
+        [
+            f"SEARCH h {PK} (uid=?)",
+            f"SEARCH r {PK} (uid=? AND slot>?)",
+            f"SEARCH h {PK} (uid=?)",
+            f"SEARCH r {PK} (uid=? AND slot>? AND slot<?)",
+        ],
+    ),
+    (
+        seen.latest(Place("a", 1), 3),
+        [
+            f"SEARCH h {PK} (site=? AND page=?)",
+            f"SEARCH r {PK} (site=? AND page=? AND slot<?)",
+            f"SEARCH h {PK} (site=? AND page=?)",
+            f"SEARCH r {PK} (site=? AND page=? AND slot>?)",
+        ],
+    ),
+    (
+        seen.entries(Place("a", 1)),
+        [
+            f"SEARCH h {PK} (site=? AND page=?)",
+            f"SEARCH r {PK} (site=? AND page=? AND slot>?)",
+            f"SEARCH h {PK} (site=? AND page=?)",
+            f"SEARCH r {PK} (site=? AND page=? AND slot>? AND slot<?)",
+        ],
+    ),
+    (visits.keys(), ["SCAN roost_visits_head"]),
+    (visits.keys(5), [f"SEARCH roost_visits_head {PK} (uid>?)"]),
+    (seen.keys(Place("a", 1)), [f"SEARCH roost_seen_head {PK} ((site,page)>(?,?))"]),
+    (baskets.get(42, 1), [f"SEARCH roost_baskets_rows {PK} (basket=? AND egg=?)"]),
+    (baskets.count(42), [f"SEARCH roost_baskets_head {PK} (basket=?)"]),
+    (baskets.latest(42), ["SEARCH roost_baskets_rows USING INDEX roost_baskets_newest (basket=?)"]),
+    (
+        baskets.entries(42, after=3),
+        ["SEARCH roost_baskets_rows USING INDEX roost_baskets_newest (basket=? AND sequence>?)"],
+    ),
+    (baskets.keys(), ["SCAN roost_baskets_head"]),
+    (baskets.keys(42), [f"SEARCH roost_baskets_head {PK} (basket>?)"]),
+    (baskets.add(Egg(42, 1)), [f"SEARCH roost_baskets_head {PK} (basket=?)"]),
+    (sightings.latest("a"), ["SEARCH roost_sightings_rows USING INDEX roost_sightings_newest (site=?)"]),
+    (
+        sightings.entries("a"),
+        ["SEARCH roost_sightings_rows USING INDEX roost_sightings_newest (site=? AND sequence>?)"],
+    ),
+    (likes.members(7), [f"SEARCH roost_likes_rows {PK} (key=?)"]),
+    (likes.contains(7, "ada"), [f"SEARCH roost_likes_rows {PK} (key=? AND member=?)"]),
+    (likes.add(7, "ada"), [f"SEARCH roost_likes_rows {PK} (key=? AND member=?)"]),
+    (likes.size(7), [f"SEARCH roost_likes_head {PK} (key=?)"]),
+    (likes.keys(), ["SCAN roost_likes_head"]),
+    (tags.contains(Place("a", 1), Colour.WHITE), [f"SEARCH roost_tags_rows {PK} (site=? AND page=? AND member=?)"]),
+    (tags.keys(Place("a", 1)), [f"SEARCH roost_tags_head {PK} ((site,page)>(?,?))"]),
+]
+
+
+@pytest.mark.parametrize(("operation", "wanted"), READS, ids=[repr(operation) for operation, _ in READS])
+def test_a_read_walks_an_index_in_its_order(
+    database: sqlite3.Connection, operation: roost.Operation[Any], wanted: list[str]
+) -> None:
+    template, row = reads(operation)
+    found = explained(database, template, *row)
+    # An index may be covering or not, and a scan in key order may name the index: both are the same walk.
+    found = [re.sub(r"(?<=^SCAN )(\w+) USING .*", r"\1", line.replace("COVERING ", "")) for line in found]
+    assert found == wanted
+
+
+# What capped collections look up before they write.
+LOOK_UPS: list[tuple[Structure, str, tuple[Any, ...], str]] = [
+    (baskets, "find", (42, 1), f"SEARCH roost_baskets_rows {PK} (basket=? AND egg=?)"),
+    (baskets, "oldest", (42, 3), "SEARCH roost_baskets_rows USING INDEX roost_baskets_newest (basket=?)"),
+    (baskets, "recount", (42,), "SEARCH roost_baskets_rows USING INDEX roost_baskets_newest (basket=?)"),
+    (sightings, "find", ("a", 1, 2), f"SEARCH roost_sightings_rows {PK} (site=? AND page=? AND who=?)"),
+    (sightings, "oldest", ("a", 3), "SEARCH roost_sightings_rows USING INDEX roost_sightings_newest (site=?)"),
+    (pageviews, "one_slot", ("/a", 0), f"SEARCH roost_pageviews_rows {PK} (key=? AND slot=?)"),
+]
+
+
+@pytest.mark.parametrize(("structure", "name", "row", "wanted"), LOOK_UPS, ids=lambda value: str(value)[:30])
+def test_a_look_up_before_writing_does_too(
+    database: sqlite3.Connection, structure: Structure, name: str, row: tuple[Any, ...], wanted: str
+) -> None:
+    found = explained(database, getattr(plan_for(structure, SQLITE), name), *row)
+    assert [line.replace("COVERING ", "") for line in found] == [wanted]
+
+
+def test_only_top_sorts_and_says_so(database: sqlite3.Connection) -> None:
+    template, row = reads(pageviews.top(3))
+    assert "USE TEMP B-TREE FOR ORDER BY" in explained(database, template, *row)
+    assert "Reads every key." in (roost.Counter.top.__doc__ or "")
+
+
+def test_top_is_in_order_whatever_the_columns_of_a_key_are_called() -> None:
+    counter = roost.Counter("ranges", key=named("Range", low=int, high=int))
+    plan = plan_for(counter, SQLITE)
+    connection = sqlite3.connect(":memory:")
+    for sql in plan.tables:
+        connection.execute(sql)
+    connection.executemany("INSERT INTO roost_ranges_rows VALUES (?, ?, 0, ?)", [(1, 9, 3), (2, 1, 5), (3, 5, 4)])
+    template, row = reads(counter.top())
+    found = connection.execute(template.sql, row).fetchall()
+    connection.close()
+    assert [(low, high) for low, high, *_ in found] == [(2, 1), (3, 5), (1, 9)]
+
+
+def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -> None:
+    # A new template must not slip in unexplained: none but `top` sorts, and none but the first keys scans.
+    for structure in STRUCTURES:
+        plan = plan_for(structure, SQLITE)
+        for name, template in vars(plan).items():
+            if not isinstance(template, Template):
+                continue
+            row = [1] * (template.sql.count("?") // template.copies)
+            found = explained(database, template, *row)
+            assert name == "top" or not [line for line in found if "TEMP B-TREE" in line], (structure, name)
+            assert name in ("top", "first_keys") or not [line for line in found if line.startswith("SCAN")], name
+
+
+def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connection) -> None:
+    # Steps of SQLite's machine, which are the same on every computer: one row of 12 costs less than half of them.
+    def steps(operation: roost.Operation[Any]) -> int:
+        template, row = reads(operation)
+        ((sql, params),) = render(Statement(template, [row]))
+        count = 0
+
+        def step() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        database.set_progress_handler(step, 1)
+        try:
+            database.execute(sql, params).fetchall()
+        finally:
+            database.set_progress_handler(None, 1)
+        return count
+
+    some: list[tuple[Any, Any]] = [
+        (baskets.latest(5, 1), baskets.latest(5)),
+        (baskets.entries(5, n=1), baskets.entries(5)),
+        (baskets.entries(5, after=EACH - 2), baskets.entries(5)),
+        (visits.keys(n=1), visits.keys(n=KEYS)),
+        (visits.keys(KEYS - 2), visits.keys(n=KEYS)),
+    ]
+    if database.execute("SELECT count(*) FROM roost_baskets_rows").fetchone()[0]:
+        for one, all_ in some:
+            assert 0 < 2 * steps(one) < steps(all_), one

@@ -1,0 +1,206 @@
+"""An operation is a value: it can be printed, compared, hashed, pickled and repeated, and nothing can change it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import roost
+from roost.structures import Structure
+from roost.structures.operation import READS
+from tests.values.shapes import (
+    Colour,
+    Egg,
+    Place,
+    Seen,
+    Visit,
+    baskets,
+    likes,
+    pageviews,
+    places,
+    seen,
+    sightings,
+    tags,
+    things,
+    visits,
+)
+
+# Every verb of every structure, as it is printed, and whether it writes.
+PRINTED: list[tuple[roost.Operation[Any], str, bool]] = [
+    (pageviews.add("/home"), "pageviews.add('/home', 1)", True),
+    (pageviews.add("/home", -3), "pageviews.add('/home', -3)", True),
+    (pageviews.total("/home"), "pageviews.total('/home')", False),
+    (pageviews.totals(["/b", "/a", "/b"]), "pageviews.totals(['/b', '/a', '/b'])", False),
+    (pageviews.totals([]), "pageviews.totals([])", False),
+    (pageviews.top(), "pageviews.top(10)", False),
+    (pageviews.clear("/home"), "pageviews.clear('/home')", True),
+    (pageviews.forget("/home"), "pageviews.forget('/home')", True),
+    (pageviews.keys(), "pageviews.keys(after=None, n=100)", False),
+    (pageviews.keys("", 5), "pageviews.keys(after='', n=5)", False),
+    (places.add(Place("a", 1)), "places.add(Place(site='a', page=1), 1)", True),
+    (places.totals([Place("a", 1)]), "places.totals([Place(site='a', page=1)])", False),
+    (places.keys(Place("a", 1)), "places.keys(after=Place(site='a', page=1), n=100)", False),
+    (visits.push(Visit(5, 7)), "visits.push(Visit(uid=5, visitor=7))", True),
+    (visits.latest(5), "visits.latest(5, None)", False),
+    (visits.latest(5, 2), "visits.latest(5, 2)", False),
+    (visits.entries(5), "visits.entries(5, after=0, n=None)", False),
+    (visits.entries(5, after=3, n=2), "visits.entries(5, after=3, n=2)", False),
+    (seen.push(Seen(1, 2, "a")), "seen.push(Seen(page=1, who=2, site='a'))", True),
+    (seen.latest(Place("a", 1)), "seen.latest(Place(site='a', page=1), None)", False),
+    (baskets.add(Egg(42, 1)), "baskets.add(Egg(basket=42, egg=1, colour='white'))", True),
+    (baskets.remove(42, 1), "baskets.remove(42, 1)", True),
+    (baskets.get(42, 1), "baskets.get(42, 1)", False),
+    (baskets.count(42), "baskets.count(42)", False),
+    (baskets.latest(42), "baskets.latest(42, None)", False),
+    (baskets.entries(42), "baskets.entries(42, after=0, n=None)", False),
+    (sightings.get("a", (1, 2)), "sightings.get('a', (1, 2))", False),
+    (likes.add(7, "ada", "bob"), "likes.add(7, 'ada', 'bob')", True),
+    (likes.add(7), "likes.add(7)", True),
+    (likes.remove(7, "ada"), "likes.remove(7, 'ada')", True),
+    (likes.members(7), "likes.members(7)", False),
+    (likes.contains(7, "ada"), "likes.contains(7, 'ada')", False),
+    (likes.size(7), "likes.size(7)", False),
+    (
+        tags.add(Place("a", 1), Colour.WHITE),
+        "tags.add(Place(site='a', page=1), <Colour.WHITE: 'white'>)",
+        True,
+    ),
+]
+OPERATIONS = [op for op, _, _ in PRINTED]
+
+
+@pytest.mark.parametrize(("op", "printed", "writes"), PRINTED, ids=[printed for _, printed, _ in PRINTED])
+def test_an_operation_is_printed_as_the_call_that_makes_it(
+    op: roost.Operation[Any], printed: str, writes: bool
+) -> None:
+    assert repr(op) == printed
+    assert op.writes is writes
+    assert (op.verb in READS) is not writes
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=repr)
+def test_an_operation_survives_pickling_and_copying(op: roost.Operation[Any]) -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(op, protocol))
+        assert again == op
+        assert hash(again) == hash(op)
+        assert repr(again) == repr(op)
+        assert again.structure == op.structure
+    assert copy.copy(op) == op
+    assert copy.deepcopy(op) == op
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=repr)
+def test_what_is_printed_makes_an_equal_operation(op: roost.Operation[Any]) -> None:
+    printed = repr(op).replace("<Colour.WHITE: 'white'>", "Colour.WHITE")
+    again = eval(printed)
+    assert again == op
+    assert hash(again) == hash(op)
+
+
+def test_no_two_different_operations_are_equal() -> None:
+    assert len(set(OPERATIONS)) == len(OPERATIONS)
+    for i, one in enumerate(OPERATIONS):
+        for other in OPERATIONS[:i]:
+            assert one != other
+
+
+def test_an_operation_equals_only_an_operation() -> None:
+    op = pageviews.add("/home")
+    assert op != ("pageviews", "add", ("/home",), 1)
+    assert op != "pageviews.add('/home', 1)"
+    assert op.__eq__(1) is NotImplemented
+
+
+def test_operations_of_equal_declarations_are_equal() -> None:
+    other = roost.Counter("pageviews", key=roost.text(255))
+    assert other is not pageviews
+    assert other == pageviews
+    assert other.add("/home") == pageviews.add("/home")
+    assert hash(other.add("/home")) == hash(pageviews.add("/home"))
+    assert roost.Counter("pageviews", slots=4).add("/home") != pageviews.add("/home")
+    assert hash(roost.Counter("pageviews", slots=4).add("/home")) != hash(pageviews.add("/home"))
+    assert hash(pageviews.clear("/home")) != hash(pageviews.total("/home"))
+    assert roost.Counter("pageviews", key=roost.text(9)).add("/home") != pageviews.add("/home")
+
+
+@pytest.mark.parametrize("name", ["structure", "verb", "args", "writes", "anything"])
+def test_an_operation_cannot_be_changed(name: str) -> None:
+    op = pageviews.add("/home")
+    with pytest.raises(AttributeError, match=rf"an operation cannot be changed; .* instead of setting '{name}'"):
+        setattr(op, name, None)
+    with pytest.raises(AttributeError, match=rf"an operation cannot be changed; .* instead of deleting '{name}'"):
+        delattr(op, name)
+    assert repr(op) == "pageviews.add('/home', 1)"
+    assert not hasattr(op, "__dict__")
+
+
+def test_a_row_is_copied_when_the_operation_is_made() -> None:
+    row = Visit(uid=5, visitor=7)
+    op = visits.push(row)
+    before = hash(op)
+    row.visitor, row.uid = 8, 6
+    assert repr(op) == "visits.push(Visit(uid=5, visitor=7))"
+    assert op == visits.push(Visit(5, 7))
+    assert hash(op) == before
+
+
+def test_lists_of_keys_are_copied_when_the_operation_is_made() -> None:
+    keys = ["/a", "/b"]
+    op = pageviews.totals(keys)
+    keys.append("/c")
+    assert op == pageviews.totals(["/a", "/b"])
+    assert pageviews.totals(key for key in keys) == pageviews.totals(["/a", "/b", "/c"])
+
+
+def test_a_member_that_is_named_twice_is_one() -> None:
+    assert likes.add(7, "b", "a", "b") == likes.add(7, "b", "a")
+    assert likes.add(7, "a", "b") != likes.add(7, "b", "a")  # a different call, if not a different effect
+    assert likes.remove(7, "a", "a") == likes.remove(7, "a")
+
+
+@pytest.mark.parametrize(
+    "structure", [pageviews, places, visits, seen, baskets, sightings, likes, tags, things], ids=repr
+)
+def test_a_structure_is_a_value_too(structure: Structure) -> None:
+    again = pickle.loads(pickle.dumps(structure))
+    assert again == structure
+    assert hash(again) == hash(structure)
+    assert again.definition == structure.definition
+    assert repr(again) == f"<{structure.kind} {structure.name}>"
+    assert structure != structure.definition
+    assert copy.deepcopy(structure) == structure
+
+
+def test_structures_differ_in_whatever_their_definitions_tell() -> None:
+    different: list[Structure] = [
+        roost.Ring("visits", Visit, per="uid", keep=5),
+        roost.Ring("visits2", Visit, per="uid", keep=5),
+        roost.Ring("visits", Visit, per="uid", keep=6),
+        roost.Ring("visits", Visit, per="visitor", keep=5),
+        roost.Ring("visits", Visit, per=("uid", "visitor"), keep=5),
+        roost.Ring("visits", Visit, per=("visitor", "uid"), keep=5),
+        roost.Ring("visits", Egg, per="basket", keep=5),
+        roost.Capped("visits", Visit, per="uid", keep=5, unique="visitor"),
+        roost.Capped("visits", Visit, per="uid", keep=5, unique="visitor", on_full="reject"),
+        roost.Capped("visits", Visit, per="uid", keep=5, unique="visitor", on_duplicate="refresh"),
+        roost.Set("visits", key=int, member=int),
+        roost.Set("visits", key=int, member=str),
+        roost.Set("visits", key=str, member=int),
+        roost.Counter("visits", key=int),
+        roost.Counter("visits", key=int, slots=1),
+        roost.Counter("visits", key=Place),
+    ]
+    assert len({structure.definition for structure in different}) == len(different)
+    assert len(set(different)) == len(different)
+
+
+def test_a_generated_row_of_another_class_is_no_row() -> None:
+    egg = Egg(42, 1)
+    assert baskets.add(replace(egg, colour="brown")).args != baskets.add(egg).args
+    with pytest.raises(roost.Invalid, match=r"^baskets: Visit\(uid=5, visitor=7\) is not a Egg$"):
+        baskets.add(Visit(5, 7))  # type: ignore[arg-type]
