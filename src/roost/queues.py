@@ -173,12 +173,12 @@ class Queue:
         waiting = self._waiting
         operations, weight = 0, 0
         while waiting and waiting[0].errand is None:
-            following = waiting[0]
-            for atom in following.atoms:
-                operations += len(atom.operations)
-                if operations > FEW:
-                    weight += atom.weight()
-            if taken and (operations > MAX_OPERATIONS or weight > MAX_BYTES):
-                break
-            taken.append(following)  # in both for a moment, so that an interrupt loses nobody
+            if taken:  # what stands alone is taken whatever its size
+                for atom in taken[-1].atoms:
+                    operations += len(atom.operations)
+                    if operations > FEW:
+                        weight += atom.weight()
+                if operations >= MAX_OPERATIONS or weight >= MAX_BYTES:
+                    break
+            taken.append(waiting[0])  # in both for a moment, so that an interrupt loses nobody
             waiting.popleft()
