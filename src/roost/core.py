@@ -143,8 +143,9 @@ class Core:
         self._random.seed()  # or all children would have the same numbers
         self._start()
 
-    def _write(self, deadline: float, take: Take) -> None:
+    def _write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         connection = self._connected(deadline, create=False)
+        connection.before_waiting = wake
         batch = Batch(self.known, self._context, self.stats)
         try:
             drive(batch.run(Control.BEGIN, take), connection)
@@ -159,7 +160,8 @@ class Core:
         finally:
             self._drop_if_broken(connection)
 
-    def _read(self, deadline: float, take: Take) -> None:
+    def _read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        wake()
         connection = self._reader
         if connection is None:
             connection = self._reader = self.engine.connect(writes=False)

@@ -32,9 +32,15 @@ class FileLock:
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
 
-    def acquire(self, deadline: float, on_wait: Callable[[], None] = lambda: None) -> None:
+    def acquire(
+        self,
+        deadline: float,
+        before_waiting: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
         """Take the lock, or raise `Busy` when the monotonic clock passes `deadline`.
 
+        before_waiting: called when the lock is not free at once.
         on_wait: called now and then while it waits; what it raises ends the waiting.
         """
         with self._mutex:
@@ -50,6 +56,7 @@ class FileLock:
             place.wanted = True
             self.waits += 1
         try:
+            before_waiting()
             while not place.granted.acquire(timeout=min(0.1, max(0.0, deadline - time.monotonic()))):
                 on_wait()
                 if time.monotonic() >= deadline:

@@ -129,6 +129,7 @@ class SQLiteConnection:
         self.waits = 0
         self.lock: FileLock | None = None
         self.on_wait: Callable[[], None] = lambda: None  # called while it waits; what it raises ends the waiting
+        self.before_waiting: Callable[[], None] = lambda: None  # called before it waits for the disk or for a lock
         self.broken = False  # something other than a statement failed: connect anew
         self._engine = engine
         self._cursor = raw.cursor()
@@ -142,11 +143,12 @@ class SQLiteConnection:
             except sqlite3.Error as error:
                 raise self._failed(error, wanted.template.sql) from error
         if wanted is _COMMIT:
+            self.before_waiting()
             self._say("COMMIT")
             self._unlock()
         elif wanted is _BEGIN:
             if self.lock is not None:
-                self.lock.acquire(self.deadline, self.on_wait)
+                self.lock.acquire(self.deadline, self.before_waiting, self.on_wait)
             try:
                 self._begin_immediate()
             except BaseException:
@@ -169,6 +171,7 @@ class SQLiteConnection:
                     self.waits += 1
                 if time.monotonic() >= self.deadline:
                     raise
+            self.before_waiting()
             self.on_wait()
             time.sleep(pause * (0.5 + self._engine.random.random() / 2))
             pause = min(2 * pause, 0.01)
