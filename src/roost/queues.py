@@ -54,7 +54,7 @@ class Queue:
     work: called by the leader with its deadline, a function that takes what waits, and one that wakes those whom the
         leader before has answered. It answers all that it takes. It wakes them before it waits for anything, or at
         the latest by its return: while it waits for the disk they can run, while it works they would fight with it
-        for the interpreter (measured: half as many operations again).
+        for the interpreter (measured: 12 % more operations).
     patience: seconds after which a waiter asks `worry`, once, whether it waits for itself.
     """
 
