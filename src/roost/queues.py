@@ -130,6 +130,7 @@ class Queue:
             if leader.errand is None:
                 self._work(leader.deadline, take, leader.pass_on)
             else:
+                leader.pass_on()
                 leader.errand(leader.deadline)
         except Error as error:
             if leader.errand is not None:
