@@ -113,11 +113,11 @@ class Queue:
     def _leave(self, waiter: Waiter) -> None:
         # It was interrupted or refused, at whatever point: nobody may be left waiting for somebody who is gone.
         waiter.gone = True
-        if waiter.leads:
-            self._finish(waiter)
         with self._mutex:
             if waiter in self._waiting:
-                self._waiting.remove(waiter)
+                self._waiting.remove(waiter)  # from now on it cannot be named to lead
+        if waiter.leads:
+            self._finish(waiter)
         waiter.pass_on()
 
     def _lead(self, leader: Waiter) -> None:
