@@ -38,14 +38,17 @@ class Waiter:
         self.wake: threading.Lock = _NOBODY
 
     def pass_on(self) -> None:
-        """Wake the next one, and those behind it while nobody is there to do so; once."""
-        following, self.following = self.following, None
-        while following is not None:
+        """Wake the next one, and those behind it while nobody is there to do so; once.
+
+        May be interrupted anywhere and called again: one who is woken twice does not notice.
+        """
+        while self.following is not None:
+            following = self.following
             try:
                 following.wake.release()
-            except RuntimeError:  # an interrupted one and its forerunner may both have woken it
+            except RuntimeError:  # it was woken already
                 pass
-            following = following.following if following.gone else None
+            self.following = following.following if following.gone else None
 
 
 class Queue:

@@ -47,12 +47,14 @@ class FileLock:
             place = self._place
             if place is None:
                 try:
+                    self._held = True  # before it is, so that an interrupt between leaves no lock behind
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self._held = True
                     return
                 except BlockingIOError:
-                    place = self._place = _Place()
+                    self._held = False
+                    place = _Place()
                     self._helper().put(place)
+                    self._place = place
             place.wanted = True
             self.waits += 1
         try:
@@ -63,9 +65,13 @@ class FileLock:
                     raise Busy(f"another process has held {self.path} for too long")
         except BaseException:
             with self._mutex:
-                if not place.granted.acquire(blocking=False):
-                    place.wanted = False
+                if self._place is place:
+                    place.wanted = False  # still in the kernel's queue: its turn is given on
                     raise
+            # It was granted at the same moment.
+            self._held = True
+            self.release()
+            raise
         self._held = True
 
     def release(self) -> None:
@@ -110,6 +116,6 @@ class _Place:
     __slots__ = ("granted", "wanted")
 
     def __init__(self) -> None:
-        self.wanted = True
+        self.wanted = False
         self.granted = threading.Lock()
         self.granted.acquire()
