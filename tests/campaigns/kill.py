@@ -1,0 +1,168 @@
+"""Writing processes are killed at random moments: what was answered is there, nothing is there twice or in part.
+
+A writer forks, opens a store, and sends the number of each atom through a pipe after its answer. It is killed after a
+random time, or, by itself, before a random statement: in the middle of a transaction, or just before COMMIT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import roost
+from tests.campaigns.ledger import STRUCTURES, Ledger, shared
+from tests.campaigns.processes import Child, Line
+
+LONGEST = 0.03  # seconds that a writer may live, its start included
+
+
+@dataclass
+class Told:
+    """What a campaign has seen."""
+
+    kills: int = 0
+    answers: int = 0
+    happened: int = 0  # of the atoms in flight when their process was killed
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.answers} answered atoms all there, {self.happened} in flight had happened"
+
+
+def write(line: Line, url: str, ledgers: Sequence[Ledger], last: float = float("inf")) -> None:
+    """Write as fast as it goes, one thread per ledger, and say what was answered; never return.
+
+    last: the statement before which the process kills itself.
+    """
+    sent = 0
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal sent
+        sent += 1
+        if sent >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store = roost.Store(url, trace=None if last == float("inf") else trace, timeout=30)
+
+    def work(ledger: Ledger) -> None:
+        try:
+            while True:
+                atom = ledger.atom()
+                answers = list(store.run_all(*atom)) if len(atom) > 1 else [store.run(atom[0])]
+                if answers != ledger.apply():
+                    line.say(f"wrong {ledger.owner} atom {ledger.done} {atom}: {answers}")
+                line.say(f"{ledger.owner} {ledger.done}")
+        except BaseException as error:
+            line.say(f"wrong {ledger.owner}: {error!r}")
+            raise
+
+    threads = [threading.Thread(target=work, args=(ledger,), daemon=True) for ledger in ledgers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def answered(texts: Sequence[str]) -> dict[int, int]:
+    """Return, per owner, the number of the last atom that was answered."""
+    wrong = [text for text in texts if text.startswith("wrong")]
+    assert not wrong, wrong
+    return {int(owner): int(done) for owner, done in (text.split() for text in texts)}
+
+
+def alone(url: str, rounds: int, seed: object, threads: int = 2) -> Told:
+    """Kill one writing process after another."""
+    chance, told = random.Random(f"alone/{seed}"), Told()
+    ledgers = [Ledger(owner, seed) for owner in range(1, threads + 1)]
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+    for _ in range(rounds):
+        before = sum(ledger.done for ledger in ledgers)
+        last = chance.randrange(1, 400) if chance.random() < 0.5 else float("inf")
+        with Child(lambda line, last=last: write(line, url, ledgers, last)) as child:  # type: ignore[misc]
+            texts = child.line.overhear(chance.uniform(0, LONGEST) if last == float("inf") else 10.0)
+            child.kill()
+            texts += child.rest()
+            assert child.wait() == -signal.SIGKILL
+        told.kills += 1
+        last_answers = answered(texts)
+        with roost.Store(url) as store:
+            assert store.check() == []
+            for ledger in ledgers:
+                told.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
+            done = sum(ledger.done for ledger in ledgers)
+            assert shared(store) == sum(ledger.shared for ledger in ledgers)
+        told.answers += done - before
+    told.answers -= told.happened
+    return told
+
+
+def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int = 2) -> Told:
+    """Kill one of several writing processes, again and again, while the others go on."""
+    chance, told = random.Random(f"crowd/{seed}"), Told()
+    groups = [[Ledger(1 + p * threads + t, seed) for t in range(threads)] for p in range(processes)]
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+
+    def start(p: int) -> Child:
+        return Child(lambda line: write(line, url, groups[p]), patience=600)
+
+    alive = [start(p) for p in range(processes)]
+    heard: list[list[str]] = [[] for _ in range(processes)]
+    try:
+        for _ in range(rounds):
+            victim = chance.randrange(processes)
+            moment = time.monotonic() + chance.uniform(0, LONGEST)
+            while time.monotonic() < moment:
+                for p in range(processes):
+                    heard[p] += alive[p].line.overhear(0.002)
+            _bury(alive[victim], url, groups[victim], heard[victim], told)
+            heard[victim] = []
+            alive[victim] = start(victim)
+        for p in range(processes):
+            _bury(alive[p], url, groups[p], heard[p], told)
+        with roost.Store(url) as store:
+            assert store.check() == []
+            assert shared(store) == sum(ledger.shared for group in groups for ledger in group)
+    finally:
+        for child in alive:
+            child.kill()
+            child.wait()
+            child.line.close()
+    told.answers = sum(ledger.done for group in groups for ledger in group) - told.happened
+    return told
+
+
+def _bury(child: Child, url: str, ledgers: Sequence[Ledger], heard: list[str], told: Told) -> None:
+    child.kill()
+    last_answers = answered(heard + child.rest())
+    assert child.wait() == -signal.SIGKILL
+    child.line.close()
+    told.kills += 1
+    with roost.Store(url, timeout=30) as store:
+        for ledger in ledgers:
+            told.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
+
+
+def main() -> None:
+    """Run both kinds and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seed", default=str(random.randrange(10**6)))
+    options = parser.parse_args()
+    print(f"kill --rounds {options.rounds} --seed {options.seed}")
+    for kind in (alone, crowd):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as directory:
+            told = kind(f"sqlite:///{directory}/test.db", options.rounds, options.seed)
+        print(f"{kind.__name__}: {told}; check is clean; {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Several processes write one file as fast as they can: nothing is lost or doubled, and nobody is starved."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+
+import roost
+from tests.campaigns.ledger import STRUCTURES, Ledger, shared
+from tests.campaigns.processes import Line, Start, children
+
+
+@dataclass
+class Told:
+    """What a campaign has seen."""
+
+    counts: list[int]  # atoms answered, per process
+
+    @property
+    def least(self) -> float:
+        """The share of the slowest process, of what an even division would give it."""
+        return min(self.counts) * len(self.counts) / sum(self.counts)
+
+    def __str__(self) -> str:
+        shown = " / ".join(f"{count:,}" for count in self.counts)
+        return f"{shown} atoms, nothing lost or doubled, the slowest had {self.least:.2f} of an even share"
+
+
+def together(url: str, processes: int, seconds: float, seed: object, threads: int = 1) -> Told:
+    """Let processes write for some seconds, each its own keys and one shared by all."""
+    groups = [[Ledger(1 + p * threads + t, seed) for t in range(threads)] for p in range(processes)]
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+    start = Start()
+
+    def work(line: Line, number: int) -> None:
+        store = roost.Store(url, timeout=60)
+        store.run(STRUCTURES[0].total(1))
+        line.say("ready")
+        start.wait()
+        end = time.monotonic() + seconds
+        errors: list[BaseException] = []
+
+        def write(ledger: Ledger) -> None:
+            try:
+                while time.monotonic() < end:
+                    answers = list(store.run_all(*ledger.atom()))
+                    assert answers == ledger.apply(), answers
+            except BaseException as error:
+                errors.append(error)
+
+        workers = [threading.Thread(target=write, args=(ledger,)) for ledger in groups[number]]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not errors, errors
+        store.close()
+        line.say(" ".join(str(ledger.done) for ledger in groups[number]))
+
+    with children(processes, work, seconds + 60) as found:
+        for child in found:
+            assert child.hear() == "ready"
+        start.go()
+        done = [[int(count) for count in child.hear(seconds + 60).split()] for child in found]
+        assert [child.wait() for child in found] == [0] * processes
+    with roost.Store(url) as store:
+        assert store.check() == []
+        for group, counts in zip(groups, done, strict=True):
+            for ledger, count in zip(group, counts, strict=True):
+                assert ledger.settle(store, count, in_flight=0) == 0
+        assert shared(store) == sum(ledger.shared for group in groups for ledger in group)
+    return Told([sum(counts) for counts in done])
+
+
+def main() -> None:
+    """Run and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--seconds", type=float, default=2.5, help="of each round")
+    parser.add_argument("--seed", default=str(random.randrange(10**6)))
+    options = parser.parse_args()
+    print(f"shares --rounds {options.rounds} --processes {options.processes} --threads {options.threads}", end=" ")
+    print(f"--seconds {options.seconds} --seed {options.seed} ({os.cpu_count()} cores)")
+    worst = 1.0
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            url = f"sqlite:///{directory}/test.db"
+            told = together(url, options.processes, options.seconds, options.seed, options.threads)
+        print(told)
+        worst = min(worst, told.least)
+    print(f"{options.rounds} rounds; the slowest of all had {worst:.2f} of an even share")
+    raise SystemExit(worst < 1 / 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""KeyboardInterrupt while the main thread leads or waits: the others go on, and nothing is lost or doubled.
+
+Each test is a process of its own, whose main thread is interrupted: an interrupt that comes late must not hit pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+import roost
+from tests.campaigns.foreign import held, is_flocked, is_locked
+from tests.campaigns.interrupt import interrupted
+from tests.campaigns.ledger import STRUCTURES, Event, counts, events, tags
+from tests.campaigns.processes import Child, Line, until
+
+
+@pytest.mark.parametrize("threads", [0, 1, 4])
+def test_thousands_of_interrupts_at_random_moments(url: str, threads: int) -> None:
+    told = interrupted(url, interrupts=1000, seed=threads, threads=threads)
+    assert told.interrupts >= 1000
+    assert told.answers > 0
+
+
+BEFORE = [
+    "BEGIN IMMEDIATE",
+    "SELECT definition",
+    "INSERT INTO roost_counts_rows",
+    "INSERT INTO roost_tags_rows",
+    "COMMIT",
+]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_leader_is_interrupted_before_a_statement_and_its_followers_are_answered(url: str, before: str) -> None:
+    def work(line: Line) -> None:
+        main, armed = threading.main_thread(), False
+        answers: list[tuple[None, int]] = []
+
+        def trace(sql: str, row: object) -> None:
+            nonlocal armed
+            if armed and threading.current_thread() is main and sql.startswith(before):
+                armed = False
+                os.kill(os.getpid(), signal.SIGINT)
+                while True:  # the interrupt comes at the next turn
+                    pass
+
+        store = roost.Store(url, trace=trace)
+        store.create(*STRUCTURES)
+        sure = 0
+
+        def lead() -> None:
+            nonlocal sure
+            for other in others:
+                other.start()
+            while True:
+                store.run_all(counts.add(1), tags.add(1, 1000 * round_ + sure))
+                sure += 1
+
+        for round_ in range(1, 11):
+            others = [
+                threading.Thread(target=lambda: answers.append(store.run_all(counts.add(2), events.push(Event(2, 1)))))
+                for _ in range(4)
+            ]
+            armed = True
+            with pytest.raises(KeyboardInterrupt):
+                lead()
+            for other in others:
+                other.join(30)
+                assert not other.is_alive()
+            assert store.run(counts.total(2)) == len(answers) == 4 * round_
+        assert sorted(answers) == [(None, n) for n in range(1, 41)]
+        total, size = store.run_all(counts.total(1), tags.size(1))
+        assert total == size
+        assert sure <= total <= sure + 10
+        path = url.removeprefix("sqlite:///")
+        assert not is_flocked(f"{path}-lock")
+        assert not is_locked(path)
+        assert store.check() == []
+        store.close()
+
+    with Child(work) as child:
+        assert child.wait() == 0
+
+
+def test_a_leader_that_waits_for_somebody_elses_lock_is_interrupted(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+    path = url.removeprefix("sqlite:///")
+
+    def work(line: Line) -> None:
+        with held(path) as holder:
+            store = roost.Store(url, timeout=600)
+            others: list[threading.Thread] = []
+
+            def interrupt() -> None:
+                until(lambda: store.stats().waits, "a leader that waits")
+                others.extend(threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(3))
+                for other in others:
+                    other.start()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+            helper = threading.Thread(target=interrupt)
+            helper.start()
+            with pytest.raises(KeyboardInterrupt):
+                store.run(counts.add(1))
+            helper.join()
+            assert is_locked(path)
+            holder.release()
+        for other in others:
+            other.join()
+        assert store.run(counts.totals([1, 2])) == {1: 0, 2: 3}
+        store.close()
+
+    with Child(work) as child:
+        assert child.wait() == 0
+
+
+def test_a_leader_that_waits_for_another_process_is_interrupted(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+    path = url.removeprefix("sqlite:///")
+
+    def stand_still(line: Line) -> None:
+        def trace(sql: str, row: object) -> None:
+            if sql == "COMMIT":
+                line.say("inside")
+                line.hear()
+
+        with roost.Store(url, trace=trace) as own:
+            own.run(counts.add(3))
+
+    def work(line: Line) -> None:
+        store = roost.Store(url, timeout=600)
+        others: list[threading.Thread] = []
+
+        def interrupt() -> None:
+            until(lambda: store.stats().waits, "a leader that waits")
+            others.extend(threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(3))
+            for other in others:
+                other.start()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        store.run(counts.add(2))
+        line.say("ready")
+        line.hear()
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.run(counts.add(1))
+        helper.join()
+        line.say("interrupted")
+        for other in others:
+            other.join()
+        assert store.run(counts.totals([1, 2, 3])) == {1: 0, 2: 4, 3: 1}
+        assert not is_flocked(f"{path}-lock")
+        store.close()
+
+    with Child(work) as child:
+        assert child.hear() == "ready"
+        with Child(stand_still) as holder:
+            assert holder.hear() == "inside"
+            child.say("go")
+            assert child.hear() == "interrupted"
+            holder.say("go")
+            assert holder.wait() == 0
+        assert child.wait() == 0
+
+
+def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
+    def work(line: Line) -> None:
+        inside, go_on = threading.Event(), threading.Event()
+
+        def trace(sql: str, row: object) -> None:
+            if sql == "COMMIT" and threading.current_thread().name == "leader":
+                inside.set()
+                go_on.wait()
+
+        store = roost.Store(url, trace=trace)
+        store.create(*STRUCTURES)
+        for round_ in range(1, 21):
+            inside.clear()
+            go_on.clear()
+            leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
+            leader.start()
+            inside.wait()
+            others = [threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(3)]
+            for other in others:
+                other.start()
+            signal.setitimer(signal.ITIMER_REAL, 0.005)
+            with pytest.raises(KeyboardInterrupt):
+                store.run(counts.add(1))
+            go_on.set()
+            leader.join()
+            for other in others:
+                other.join()
+            assert store.run(counts.totals([2, 3])) == {2: round_, 3: 3 * round_}
+        assert store.run(counts.total(1)) <= 20
+        store.close()
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def interruptible(line: Line) -> None:
+        signal.signal(signal.SIGALRM, interrupt)
+        work(line)
+
+    with Child(interruptible) as child:
+        assert child.wait() == 0
+
+
+def test_close_is_interrupted_and_can_be_called_again(url: str) -> None:
+    def work(line: Line) -> None:
+        inside, go_on = threading.Event(), threading.Event()
+
+        def trace(sql: str, row: object) -> None:
+            if sql == "COMMIT" and threading.current_thread().name == "leader":
+                inside.set()
+                go_on.wait()
+
+        store = roost.Store(url, trace=trace)
+        store.create(*STRUCTURES)
+        leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
+        leader.start()
+        inside.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(KeyboardInterrupt):
+            store.close()
+        go_on.set()
+        leader.join()
+        store.close()
+        with pytest.raises(roost.Closed):
+            store.run(counts.add(1))
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def interruptible(line: Line) -> None:
+        signal.signal(signal.SIGALRM, interrupt)
+        work(line)
+
+    with Child(interruptible) as child:
+        assert child.wait() == 0
+    with roost.Store(url) as store:
+        assert store.run(counts.total(2)) == 1

@@ -1,0 +1,203 @@
+"""Several processes on one file: nobody is lost, doubled or starved, and one that stands still is waited for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+
+import pytest
+
+import roost
+from tests.campaigns.foreign import is_flocked
+from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent
+from tests.campaigns.processes import Child, Line, Start, children, until
+from tests.campaigns.shares import together
+from tests.conftest import MakeStore
+
+
+def test_eight_processes_create_one_missing_file_at_once(url: str) -> None:
+    for round_ in range(6):
+        path = f"{url}-{round_}"
+        start = Start()
+
+        def work(line: Line, number: int, start: Start = start, path: str = path) -> None:
+            store = roost.Store(path)
+            start.wait()
+            store.create(*STRUCTURES)
+            store.run(counts.add(1))
+            store.close()
+
+        with children(8, work) as found:
+            start.go()
+            assert [child.wait() for child in found] == [0] * 8
+        with roost.Store(path) as store:
+            assert store.run(counts.total(1)) == 8
+            assert store.structures() == sorted(STRUCTURES, key=lambda each: each.name)
+            assert store.check() == []
+
+
+def test_one_of_two_declarations_is_made_and_the_other_is_told(url: str) -> None:
+    other = roost.Capped("recent", Event, per="owner", keep=9, unique="number")
+    start = Start()
+
+    def work(line: Line, number: int) -> None:
+        mine = other if number % 2 else recent
+        store = roost.Store(url)
+        start.wait()
+        try:
+            store.create(counts, mine)
+        except roost.Mismatch as error:
+            line.say("told" if "keep is" in str(error) else error)
+        else:
+            line.say("made")
+        store.close()
+
+    with children(8, work) as found:
+        start.go()
+        told = [child.hear() for child in found]
+        assert [child.wait() for child in found] == [0] * 8
+    assert told in (["made", "told"] * 4, ["told", "made"] * 4)
+
+
+def test_four_writing_processes_lose_nothing_and_have_fair_shares(url: str) -> None:
+    told = together(url, processes=4, seconds=2.5, seed=1)
+    assert told.least > 1 / 3, told
+
+
+def test_processes_of_several_threads_have_fair_shares_too(url: str) -> None:
+    told = together(url, processes=3, seconds=1.0, seed=2, threads=3)
+    assert told.least > 1 / 3, told
+
+
+@pytest.mark.parametrize("stopped_before", ["BEGIN IMMEDIATE", "COMMIT"])  # with the lock file alone; with both locks
+def test_a_process_that_stands_still_with_the_lock_is_waited_for(
+    make_store: MakeStore, url: str, stopped_before: str
+) -> None:
+    make_store(*STRUCTURES).close()
+
+    def work(line: Line) -> None:
+        def trace(sql: str, row: object) -> None:
+            if sql == stopped_before:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        line.hear()
+        with roost.Store(url, trace=trace) as own:
+            own.run_all(counts.add(2), events.push(Event(1, 1)))
+
+    with Child(work) as child:
+        store = make_store(timeout=0.2)
+        store.run(counts.add(3))
+        child.say("go")
+        child.stopped()
+        for _ in range(2):  # the second one finds a place in the kernel's queue that the first has left
+            with pytest.raises(roost.Busy, match=r"another process has held .*test\.db-lock") as caught:
+                store.run_all(counts.add(3), recent.add(Event(3, 1)))
+            assert caught.value.retry
+        errors: list[Exception] = []
+
+        def try_it() -> None:
+            try:
+                store.run(counts.add(3))
+            except roost.Busy as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=try_it) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(errors) == 3
+        assert store.run_all(counts.totals([2, 3]), recent.count(3)) == ({2: 0, 3: 1}, 0)  # reading goes on
+        assert store.stats().waits >= 3
+        child.kill(signal.SIGCONT)
+        assert child.wait() == 0
+    store.run(counts.add(3))
+    assert store.run_all(counts.totals([2, 3]), recent.count(3)) == ({2: 1, 3: 2}, 0)
+    assert not is_flocked(f"{url.removeprefix('sqlite:///')}-lock")
+
+
+def test_a_waiting_thread_goes_on_when_the_process_does(make_store: MakeStore, url: str) -> None:
+    make_store(*STRUCTURES).close()
+
+    def work(line: Line) -> None:
+        def trace(sql: str, row: object) -> None:
+            if sql == "COMMIT":
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        line.hear()
+        with roost.Store(url, trace=trace) as own:
+            own.run(counts.add(1))
+
+    with Child(work) as child:
+        store = make_store(timeout=60)
+        store.run(counts.add(2))
+        child.say("go")
+        child.stopped()
+        answers: list[tuple[None, int]] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(store.run_all(counts.add(2), counts.total(1))))
+            for _ in range(5)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: store.stats().waits, "a thread that waits")
+        child.kill(signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+        assert child.wait() == 0
+    assert answers == [(None, 1)] * 5
+    assert store.run(counts.totals([1, 2])) == {1: 1, 2: 6}
+
+
+def test_waiting_before_the_first_connection_is_counted_too(make_store: MakeStore, url: str) -> None:
+    make_store(*STRUCTURES).close()
+    store = make_store(timeout=0.05)
+    fd = os.open(f"{url.removeprefix('sqlite:///')}-lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(roost.Busy):
+        store.run(counts.add(1))
+    assert store.stats().waits == 1
+    os.close(fd)
+    store.run(counts.add(1))
+    assert store.run(counts.total(1)) == 1
+
+
+def test_processes_that_give_up_leave_their_place_to_others(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(*STRUCTURES)
+
+    def stand_still(line: Line) -> None:
+        def trace(sql: str, row: object) -> None:
+            if sql == "COMMIT":
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        with roost.Store(url, trace=trace) as own:
+            own.run(counts.add(1))
+
+    def work(line: Line, number: int) -> None:
+        store = roost.Store(url, timeout=0.1)
+        busy = 0
+        while True:
+            try:
+                store.run(counts.add(2))
+                break
+            except roost.Busy:
+                busy += 1
+                if busy == 2:
+                    line.say("busy")
+        store.run(counts.add(2))
+        store.close()
+
+    with Child(stand_still) as child:
+        child.stopped()
+        with children(4, work) as found:
+            for each in found:
+                assert each.hear() == "busy"
+            child.kill(signal.SIGCONT)
+            assert [each.wait() for each in found] == [0] * 4
+        assert child.wait() == 0
+    with roost.Store(url) as store:
+        assert store.run(counts.totals([1, 2])) == {1: 1, 2: 8}
+        assert store.check() == []
