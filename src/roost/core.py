@@ -138,8 +138,6 @@ class Core:
         for connection in (self._writer, self._reader):
             if connection is not None:
                 _inherited.append(connection)  # never collected, so never closed
-                if connection.lock is not None:
-                    connection.lock.abandon()
         self._random.seed()  # or all children would have the same numbers
         self._start()
 

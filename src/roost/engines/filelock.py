@@ -28,6 +28,7 @@ class FileLock:
         self.waits = 0
         self._held = False
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _open.add(self._fd)
         self._mutex = threading.Lock()  # guards what follows
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
@@ -86,11 +87,7 @@ class FileLock:
             if self._places is not None:
                 self._places.put(None)  # the helper may be in flock on this very file: it closes it
             else:
-                os.close(self._fd)
-
-    def abandon(self) -> None:
-        """Close the file in a child process, without giving up the parent's lock."""
-        os.close(self._fd)
+                _close(self._fd)
 
     def _helper(self) -> SimpleQueue[_Place | None]:
         if self._places is None:
@@ -107,7 +104,7 @@ class FileLock:
                     place.granted.release()
                 else:
                     fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+        _close(self._fd)
 
 
 class _Place:
@@ -119,3 +116,20 @@ class _Place:
         self.wanted = False
         self.granted = threading.Lock()
         self.granted.acquire()
+
+
+_open: set[int] = set()  # every lock file of this process
+
+
+def _close(fd: int) -> None:
+    _open.discard(fd)
+    os.close(fd)
+
+
+def _after_fork() -> None:
+    # Closed, not unlocked: the lock stays the parent's, and does not outlive it in a child.
+    for fd in tuple(_open):
+        _close(fd)
+
+
+os.register_at_fork(after_in_child=_after_fork)
