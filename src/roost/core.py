@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import os
 import random as random_module
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -64,9 +65,11 @@ class Core:
         self._writer: SQLiteConnection | None = None
         self._reader: SQLiteConnection | None = None
         self._waits_before = 0
+        self._writing, self._reading = threading.Lock(), threading.Lock()  # held while a connection is used
+        self._held: list[threading.Lock] = []  # of these, by a fork
         self._executor: ThreadPoolExecutor | None = None
-        self.writers = Queue(self._write, self.lock_wait, self._worry)
-        self.readers = Queue(self._read, self.lock_wait, self._worry)
+        self.writers = Queue(self._locked_write, self.lock_wait, self._worry)
+        self.readers = Queue(self._locked_read, self.lock_wait, self._worry)
         if self.engine.memory:
             self.readers = self.writers  # a second connection would see another database
 
@@ -94,6 +97,10 @@ class Core:
         results: list[T] = []
 
         def errand(deadline: float) -> None:
+            with self._writing:
+                run(deadline)
+
+        def run(deadline: float) -> None:
             connection = self._connected(deadline, create)
             try:
                 connection.execute(Control.BEGIN)
@@ -133,6 +140,19 @@ class Core:
             self._executor.shutdown(wait=False)
             self._executor = None
 
+    def before_fork(self) -> None:
+        """Wait for the batches under way and close the connections: SQLite's own locks must not be inherited."""
+        self._held = [lock for lock in (self._writing, self._reading) if lock.acquire(timeout=self.timeout)]
+        for connection in (self._writer, self._reader):
+            if connection is not None and len(self._held) == 2 and not self.engine.memory:
+                self._forget(connection)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; the next operation connects anew."""
+        for lock in self._held:
+            lock.release()
+        self._held = []
+
     def after_fork(self) -> None:
         """Start anew in a child process, which must not even close its parent's connections."""
         for connection in (self._writer, self._reader):
@@ -140,6 +160,14 @@ class Core:
                 _inherited.append(connection)  # never collected, so never closed
         self._random.seed()  # or all children would have the same numbers
         self._start()
+
+    def _locked_write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        with self._writing:
+            self._write(deadline, take, wake)
+
+    def _locked_read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        with self._reading:
+            self._read(deadline, take, wake)
 
     def _write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         connection = self._connected(deadline, create=False)
@@ -239,9 +267,19 @@ _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 _inherited: list[SQLiteConnection] = []
 
 
+def _before_fork() -> None:
+    for core in tuple(_cores):
+        core.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for core in tuple(_cores):
+        core.after_fork_in_parent()
+
+
 def _after_fork() -> None:
-    for core in _cores:
+    for core in tuple(_cores):
         core.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)

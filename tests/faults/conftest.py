@@ -6,7 +6,6 @@ import pytest
 
 ASYNC_CLOSE = "AsyncStore: what comes after close() is not always told Closed, nor a second close at once"
 EXIT = "a store in use while the program ends or drops it is not always settled quietly"
-FORK = "a child that is forked while its parent connects or commits may disturb the parent's connection"
 HINT = "the hint at the thread's own transaction is given at once only where sqlite3 began it"
 OPENING = "the first connection does not wait for, or tell of, every obstacle as later ones do"
 
@@ -26,12 +25,6 @@ KNOWN: dict[str, tuple[str, bool]] = {
     "test_connecting_on_a_full_disk": (OPENING, False),
     "test_waiting_before_the_first_connection_is_counted_too": (OPENING, False),
     "test_told_soon_while_the_database_is_made": (OPENING, False),
-    "test_a_child_keeps_what_it_was_answered_when_the_parent_closes": (FORK, True),
-    "test_a_child_and_a_newcomer_agree_after_the_parent_was_killed": (FORK, True),
-    "test_fork_while_another_thread_is_in_the_middle_of_a_batch": (FORK, True),
-    "test_forks_at_random_moments": (FORK, True),
-    "test_nor_when_the_parent_was_forked_and_killed_while_it_connected": (FORK, True),
-    "test_a_child_that_ends_does_not_harm_its_parent": (FORK, True),
     "test_told_at_the_timeout_where_the_application_begins_by_itself": (HINT, False),
     "test_nor_for_an_own_transaction_that_only_reads": (HINT, False),
     "test_nor_for_one_whose_write_was_refused": (HINT, False),
