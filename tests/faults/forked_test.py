@@ -17,7 +17,7 @@ import roost
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Gone, Line, until
+from tests.campaigns.processes import Child, Gone, Line, fork, until
 from tests.conftest import MakeStore
 
 
@@ -159,6 +159,102 @@ def test_fork_while_another_thread_is_in_the_middle_of_a_batch(make_store: MakeS
     assert store.run(counts.totals([1, 2, 3])) == {1: 1 if reads else 2, 2: 3, 3: 4}
     with roost.Store(url) as fresh:
         assert fresh.run(counts.totals([1, 2, 3])) == {1: 1 if reads else 2, 2: 3, 3: 4}
+
+
+def test_fork_while_another_thread_waits_longer_than_the_timeout_of_the_store(make_store: MakeStore) -> None:
+    # The timeout is for locks of somebody else: a batch that takes longer is no reason to fork in the middle of it.
+    inside, go_on = threading.Event(), threading.Event()
+
+    def trace(sql: str, row: object) -> None:
+        if threading.current_thread().name == "other" and sql == "COMMIT":
+            inside.set()
+            go_on.wait(0.3)
+
+    store = make_store(*STRUCTURES, trace=trace, timeout=0.02)
+    other = threading.Thread(target=store.run, args=(counts.add(1),), name="other")
+    other.start()
+    assert inside.wait(60)
+
+    def work(line: Line) -> None:
+        assert line.hear() == "go"
+        for n in range(1, 4):
+            assert store.run_all(counts.add(2), counts.total(2)) == (None, n)
+
+    with Child(work) as child:
+        go_on.set()
+        other.join()
+        child.say("go")
+        assert child.wait() == 0
+    assert store.run(counts.totals([1, 2])) == {1: 1, 2: 3}
+
+
+def test_fork_while_another_thread_reads_at_length(make_store: MakeStore, url: str) -> None:
+    # check() has a connection of its own, and SQLite's locks are those of a process.
+    inside, go_on = threading.Event(), threading.Event()
+
+    def trace(sql: str, row: object) -> None:
+        if threading.current_thread().name == "other" and "roost_events_rows" in sql and not inside.is_set():
+            inside.set()
+            go_on.wait(0.3)
+
+    store = make_store(*STRUCTURES, trace=trace)
+    store.run(counts.add(1))
+    found: list[list[roost.Violation]] = []
+    other = threading.Thread(target=lambda: found.append(store.check()), name="other")
+    other.start()
+    assert inside.wait(60)
+
+    def work(line: Line) -> None:
+        store.run(counts.add(2))
+        line.say("connected")
+        assert line.hear() == "closed"
+        store.run(counts.add(2))
+        line.say("answered")
+        line.hear()
+
+    with Child(work) as child:
+        go_on.set()
+        other.join()
+        assert found == [[]]
+        assert child.hear() == "connected"
+        store.close()
+        child.say("closed")
+        assert child.hear() == "answered"
+        with roost.Store(url) as fresh:
+            assert fresh.run(counts.totals([1, 2])) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("timeout", [0.0, 5.0])
+def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) -> None:
+    store = make_store(*STRUCTURES, timeout=timeout)
+    errors: list[BaseException] = []
+    forked = threading.Barrier(2)
+
+    def fork_often() -> None:
+        try:
+            for _ in range(20):
+                forked.wait(60)
+                pid = fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=fork_often) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    answers: list[object] = []  # a store that stands still must not hang the test with it
+    last = threading.Thread(
+        target=lambda: answers.append((store.run(counts.add(1)), store.run(counts.total(1)))), daemon=True
+    )
+    last.start()
+    last.join(20)
+    assert answers == [(None, 1)]
 
 
 @pytest.mark.parametrize("end", ["close", "exit", "kill"])
