@@ -6,11 +6,14 @@ import pytest
 
 ASYNC_CLOSE = "AsyncStore: what comes after close() is not always told Closed, nor a second close at once"
 EXIT = "a store in use while the program ends or drops it is not always settled quietly"
+FORK = "a fork waits for the batch under way no longer than the store's timeout, and not for check()"
 HINT = "the hint at the thread's own transaction is given at once only where sqlite3 began it"
 OPENING = "the first connection does not wait for, or tell of, every obstacle as later ones do"
 
 # By the name of the test; True: it would hang, so it is not run.
 KNOWN: dict[str, tuple[str, bool]] = {
+    "test_fork_while_another_thread_waits_longer_than_the_timeout_of_the_store": (FORK, False),
+    "test_fork_while_another_thread_reads_at_length": (FORK, False),
     "test_two_users_of_one_file": ("a lock file made by one user cannot be opened by another", False),
     "test_closed_twice_one_after_the_other": (ASYNC_CLOSE, True),
     "test_closed_twice_at_once": (ASYNC_CLOSE, True),

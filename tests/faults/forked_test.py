@@ -227,12 +227,13 @@ def test_fork_while_another_thread_reads_at_length(make_store: MakeStore, url: s
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
 def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) -> None:
     store = make_store(*STRUCTURES, timeout=timeout)
+    others = [make_store(timeout=timeout) for _ in range(20)]
     errors: list[BaseException] = []
     forked = threading.Barrier(2)
 
     def fork_often() -> None:
         try:
-            for _ in range(20):
+            for _ in range(50):
                 forked.wait(60)
                 pid = fork()
                 if pid == 0:
@@ -243,18 +244,27 @@ def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) ->
             raise
 
     threads = [threading.Thread(target=fork_often) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert errors == []
-    answers: list[object] = []  # a store that stands still must not hang the test with it
-    last = threading.Thread(
-        target=lambda: answers.append((store.run(counts.add(1)), store.run(counts.total(1)))), daemon=True
-    )
+    answers: list[int] = []
+
+    def write() -> None:
+        for each in [store, *others]:
+            each.run(counts.add(1))
+            answers.append(each.run(counts.total(1)))
+
+    last = threading.Thread(target=write, daemon=True)  # a store that stands still must not hang the test with it
     last.start()
     last.join(20)
-    assert answers == [(None, 1)]
+    assert answers == list(range(1, 22))
 
 
 @pytest.mark.parametrize("end", ["close", "exit", "kill"])
