@@ -207,7 +207,7 @@ class Batch:
             except Exception as error:
                 self.committing = ()
                 yield Control.ROLLBACK
-                if isinstance(error, Error) and not isinstance(error, StatementFailed):
+                if isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
                     # It concerns the whole database: a full disk, a lost file.
                     refuse_all([atom for each in [part, *parts] for atom in each], error)
                     return

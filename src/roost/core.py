@@ -1,4 +1,4 @@
-"""What both kinds of store are made of: an engine, a queue of writers, one of readers, and their connections."""
+"""What both kinds of store are made of: an engine, a queue of writers, one of readers, and a link for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime as dt
 import logging
 import os
 import random as random_module
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -15,10 +14,11 @@ from typing import Any, TypeVar
 
 from roost.batches import Atom, Batch, Known, Stats
 from roost.dialects import Control, Statement
-from roost.engines.engine import drive
+from roost.engines.engine import Wait, drive
 from roost.engines.sqlite import SQLiteConnection, SQLiteEngine, Trace
-from roost.errors import Busy, Error
-from roost.joined import own_transaction
+from roost.errors import Busy, Closed, Error
+from roost.links import Link
+from roost.own import own_transaction
 from roost.plans import Context
 from roost.queues import Queue, Take
 
@@ -53,6 +53,7 @@ class Core:
         self.lock_wait = lock_wait
         self._clock = clock
         self.known = Known(self.engine.dialect)
+        self.closed = False
         self._start()
         _cores.add(self)
 
@@ -61,22 +62,25 @@ class Core:
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self.joined_context = Context(self._clock, spot, joined=True)
-        self._worried = False
-        self._writer: SQLiteConnection | None = None
-        self._reader: SQLiteConnection | None = None
-        self._waits_before = 0
-        self._writing, self._reading = threading.Lock(), threading.Lock()  # held while a connection is used
-        self._held: list[threading.Lock] = []  # of these, by a fork
         self._executor: ThreadPoolExecutor | None = None
-        self.writers = Queue(self._locked_write, self.lock_wait, self._worry)
-        self.readers = Queue(self._locked_read, self.lock_wait, self._worry)
+        self._dismissed = False
+        self._writer = self._link()
+        self._reader = self._link()
+        self._looking: set[Link] = set()  # those of check() and structures()
+        self.writers = Queue(self._write, self.lock_wait, self._worry)
+        self.readers = Queue(self._read, self.lock_wait, self._worry)
         if self.engine.memory:
             self.readers = self.writers  # a second connection would see another database
+
+    def _link(self) -> Link:
+        return Link(None if self.engine.memory else self.engine.path, self.timeout)
 
     @property
     def executor(self) -> ThreadPoolExecutor:
         """The threads that work for asyncio; made when the first is needed."""
         if self._executor is None:
+            if self._dismissed:
+                raise Closed("the store was closed")
             self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
         return self._executor
 
@@ -85,23 +89,11 @@ class Core:
         queue = self.writers if atoms[0].writes else self.readers
         queue.submit(atoms, time.monotonic() + self.timeout)
 
-    def waits(self) -> int:
-        """Return how often a batch waited for a lock that somebody else held."""
-        writer = self._writer
-        if writer is None:
-            return self._waits_before
-        return self._waits_before + writer.waits + (writer.lock.waits if writer.lock else 0)
-
     def exclusive(self, work: Generator[Statement | Control, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
         results: list[T] = []
 
-        def errand(deadline: float) -> None:
-            with self._writing:
-                run(deadline)
-
-        def run(deadline: float) -> None:
-            connection = self._connected(deadline, create)
+        def transact(connection: SQLiteConnection) -> None:
             try:
                 connection.execute(Control.BEGIN)
                 result = drive(work, connection)
@@ -109,7 +101,9 @@ class Core:
                 results.append(result)
             finally:
                 connection.settle()
-                self._drop_if_broken(connection)
+
+        def errand(deadline: float) -> None:
+            self._use_writer(_Patience(self, deadline), transact, create)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
         return results[0]
@@ -118,163 +112,156 @@ class Core:
         """Run something that reads at length, in one snapshot, on a connection of its own."""
         if self.engine.memory:
             return self.exclusive(work)
-        connection = self.engine.connect(writes=False)
+
+        def look(link: Link) -> T:
+            wait = _Patience(self, time.monotonic() + self.timeout)
+            connection = link.connection = self.engine.connect(wait, writes=False)
+            try:
+                connection.execute(Control.BEGIN_READ)
+                return drive(work, connection)
+            finally:
+                link.drop()
+
+        link = self._link()
+        self._looking.add(link)
         try:
-            connection.execute(Control.BEGIN_READ)
-            return drive(work, connection)
+            if self.closed:
+                raise Closed("the store was closed")
+            return link.use(look)
         finally:
-            connection.close()
+            self._looking.discard(link)
 
     def close(self) -> None:
         """Answer what waits, then close the connections."""
+        self.closed = True
         self.writers.close()
         self.readers.close()
-        self.dispose()
+        for link in (self._writer, self._reader, *self._looking):
+            link.close()
+        self._dismiss()
 
     def dispose(self) -> None:
-        """Close the connections."""
-        for connection in (self._writer, self._reader):
-            if connection is not None:
-                self._forget(connection)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
-            self._executor = None
+        """Close the connections, now or when their users are done: nobody needs their answers any more."""
+        for link in (self._writer, self._reader):
+            link.leave()
+        self._dismiss()
 
-    def before_fork(self) -> None:
-        """Wait for the batches under way and close the connections: SQLite's own locks must not be inherited."""
-        self._held = [lock for lock in (self._writing, self._reading) if lock.acquire(timeout=self.timeout)]
-        for connection in (self._writer, self._reader):
-            if connection is not None and len(self._held) == 2 and not self.engine.memory:
-                self._forget(connection)
-
-    def after_fork_in_parent(self) -> None:
-        """Go on; the next operation connects anew."""
-        for lock in self._held:
-            lock.release()
-        self._held = []
+    def _dismiss(self) -> None:
+        self._dismissed = True
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
 
     def after_fork(self) -> None:
-        """Start anew in a child process, which must not even close its parent's connections."""
-        for connection in (self._writer, self._reader):
-            if connection is not None:
-                _inherited.append(connection)  # never collected, so never closed
+        """Start anew in a child process."""
         self._random.seed()  # or all children would have the same numbers
         self._start()
 
-    def _locked_write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        with self._writing:
-            self._write(deadline, take, wake)
-
-    def _locked_read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        with self._reading:
-            self._read(deadline, take, wake)
-
     def _write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        connection = self._connected(deadline, create=False)
-        connection.before_waiting = wake
-        batch = Batch(self.known, self._context, self.stats)
-        try:
-            drive(batch.run(Control.BEGIN, take), connection)
-        except BaseException as error:
-            if batch.committing and not connection.raw.in_transaction:
-                batch.committed()  # an interrupt came between COMMIT and its answer
-            connection.settle()
-            found = own_transaction(self.engine.path, self._own()) if type(error) is Busy else None
-            if found is None:
+        def work(connection: SQLiteConnection) -> None:
+            batch = Batch(self.known, self._context, self.stats)
+            try:
+                drive(batch.run(Control.BEGIN, take), connection)
+            except BaseException:
+                if batch.committing and not connection.raw.in_transaction:
+                    batch.committed()  # an interrupt came between COMMIT and its answer
+                connection.settle()
                 raise
-            raise Busy(f"{error}; {found[1]}") from error
-        finally:
-            self._drop_if_broken(connection)
+
+        self._use_writer(_Patience(self, deadline, wake), work)
+
+    def _use_writer(self, wait: _Patience, work: Callable[[SQLiteConnection], None], create: bool = False) -> None:
+        def use(link: Link) -> None:
+            try:
+                connection = link.connection
+                if connection is None:
+                    connection = link.connection = self.engine.connect(wait, create=create)
+                connection.wait = wait
+                work(connection)
+            except Busy as error:
+                own = None if wait.told else own_transaction(self.engine.path, self._own())
+                if own is None:
+                    raise
+                raise Busy(f"{error}; {own.told}") from error
+            finally:
+                self._report(link)
+
+        self._writer.use(use)
 
     def _read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         wake()
-        connection = self._reader
-        if connection is None:
-            connection = self._reader = self.engine.connect(writes=False)
-        try:
-            drive(Batch(self.known, self._context, self.stats).run(Control.BEGIN_READ, take), connection)
-        except BaseException:
-            connection.settle()
-            raise
-        finally:
-            self._drop_if_broken(connection)
 
-    def _connected(self, deadline: float, create: bool) -> SQLiteConnection:
-        connection = self._writer
-        if connection is None:
-            connection = self._writer = self._connect(deadline, create)
-            connection.on_wait = self._on_wait
-        connection.deadline = deadline
-        self._worried = False
-        return connection
-
-    def _on_wait(self) -> None:
-        # Called by a leader while it waits for somebody else's lock.
-        assert self._writer is not None
-        if not self._worried and time.monotonic() >= self._writer.deadline - self.timeout + self.lock_wait:
-            self._worried = True
-            log.info("waiting for the write lock of %s, which somebody else holds", self.engine.path)
-            error = self._worry()
-            if error is not None:
-                raise error
-
-    def _connect(self, deadline: float, create: bool) -> SQLiteConnection:
-        if not create:
-            self.engine.must_exist()
-        lock = self.engine.lock()
-        if lock is None:
-            return self.engine.connect(create=create)
-        try:
-            lock.acquire(deadline)  # two processes that switch a new file to WAL at once would meet SQLITE_BUSY
+        def use(link: Link) -> None:
+            connection = link.connection
+            if connection is None:
+                wait = _Patience(self, deadline)
+                connection = link.connection = self.engine.connect(wait, writes=False)
+                connection.wait = Wait(deadline)
             try:
-                connection = self.engine.connect(create=create)
+                drive(Batch(self.known, self._context, self.stats).run(Control.BEGIN_READ, take), connection)
+            except BaseException:
+                connection.settle()
+                raise
             finally:
-                lock.release()
-        except BaseException:
-            lock.close()
-            raise
-        connection.lock = lock
-        return connection
+                self._report(link)
 
-    def _drop_if_broken(self, connection: SQLiteConnection) -> None:
-        if connection.broken:
+        self._reader.use(use)
+
+    def _report(self, link: Link) -> None:
+        if link.connection is not None and link.connection.broken:
             log.warning("dropped a connection to %s after an error; the next operation connects anew", self.engine.path)
-            self._forget(connection)
 
-    def _forget(self, connection: SQLiteConnection) -> None:
-        if connection is self._writer:
-            self._waits_before = self.waits()
-            self._writer = None
-        elif connection is self._reader:
-            self._reader = None
-        connection.close()
-
-    def _own(self) -> set[int]:
-        return {
-            id(connection.raw)
-            for core in _cores
-            for connection in (core._writer, core._reader)
-            if connection is not None
-        }
+    def _own(self) -> dict[int, bool]:
+        # Roost's connections in this process, by id: do they hold the write lock?
+        found = {}
+        for core in tuple(_cores):
+            for link in (core._writer, core._reader, *core._looking):
+                connection = link.connection
+                if connection is not None:
+                    found[id(connection.raw)] = link is core._writer and connection.raw.in_transaction
+        return found
 
     def _worry(self) -> Error | None:
         # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
-        found = own_transaction(self.engine.path, self._own())
-        return Busy(found[1]) if found is not None and found[0] else None
+        own = own_transaction(self.engine.path, self._own())
+        return Busy(own.told) if own is not None and own.sure else None
+
+
+class _Patience(Wait):
+    """Waits until the deadline; counts, logs, and after `lock_wait` asks whether the thread waits for itself."""
+
+    __slots__ = ("_core", "_counted", "_wake", "_worried", "told")
+
+    def __init__(self, core: Core, deadline: float, wake: Callable[[], None] | None = None) -> None:
+        super().__init__(deadline)
+        self._core = core
+        self._wake = wake
+        self._counted = False
+        self._worried = False
+        self.told = False  # that it waits for itself
+
+    def pause(self) -> None:
+        """Wake those who were answered by the batch before."""
+        if self._wake is not None:
+            self._wake()
+
+    def blocked(self) -> None:
+        """Count the first time; worry once."""
+        core = self._core
+        if not self._counted:
+            self._counted = True
+            core.stats.waits += 1
+        if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
+            return
+        self._worried = True
+        log.info("waiting for the write lock of %s, which somebody else holds", core.engine.path)
+        error = core._worry()
+        if error is not None:
+            self.told = True
+            raise error
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()
-_inherited: list[SQLiteConnection] = []
-
-
-def _before_fork() -> None:
-    for core in tuple(_cores):
-        core.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for core in tuple(_cores):
-        core.after_fork_in_parent()
 
 
 def _after_fork() -> None:
@@ -282,4 +269,4 @@ def _after_fork() -> None:
         core.after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

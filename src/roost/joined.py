@@ -6,10 +6,7 @@ the transaction as it was.
 
 from __future__ import annotations
 
-import gc
-import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +16,7 @@ from roost.dialects import Control, Statement
 from roost.engines.engine import drive
 from roost.engines.sqlite import Trace, run, translate
 from roost.errors import Invalid
+from roost.own import file_of
 from roost.plans import Context
 from roost.runner import AsyncRunner, Runner
 
@@ -100,7 +98,7 @@ class Joined(Runner):
         if atom.writes:
             self._begin_as_the_driver_does()
         with _plain_text(raw):
-            connection = _JoinedConnection(raw, _file_of(raw) or ":memory:", atom.writes, self._trace)
+            connection = _JoinedConnection(raw, file_of(raw) or ":memory:", atom.writes, self._trace)
             try:
                 drive(joined(atom, self._known, self._context), connection)
             finally:
@@ -138,60 +136,3 @@ def _plain_text(raw: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         raw.text_factory = factory
-
-
-def _file_of(raw: sqlite3.Connection) -> str | None:
-    cursor = raw.cursor(sqlite3.Cursor)
-    cursor.row_factory = None
-    try:
-        for _, name, path in cursor.execute("PRAGMA database_list"):
-            if name in ("main", b"main"):
-                return os.fsdecode(path) or None
-        return None
-    finally:
-        cursor.close()
-
-
-def own_transaction(path: str, ours: set[int]) -> tuple[bool, str] | None:
-    """Tell whether the calling thread has a transaction open on this file, on a connection of its own.
-
-    Returns whether that transaction surely holds the write lock, and a sentence for the programmer. It is certain
-    when the connection is bound to this thread and sqlite3 itself began the transaction, which it does before the
-    first write. Asked only by a thread that has been waiting for some time: it looks at every object there is.
-
-    ours: the ids of Roost's own connections.
-    """
-    real = os.path.realpath(path)
-    for found in gc.get_objects():
-        if not isinstance(found, sqlite3.Connection) or id(found) in ours:
-            continue
-        try:
-            if not found.in_transaction or not _is_bound(found):
-                continue
-            if os.path.realpath(_file_of(found) or "") != real:
-                continue
-        except sqlite3.Error:
-            continue  # closed, or bound to another thread
-        sure = found.isolation_level is not None and getattr(found, "autocommit", -1) == -1
-        return sure, (
-            f"this thread has a transaction open on {path}, on a connection of its own, and would wait for itself: "
-            "use store.on(connection), or commit first"
-        )
-    return None
-
-
-def _is_bound(connection: sqlite3.Connection) -> bool:
-    # Whether only one thread may use it: if this one may, it is this thread's.
-    bound: list[bool] = []
-
-    def ask() -> None:
-        try:
-            connection.cursor().close()
-            bound.append(False)
-        except sqlite3.Error:
-            bound.append(True)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return bound[0]

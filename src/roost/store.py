@@ -9,7 +9,6 @@ import random as random_module
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
@@ -61,7 +60,7 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._core.stats, waits=self._core.waits())
+        return replace(self._core.stats)
 
     def _plans(self, structures: Sequence[Structure]) -> list[Any]:
         for structure in structures:
@@ -221,14 +220,14 @@ class AsyncStore(_Base, AsyncRunner):
         return AsyncJoined(Joined(connection, core.known, core.joined_context, core.engine.trace))
 
     async def close(self) -> None:
-        """Answer what waits and close the connections. What comes later is refused with `Closed`."""
-        for lanes in self._lanes.values():
-            for lane in lanes:
-                lane.closed = True
+        """Answer what waits and close the connections. What comes later is refused with `Closed`.
+
+        In another loop, what was asked for in its present turn comes later too.
+        """
+        self._core.closed = True
         for lane in self._lanes.get(asyncio.get_running_loop(), ()):
             await lane.drained()
-        await self._in_thread(self._core.close)
-        self._core.executor.shutdown(wait=False)
+        await asyncio.to_thread(self._core.close)
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -242,66 +241,85 @@ class AsyncStore(_Base, AsyncRunner):
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
-            lanes = self._lanes[loop] = (_Lane(loop, self._core), _Lane(loop, self._core))
+            lanes = self._lanes[loop] = (_Lane(self._core), _Lane(self._core))
         await lanes[atom.writes].join(atom)
         return atom.answer
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._core.executor, call, *args)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._core.executor, call, *args)
+        except RuntimeError:
+            raise Closed("the store was closed") from None
+        return await work
 
 
 class _Lane:
     """The atoms of one loop that wait for the next batch; at most one batch is under way, in a thread.
 
-    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one.
+    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
+    loop itself is kept only meanwhile.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, core: Core) -> None:
-        self._loop = loop
+    def __init__(self, core: Core) -> None:
         self._core = core
         self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
         self._busy = False
-        self._idle: asyncio.Future[None] | None = None
-        self.closed = False
+        self._idle: list[asyncio.Future[None]] = []
 
     async def join(self, atom: Atom) -> None:
         """Return when the atom has its answer."""
-        if self.closed:
+        if self._core.closed:
             raise Closed("the store was closed")
-        future = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         self._waiting.append((atom, future))
         if not self._busy:
             self._busy = True
-            self._loop.call_soon(self._send)  # not at once: what else this turn of the loop asks for comes along
+            loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
         await future
 
     async def drained(self) -> None:
         """Return when nothing waits any more."""
         if self._busy:
-            self._idle = self._loop.create_future()
-            await self._idle
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
 
-    def _send(self) -> None:
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         batch = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
         self._waiting = []
         if not batch:
             self._busy = False
-            if self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            for idle in self._idle:
+                if not idle.done():
+                    idle.set_result(None)
+            self._idle.clear()
             return
-        work = self._core.executor.submit(self._core.submit, [atom for atom, _ in batch])
+        atoms = [atom for atom, _ in batch]
+        try:
+            work = self._core.executor.submit(self._core.submit, atoms)
+        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+            self._answered(loop, batch, Closed("the store was closed"))
+            return
 
         def finished(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed, and with it everybody who waited
-                self._loop.call_soon_threadsafe(self._answered, batch, work.exception())
+            try:
+                loop.call_soon_threadsafe(self._answered, loop, batch, work.exception())
+            except RuntimeError:  # the loop was closed, and with it everybody who waited
+                self._busy = False
 
         work.add_done_callback(finished)
 
-    def _answered(self, batch: Sequence[tuple[Atom, asyncio.Future[None]]], error: BaseException | None) -> None:
+    def _answered(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: Sequence[tuple[Atom, asyncio.Future[None]]],
+        error: BaseException | None,
+    ) -> None:
         for _, future in batch:
             if not future.done():
                 if error is None:
                     future.set_result(None)
                 else:
                     future.set_exception(copy.copy(error))
-        self._send()
+        self._send(loop)

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 import roost
+from roost import links
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
 from tests.campaigns.processes import Child, Gone, Line, fork, until
 from tests.conftest import MakeStore
+
+HOURS = 20_000.0
 
 
 def _files(url: str) -> dict[int, str]:
@@ -222,6 +225,65 @@ def test_fork_while_another_thread_reads_at_length(make_store: MakeStore, url: s
         assert child.hear() == "answered"
         with roost.Store(url) as fresh:
             assert fresh.run(counts.totals([1, 2])) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("before", ["COMMIT", "SELECT"])
+def test_a_child_that_could_not_wait_may_not_open_the_file(
+    make_store: MakeStore, url: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would share a file with its parent and respect none of its locks.
+    monkeypatch.setattr(links, "FORK_PATIENCE", 0.02)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def trace(sql: str, row: object) -> None:
+        if threading.current_thread().name == "other" and sql.startswith(before):
+            inside.set()
+            go_on.wait(60)
+
+    store = make_store(*STRUCTURES, trace=trace, timeout=0.02)
+    store.run(counts.add(1))
+    assert store.run(counts.total(1)) == 1
+    operation: roost.Operation[object] = counts.add(1) if before == "COMMIT" else counts.total(1)
+    other = threading.Thread(target=store.run, args=(operation,), name="other")
+    other.start()
+    assert inside.wait(60)
+
+    def work(line: Line) -> None:
+        for each in (store, roost.Store(url)):
+            for operation in (counts.add(2), counts.total(2)):
+                with pytest.raises(roost.CannotOpen, match="forked"):
+                    each.run(operation)
+            with pytest.raises(roost.CannotOpen, match="forked"):
+                each.check()
+        with roost.Store(f"{url}-2") as elsewhere:
+            elsewhere.create(*STRUCTURES)
+
+    with Child(work) as child:
+        assert child.wait() == 0
+    go_on.set()
+    other.join()
+    assert store.run_all(counts.add(1), counts.totals([1, 2]))[1] == {1: 3 if before == "COMMIT" else 2, 2: 0}
+
+
+def test_a_fork_by_a_trace_function_waits_for_nobody(make_store: MakeStore, url: str) -> None:
+    children: list[Child] = []
+
+    def work(line: Line) -> None:
+        with pytest.raises(roost.CannotOpen, match="forked"), roost.Store(url) as own:
+            own.run(counts.add(2))
+
+    def trace(sql: str, row: object) -> None:
+        if sql == "COMMIT" and store.stats().batches == 1:
+            children.append(Child(work))
+
+    make_store(*STRUCTURES)
+    store = make_store(trace=trace, timeout=HOURS)
+    store.run(counts.add(1))
+    store.run(counts.add(1))
+    (child,) = children
+    with child:
+        assert child.wait() == 0
+    assert store.run(counts.total(1)) == 2
 
 
 @pytest.mark.parametrize("timeout", [0.0, 5.0])

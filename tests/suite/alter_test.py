@@ -109,7 +109,7 @@ def test_slots_of_a_counter(open_store: Make) -> None:
     four = roost.Counter("pageviews", slots=4)
     store.alter(four)
     store.run(four.add("/home", 5))
-    store._core._writer.raw.execute("INSERT INTO roost_pageviews_rows VALUES ('/home', 3, 7)")
+    store._core._writer.connection.raw.execute("INSERT INTO roost_pageviews_rows VALUES ('/home', 3, 7)")
     two = roost.Counter("pageviews", slots=2)
     assert store.alter(two) == ["slots: 4 -> 2"]
     assert store.run(two.total("/home")) == 17

@@ -28,7 +28,7 @@ def visitors(store: Any, uid: int = 5) -> list[int]:
 
 def raw(store: Any) -> Any:
     """The store's own sqlite3 connection, to do what the application's DBA would."""
-    return inner(store)._core._writer.raw
+    return inner(store)._core._writer.connection.raw
 
 
 def test_source_text_thirteen_eggs_into_basket_42_leave_2_to_13(make: Make) -> None:

@@ -106,9 +106,8 @@ def test_a_broken_promise_is_found(make_store: Any, url: str, structure: str, ru
             valued.push(Valued(1)),
         )
         assert store.check() == []
-        writer = store._core._writer
-        assert writer is not None
-        writer.raw.execute(sql)
+        assert store._core._writer.connection is not None
+        store._core._writer.connection.raw.execute(sql)
         found = store.check()
         assert (structure, rule, key) in [(each.structure, each.rule, each.key) for each in found]
         assert str(found[0]).startswith(found[0].structure)
@@ -118,8 +117,8 @@ def test_only_the_structures_named_are_checked(url: str) -> None:
     with roost.Store(url) as store:
         store.create(*ALL)
         store.run(likes.add(7, "ada"))
-        assert store._core._writer is not None
-        store._core._writer.raw.execute("DELETE FROM roost_likes_head")
+        assert store._core._writer.connection is not None
+        store._core._writer.connection.raw.execute("DELETE FROM roost_likes_head")
         assert store.check(pageviews, visits) == []
         assert [violation.rule for violation in store.check(likes)] == ["head"]
         assert store.check(roost.Counter("nowhere"))[0].rule == "catalog"
@@ -135,6 +134,6 @@ def test_composite_keys_are_named_whole(url: str) -> None:
     with roost.Store(url) as store:
         store.create(cells)
         store.run(cells.push(Cell(1, 2)))
-        assert store._core._writer is not None
-        store._core._writer.raw.execute("DELETE FROM roost_cells_head")
+        assert store._core._writer.connection is not None
+        store._core._writer.connection.raw.execute("DELETE FROM roost_cells_head")
         assert [violation.key for violation in store.check()] == [(1, 2)]

@@ -87,7 +87,7 @@ def test_capped_heads_of_dead_keys_can_be_forgotten(open_store: Make) -> None:
     store = open_store(baskets)
     store.run_all(baskets.add(Egg(1, 1)), baskets.remove(1, 1))
     store.run(baskets.forget(1))
-    assert store._core._writer.raw.execute("SELECT count(*) FROM roost_baskets_head").fetchone() == (0,)
+    assert store._core._writer.connection.raw.execute("SELECT count(*) FROM roost_baskets_head").fetchone() == (0,)
 
 
 def test_the_core_needs_no_trigger(open_store: Make) -> None:
@@ -107,7 +107,7 @@ def test_ring_overwriting_deletes_nothing_that_refers_to_the_slot(open_store: Ma
     """REPLACE deletes: a child table with ON DELETE CASCADE loses its rows, unlisted columns reset."""
     store = open_store(visits)
     store.run_all(*[visits.push(Visit(5, n)) for n in range(5)])
-    raw = store._core._writer.raw
+    raw = store._core._writer.connection.raw
     raw.execute("PRAGMA foreign_keys = ON")
     raw.execute("""CREATE TABLE child (uid INTEGER, slot INTEGER,
         FOREIGN KEY (uid, slot) REFERENCES roost_visits_rows (uid, slot) ON DELETE CASCADE)""")
@@ -223,4 +223,4 @@ def test_nothing_is_interpolated_into_sql(open_store: Make) -> None:
         store.run_all(rows.push(Row(1, text)), pageviews.add(text))
     assert [row.text for row in store.run(rows.latest(1))] == nasty[:-4:-1]
     assert store.run(pageviews.totals(nasty)) == dict.fromkeys(nasty, 1)
-    assert isinstance(store._core._writer.raw, sqlite3.Connection)
+    assert isinstance(store._core._writer.connection.raw, sqlite3.Connection)

@@ -278,7 +278,7 @@ def test_a_connection_that_failed_is_dropped_and_the_log_says_so(
 ) -> None:
     store = open_store(pageviews)
     store.run(pageviews.add("/home"))
-    store._core._writer.raw.execute("PRAGMA query_only = ON")
+    store._core._writer.connection.raw.execute("PRAGMA query_only = ON")
     with pytest.raises(roost.ReadOnly):
         store.run(pageviews.add("/home"))
     assert [record.name for record in caplog.records] == ["roost"]

@@ -10,6 +10,24 @@ from roost.dialects.dialect import Control, Dialect, Statement
 T = TypeVar("T")
 
 
+class Wait:
+    """What a thread does while it waits for the disk or for somebody else's lock; a store has its own.
+
+    deadline: by the monotonic clock, until when it waits for a lock.
+    """
+
+    __slots__ = ("deadline",)
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+
+    def pause(self) -> None:
+        """Called when it is about to wait."""
+
+    def blocked(self) -> None:
+        """Called at once and then now and then while somebody else holds the lock; what it raises ends the waiting."""
+
+
 class Connection(Protocol):
     """One connection, used by one thread at a time."""
 

@@ -11,39 +11,31 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
 from queue import SimpleQueue
 
+from roost.engines.engine import Wait
 from roost.errors import Busy
+
+SUFFIX = "-lock"
 
 
 class FileLock:
-    """An exclusive lock on a file, made when it is not there and never removed.
+    """An exclusive lock on a file beside the database, made when it is not there and never removed.
 
     One thread of a process uses it at a time (the leader of the writer queue).
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.waits = 0
         self._held = False
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = _opened(path)
         _open.add(self._fd)
         self._mutex = threading.Lock()  # guards what follows
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
 
-    def acquire(
-        self,
-        deadline: float,
-        before_waiting: Callable[[], None] = lambda: None,
-        on_wait: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Take the lock, or raise `Busy` when the monotonic clock passes `deadline`.
-
-        before_waiting: called when the lock is not free at once.
-        on_wait: called now and then while it waits; what it raises ends the waiting.
-        """
+    def acquire(self, wait: Wait) -> None:
+        """Take the lock, or raise `Busy` when the deadline has passed."""
         with self._mutex:
             place = self._place
             if place is None:
@@ -57,12 +49,12 @@ class FileLock:
                     self._helper().put(place)
                     self._place = place
             place.wanted = True
-            self.waits += 1
         try:
-            before_waiting()
-            while not place.granted.acquire(timeout=min(0.1, max(0.0, deadline - time.monotonic()))):
-                on_wait()
-                if time.monotonic() >= deadline:
+            wait.pause()
+            wait.blocked()
+            while not place.granted.acquire(timeout=min(0.1, max(0.0, wait.deadline - time.monotonic()))):
+                wait.blocked()
+                if time.monotonic() >= wait.deadline:
                     raise Busy(f"another process has held {self.path} for too long")
         except BaseException:
             with self._mutex:
@@ -119,6 +111,32 @@ class _Place:
 
 
 _open: set[int] = set()  # every lock file of this process
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # that of another user can be locked all the same
+    except FileNotFoundError:
+        pass
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:  # just made by another process
+        return _opened(path)
+    _same_access(fd, path.removesuffix(SUFFIX))
+    return fd
+
+
+def _same_access(fd: int, database: str) -> None:
+    # Whoever may write the database may lock it; SQLite does the same for its own files.
+    try:
+        status = os.stat(database)
+        os.fchmod(fd, status.st_mode & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(fd, status.st_uid, status.st_gid)
+    except OSError:
+        pass  # it is being made, or the file system knows no such thing: the lock works as it is
 
 
 def _close(fd: int) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from roost.dialects import SQLITE, Control, Statement
-from roost.engines.filelock import FileLock
+from roost.engines.engine import Wait
+from roost.engines.filelock import SUFFIX, FileLock
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -39,6 +40,7 @@ _BEGIN, _BEGIN_READ = Control.BEGIN, Control.BEGIN_READ  # looked up once: an En
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
+_IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 class SQLiteEngine:
@@ -62,28 +64,49 @@ class SQLiteEngine:
             return None
         path = os.path.realpath(self.path)
         try:
-            return FileLock(f"{path}-lock")
+            return FileLock(f"{path}{SUFFIX}")
         except FileNotFoundError:
             raise CannotOpen(f"{self.path}: there is no directory {os.path.dirname(path)}") from None
         except (PermissionError, OSError) as error:
-            raise ReadOnly(f"{path}-lock cannot be made: {error.strerror}") from error
+            raise ReadOnly(f"{path}{SUFFIX} cannot be made: {error.strerror}") from error
 
     def must_exist(self) -> None:
         """Raise `Missing` when there is no file: only `create` makes one."""
         if not self.memory and not os.path.exists(self.path):
             raise Missing(f"there is no database {self.path}; store.create(...) makes it")
 
-    def connect(self, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
-        """Open a connection; `Missing` when there is no file and `create` is not set."""
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
+        """Open a connection; `Missing` when there is no file and `create` is not set.
+
+        Whoever writes takes turns with the writers of other processes: two that put a new file into WAL mode at once
+        would refuse each other.
+        """
         if not create:
             self.must_exist()
+        self._must_be_ours()
+        lock = self.lock() if writes else None
+        if lock is None:
+            return self._connected(wait, writes, create)
+        try:
+            lock.acquire(wait)
+            try:
+                connection = self._connected(wait, writes, create)
+            finally:
+                lock.release()
+        except BaseException:
+            lock.close()
+            raise
+        connection.lock = lock
+        return connection
+
+    def _connected(self, wait: Wait, writes: bool, create: bool) -> SQLiteConnection:
         mode = "ro" if self.read_only else "rwc" if create else "rw"
         uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
         try:
             raw = sqlite3.connect(
                 uri,
                 uri=True,
-                timeout=self.timeout,
+                timeout=0,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=512,
@@ -91,15 +114,43 @@ class SQLiteEngine:
         except sqlite3.Error as error:
             raise self._cannot_open(error) from error
         try:
-            self._configure(raw, writes)
-        except BaseException as error:
+            self.patiently(lambda: self._configure(raw, writes), wait)
+        except BaseException:
             raw.close()
-            if isinstance(error, sqlite3.Error):
-                raise self._cannot_open(error) from error
             raise
-        return SQLiteConnection(self, raw)
+        return SQLiteConnection(self, raw, wait)
+
+    def _must_be_ours(self) -> None:
+        if _forbidden and os.path.exists(self.path) and _identity(self.path) in _forbidden:
+            raise CannotOpen(
+                f"{self.path}: this process was forked while a thread of its parent had been using the database for "
+                "too long; SQLite cannot be used on it here. Fork before the threads begin, or use spawn"
+            )
+
+    def patiently(self, attempt: Callable[[], None], wait: Wait) -> None:
+        """Repeat an attempt until nobody else is in its way, or raise `Busy` when the deadline has passed.
+
+        In steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
+        """
+        pause = 0.0005
+        while True:
+            try:
+                return attempt()
+            except Busy:
+                wait.pause()
+                wait.blocked()
+                if time.monotonic() >= wait.deadline:
+                    raise
+            time.sleep(pause * (0.5 + self.random.random() / 2))
+            pause = min(2 * pause, 0.01)
 
     def _configure(self, raw: sqlite3.Connection, writes: bool) -> None:
+        try:
+            self._set_up(raw, writes)
+        except sqlite3.Error as error:
+            raise self._cannot_open(error) from error
+
+    def _set_up(self, raw: sqlite3.Connection, writes: bool) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
         if writes and not self.memory and not self.read_only:
@@ -121,15 +172,12 @@ class SQLiteEngine:
 
 
 class SQLiteConnection:
-    """One connection. `deadline`, by the monotonic clock, says how long BEGIN may wait for other writers."""
+    """One connection."""
 
-    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection) -> None:
+    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
         self.raw = raw
-        self.deadline = float("inf")
-        self.waits = 0
+        self.wait = wait  # for what BEGIN and COMMIT wait for
         self.lock: FileLock | None = None
-        self.on_wait: Callable[[], None] = lambda: None  # called while it waits; what it raises ends the waiting
-        self.before_waiting: Callable[[], None] = lambda: None  # called before it waits for the disk or for a lock
         self.broken = False  # something other than a statement failed: connect anew
         self._engine = engine
         self._cursor = raw.cursor()
@@ -143,14 +191,14 @@ class SQLiteConnection:
             except sqlite3.Error as error:
                 raise self._failed(error, wanted.template.sql) from error
         if wanted is _COMMIT:
-            self.before_waiting()
+            self.wait.pause()
             self._say("COMMIT")
             self._unlock()
         elif wanted is _BEGIN:
             if self.lock is not None:
-                self.lock.acquire(self.deadline, self.before_waiting, self.on_wait)
+                self.lock.acquire(self.wait)
             try:
-                self._begin_immediate()
+                self._engine.patiently(self._begin_immediate, self.wait)
             except BaseException:
                 self._unlock()
                 raise
@@ -161,20 +209,7 @@ class SQLiteConnection:
         return None  # LOCKED: BEGIN IMMEDIATE has locked everything
 
     def _begin_immediate(self) -> None:
-        # Waits in steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
-        pause = 0.0005
-        while True:
-            try:
-                return self._say("BEGIN IMMEDIATE")
-            except Busy:
-                if pause == 0.0005:
-                    self.waits += 1
-                if time.monotonic() >= self.deadline:
-                    raise
-            self.before_waiting()
-            self.on_wait()
-            time.sleep(pause * (0.5 + self._engine.random.random() / 2))
-            pause = min(2 * pause, 0.01)
+        self._say("BEGIN IMMEDIATE")
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:
@@ -210,6 +245,22 @@ class SQLiteConnection:
             self.lock.close()
 
 
+_forbidden: set[tuple[int, int]] = set()  # files that this process may not open, by device and number
+
+
+def forbid(path: str) -> None:
+    """Open no connection to this file any more."""
+    try:
+        _forbidden.add(_identity(path))
+    except OSError:
+        pass  # it is gone: whatever comes in its place is another one
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
 def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
     """Run a statement for each of its rows; see `Statement` for the answer."""
     template, rows = statement
@@ -238,6 +289,8 @@ def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
             "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
             "back and begin it with BEGIN IMMEDIATE"
         )
+    if code == _IOERR_SHMSIZE:
+        return DiskFull(f"{path}: no room for the index of the write-ahead log ({error})")
     match code & 0xFF:
         case 0:  # sqlite3 itself refused: a parameter it cannot bind
             return StatementFailed(told)

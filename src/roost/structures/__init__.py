@@ -25,8 +25,10 @@ def from_definition(definition: str) -> Structure:
     """
     try:
         facts = json.loads(definition)
-        return KINDS[facts["kind"]].from_facts(facts["name"], facts)
+        structure: Structure = KINDS[facts["kind"]].from_facts(facts["name"], facts)
     except Invalid:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Invalid(f"a definition that cannot be read: {definition} ({type(error).__name__}: {error})") from error
+    structure.remade = (from_definition, (definition,))
+    return structure

@@ -75,6 +75,7 @@ class Structure:
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
     kind: ClassVar[str]
+    remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
     name: str
     key: Group[Any]
 
@@ -108,7 +109,7 @@ class Structure:
         return f"<{self.kind} {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), **self._made_with), ()
+        return self.remade or (partial(type(self), **self._made_with), ())
 
     def describe(self, operation: Operation[Any]) -> str:
         """Return the call that made an operation, as a programmer would write it."""
