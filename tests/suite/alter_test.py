@@ -119,7 +119,7 @@ def test_slots_of_a_counter(open_store: Make) -> None:
 def test_slots_that_would_not_hold_the_total_are_refused(open_store: Make) -> None:
     four = roost.Counter("pageviews", slots=4)
     store = open_store(four)
-    store._core._connected(0, create=False).raw.executemany(
+    store._core._writer.connection.raw.executemany(
         "INSERT INTO roost_pageviews_rows VALUES ('/home', ?, ?)", [(slot, MOST) for slot in range(4)]
     )
     with pytest.raises(roost.Overflow):

@@ -123,7 +123,7 @@ def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None
     spread = roost.Counter("spread", slots=4)
     store = make(spread)
     rows = [("/home", slot, MOST) for slot in range(4)] + [("/low", slot, -MOST - 1) for slot in range(4)]
-    writer = inner(store)._core._connected(0, create=False)
+    writer = inner(store)._core._writer.connection
     writer.raw.executemany("INSERT INTO roost_spread_rows (key, slot, n) VALUES (?, ?, ?)", rows)
     assert store.run(spread.total("/home")) == 4 * MOST
     assert store.run(spread.top()) == [("/home", 4 * MOST), ("/low", -4 * (MOST + 1))]
@@ -142,7 +142,7 @@ def test_source_text_the_slots_of_home_sum_up(make: Make) -> None:
     """The slotted counter's own table: slots 0, 36, 7, 81 and 23 of /home."""
     text = roost.Counter("pageviews_counts", slots=100)
     store = make(text)
-    writer = inner(store)._core._connected(0, create=False)
+    writer = inner(store)._core._writer.connection
     rows = [("/home", 0, 2), ("/home", 36, 1), ("/home", 7, 1), ("/home", 81, 2), ("/home", 23, 3)]
     writer.raw.executemany("INSERT INTO roost_pageviews_counts_rows (key, slot, n) VALUES (?, ?, ?)", rows)
     assert store.run(text.total("/home")) == 9

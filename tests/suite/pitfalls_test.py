@@ -175,7 +175,7 @@ def test_structures_of_a_batch_go_in_the_order_of_their_names(open_store: Make, 
 def test_a_culprit_among_many_callers_of_one_batch_is_told_alone(open_store: Make) -> None:
     """Somebody's trigger refuses one value; its neighbours commit, and the batch is halved to find it."""
     store = open_store(visits, pageviews)
-    store._core._connected(0, create=False).raw.executescript("""
+    store._core._writer.connection.raw.executescript("""
         CREATE TRIGGER foreign_rule BEFORE INSERT ON roost_visits_rows WHEN NEW.visitor = 13
         BEGIN SELECT RAISE(ABORT, 'unlucky'); END""")
     answers = together(store, *[visits.push(Visit(uid, 10 + uid)) for uid in range(8)])
