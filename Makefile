@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 
-.PHONY: run test format bench clean
+.PHONY: run test format bench campaigns clean
 
 run: $(DEV)
 	$(BIN)/roost demo --yes
@@ -22,6 +22,14 @@ format: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m bench
+
+campaigns: $(DEV)
+	$(BIN)/python -m tests.campaigns.kill --rounds 1000
+	$(BIN)/python -m tests.campaigns.forks --rounds 100
+	$(BIN)/python -m tests.campaigns.interrupt --rounds 40
+	$(BIN)/python -m tests.campaigns.cancel --rounds 300
+	$(BIN)/python -m tests.campaigns.culprit --rounds 100
+	$(BIN)/python -m tests.campaigns.shares --rounds 10
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -103,7 +103,7 @@ def case(own: int, chance: random.Random, culprit: str | None) -> Case:
         if structure is seats and made.count(seats) < 3:
             made.operations.append(seats.add(Seat(own, n)))
             made.answers.append(None)
-        elif structure is notes:
+        elif structure is notes and made.count(notes) < notes.keep - 1:  # no more, or the culprit is never written
             made.operations.append(notes.push(Note(own, str(n))))
             made.answers.append(made.count(notes))
         elif structure is marks:
