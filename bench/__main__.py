@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import bulk, footprint, growth, single, threads
+from bench import bulk, footprint, fronts, growth, single, threads
 from bench.report import console, machine
 
 MEASUREMENTS = {
     "single": single.main,
     "threads": threads.main,
     "bulk": bulk.main,
+    "fronts": fronts.main,
     "growth": growth.main,
     "footprint": footprint.main,
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -13,9 +16,19 @@ from click.testing import CliRunner
 
 import roost
 from roost.cli import main
+from tests.suite import shapes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
+
+
+@dataclass(frozen=True)
+class Egg:
+    basket: int
+    egg: int
+
+
+baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -33,8 +46,24 @@ def test_the_example_of_the_readme_runs_and_prints_what_it_says(
     assert isinstance(store, roost.Store)
     said = re.findall(r"print\(.*?\)\s+# (.*)", example)
     assert capsys.readouterr().out.splitlines() == said
+    with closing(sqlite3.connect("app.db")) as connection:
+        connection.executescript(blocks(ROOT / "README.md", "sql")[0])
+        assert connection.execute("SELECT visitor FROM visitors WHERE uid = 5").fetchall() == [(1400254,), (1270881,)]
+        assert connection.execute("SELECT total FROM pageviews").fetchall() == [(3,)]
     assert store.check() == []
     store.close()
+
+
+def test_the_sql_of_the_page_on_fronts_runs(tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/fronts.db") as store:
+        store.create(shapes.pageviews, shapes.visits, shapes.likes, baskets)
+        with closing(sqlite3.connect(tmp_path / "fronts.db")) as connection:
+            connection.executescript(blocks(ROOT / "docs/fronts.md", "sql")[0])
+            assert connection.execute("SELECT * FROM pageviews").fetchall() == [("/home", 0)]
+            assert connection.execute("SELECT * FROM visits").fetchall() == []
+        assert store.run(shapes.likes.members(7)) == {"ada"}
+        assert store.run(baskets.count(42)) == 1
+        assert store.check() == []
 
 
 def test_the_readme_is_short() -> None:

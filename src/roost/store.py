@@ -51,12 +51,12 @@ class _Base:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
 
-    def ddl(self, *structures: Structure) -> list[str]:
+    def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
 
         For migrations and DBAs. Asks no database.
         """
-        return ddl(self._core.known.catalog, self._plans(structures))
+        return ddl(self._core.known.catalog, self._plans(structures), front)
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
@@ -68,12 +68,12 @@ class _Base:
                 raise Invalid(f"{structure!r} is not a structure")
         return [self._core.known.plan(structure) for structure in structures]
 
-    def _create(self, structures: Sequence[Structure]) -> None:
-        self._core.exclusive(create(self._core.known.catalog, self._plans(structures)), create=True)
+    def _create(self, structures: Sequence[Structure], front: bool) -> None:
+        self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
 
-    def _alter(self, structure: Structure) -> list[str]:
+    def _alter(self, structure: Structure, front: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
-        return self._core.exclusive(alter(self._core.known.catalog, plan))
+        return self._core.exclusive(alter(self._core.known.catalog, plan, front))
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(listed(self._core.known.catalog))
@@ -106,20 +106,25 @@ class Store(_Base, Runner):
     1
     """
 
-    def create(self, *structures: Structure) -> None:
+    def create(self, *structures: Structure, front: bool = True) -> None:
         """Make what is missing, the database file too; safe to call by many processes at once.
 
         `Mismatch` when a structure is stored otherwise than declared: the message names the difference.
-        """
-        self._create(structures)
 
-    def alter(self, structure: Structure) -> list[str]:
+        front: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
+            database has something else of that name.
+        """
+        self._create(structures, front)
+
+    def alter(self, structure: Structure, *, front: bool | None = None) -> list[str]:
         """Change what is stored to this declaration, on a live store; returns what was changed, in words.
 
         A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
         refused with `Invalid` and the reason. Processes with the old declaration get `Mismatch` from then on.
+
+        front: add it, or drop it; None leaves it as it is.
         """
-        return self._alter(structure)
+        return self._alter(structure, front)
 
     def structures(self) -> list[Structure]:
         """Return what the catalog has, with rows of generated dataclasses."""
@@ -195,13 +200,13 @@ class AsyncStore(_Base, AsyncRunner):
             weakref.WeakKeyDictionary()
         )
 
-    async def create(self, *structures: Structure) -> None:
+    async def create(self, *structures: Structure, front: bool = True) -> None:
         """Make what is missing; see `Store.create`."""
-        await self._in_thread(self._create, structures)
+        await self._in_thread(self._create, structures, front)
 
-    async def alter(self, structure: Structure) -> list[str]:
+    async def alter(self, structure: Structure, *, front: bool | None = None) -> list[str]:
         """Change what is stored to this declaration; see `Store.alter`."""
-        return await self._in_thread(self._alter, structure)
+        return await self._in_thread(self._alter, structure, front)
 
     async def structures(self) -> list[Structure]:
         """Return what the catalog has; see `Store.structures`."""

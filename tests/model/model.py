@@ -31,16 +31,15 @@ class Model:
                 self.__dict__ = before
                 return result
             results.append(result)
-        for name, totals in self.totals.items():
-            # Judged on the sums of the atom, not on its steps.
-            if any(not -MOST - 1 <= total <= MOST for total in totals.values()):
-                assert name
-                self.__dict__ = before
-                return roost.Overflow
+        if any(map(_overflows, self.totals.values())):
+            self.__dict__ = before
+            return roost.Overflow
         return tuple(results)
 
     def counter(self, operation: Any) -> Any:
         totals = self.totals.setdefault(operation.structure.name, Totals())
+        if operation.verb != "add" and _overflows(totals):
+            return roost.Overflow  # judged on the sum of the adds up to the next other operation, not on each of them
         match operation.verb, operation.args:
             case "add", ((key,), n):
                 totals[key] += n
@@ -154,6 +153,10 @@ class Model:
             case "forget", ():
                 heads.pop(key, None)
         return len(members)
+
+
+def _overflows(totals: Totals[Any]) -> bool:
+    return any(not -MOST - 1 <= total <= MOST for total in totals.values())
 
 
 def _page(keys: Any, after: Any, n: int) -> list[Any]:

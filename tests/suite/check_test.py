@@ -89,8 +89,11 @@ BROKEN = [
     ("roost_visits_rows", "catalog", None, "DELETE FROM roost_catalog WHERE name = 'visits'"),
     ("visits", "tables", None, "DROP TABLE roost_visits_head"),
     ("visits", "tables", None, "ALTER TABLE roost_visits_rows ADD COLUMN extra INTEGER"),
-    ("visits", "tables", None, "ALTER TABLE roost_visits_rows DROP COLUMN visitor"),
+    ("visits", "tables", None, "DROP VIEW visits; ALTER TABLE roost_visits_rows DROP COLUMN visitor"),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
+    ("visits", "front", None, "DROP TRIGGER roost_visits_insert"),
+    ("likes", "front", None, "DROP VIEW likes; CREATE VIEW likes AS SELECT key, member FROM roost_likes_rows"),
+    ("pageviews", "front", None, "DROP VIEW pageviews; CREATE VIEW pageviews AS SELECT * FROM roost_pageviews_rows"),
 ]
 
 
@@ -107,7 +110,7 @@ def test_a_broken_promise_is_found(make_store: Any, url: str, structure: str, ru
         )
         assert store.check() == []
         assert store._core._writer.connection is not None
-        store._core._writer.connection.raw.execute(sql)
+        store._core._writer.connection.raw.executescript(sql)
         found = store.check()
         assert (structure, rule, key) in [(each.structure, each.rule, each.key) for each in found]
         assert str(found[0]).startswith(found[0].structure)

@@ -67,7 +67,10 @@ class InAsyncio:
     def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._loop = asyncio.new_event_loop()
         self._store = roost.AsyncStore(url, **options)
-        self._loop.run_until_complete(self._store.create(*structures))
+        self.create(*structures)
+
+    def create(self, *structures: Any, front: bool = True) -> None:
+        self._loop.run_until_complete(self._store.create(*structures, front=front))
 
     def run(self, operation: roost.Operation[Any]) -> Any:
         return self._loop.run_until_complete(self._store.run(operation))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
@@ -21,8 +21,8 @@ ALL = (pageviews, visits, baskets, likes)
 def test_create_makes_what_is_missing_and_may_be_called_again(make: Make) -> None:
     store = make(pageviews)
     store.run(pageviews.add("/home"))
-    inner(store)._create(ALL)
-    inner(store)._create(ALL)
+    store.create(*ALL)
+    store.create(*ALL)
     assert store.run_all(pageviews.total("/home"), visits.latest(1)) == (1, [])
 
 
@@ -68,7 +68,7 @@ CHANGED: list[tuple[Any, str]] = [
 def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, changed: Any, told: str) -> None:
     store = make(*ALL)
     with pytest.raises(roost.Mismatch, match=told):
-        inner(store)._create([changed])
+        store.create(changed)
     with pytest.raises(roost.Mismatch, match=told):
         store.run(changed.clear((changed.key.columns[0].type.kind == "text" and "1") or 1))
 
@@ -139,7 +139,7 @@ def test_what_is_not_an_operation_is_refused(make: Make) -> None:
     with pytest.raises(roost.Invalid, match="is not an operation"):
         store.run("add")
     with pytest.raises(roost.Invalid, match="is not a structure"):
-        inner(store)._create(["pageviews"])
+        store.create("pageviews")
 
 
 def test_an_operation_can_be_run_again(make: Make) -> None:

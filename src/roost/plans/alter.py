@@ -16,6 +16,7 @@ from roost.errors import Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
+from roost.plans.fronts import drop_front, make_front
 from roost.plans.plan import StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures.columns import Column
@@ -33,8 +34,11 @@ _FIXED = {
 }
 
 
-def alter(catalog: Catalog, plan: StructurePlan) -> Changes:
-    """Change what is stored to the plan's declaration; return what was changed, in words."""
+def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> Changes:
+    """Change what is stored to the plan's declaration; return what was changed, in words.
+
+    front: add it, or drop it; None: as it is.
+    """
     structure = plan.structure
     found = yield Statement(catalog.definition, [(structure.name,)])
     if not found[0]:
@@ -44,6 +48,9 @@ def alter(catalog: Catalog, plan: StructurePlan) -> Changes:
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
+    had_front = False
+    if front is not None or old != new:
+        had_front = yield from drop_front(plan)
     if "columns" in new:
         told += yield from _columns(plan, old, new)
     for fact, change in (("slots", _slots), ("keep", _keep)):
@@ -55,6 +62,10 @@ def alter(catalog: Catalog, plan: StructurePlan) -> Changes:
     ]
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
+    if front or (front is None and had_front):
+        yield from make_front(plan)
+    if front is not None and front is not had_front:
+        told.append("front added" if front else "front dropped")
     return told
 
 

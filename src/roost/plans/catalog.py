@@ -8,6 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
+from roost.plans.fronts import front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
@@ -44,15 +45,15 @@ def entry(plan: StructurePlan) -> str:
     return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
 
 
-def ddl(catalog: Catalog, plans: Sequence[StructurePlan]) -> list[str]:
-    """Return every statement that makes structures in a database that has none of them."""
+def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
+    """Return every statement that makes structures, and their fronts, in a database that has none of them."""
     made = [catalog.table]
     for plan in plans:
-        made += [*plan.tables, entry(plan)]
+        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if front else ())]
     return made
 
 
-def create(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
+def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
     yield Statement(Template(catalog.table), [()])
     for plan in plans:
@@ -67,6 +68,8 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
                 f"{name} is declared otherwise than it is stored: {told}. "
                 f"store.alter({name}) changes what is stored, where it can be changed"
             )
+        if front:
+            yield from make_front(plan)
 
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:

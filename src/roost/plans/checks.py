@@ -12,9 +12,11 @@ from roost.plans import plan_for
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
 from roost.plans.counter import CounterPlan
+from roost.plans.fronts import found_front, front_of
 from roost.plans.plan import StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
+from roost.plans.values import no_moment, wrong
 from roost.structures import from_definition
 from roost.structures.columns import Column
 
@@ -89,7 +91,17 @@ def _check_structure(plan: StructurePlan) -> Checking:
             except (ValueError, TypeError):
                 key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
             found.append(Violation(name, rule, key, row[-1]))
-    return found
+    return found + (yield from _check_front(plan))
+
+
+def _check_front(plan: StructurePlan) -> Checking:
+    name = plan.structure.name
+    stored, wanted = (yield from found_front(plan)), front_of(plan).objects
+    if not stored or stored == wanted:
+        return []
+    wrong = sorted(each for each in wanted if stored.get(each) != wanted[each])
+    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, front=True) makes the front anew"
+    return [Violation(name, "front", None, told)]
 
 
 def _check_layout(plan: StructurePlan) -> Checking:
@@ -119,7 +131,11 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
     dialect, key = plan.dialect, plan.structure.key.columns
     r_key, h_key = dialect.names(key, "r."), dialect.names(key, "h.")
     join = " AND ".join(f"h.{dialect.name_of(c)} = r.{dialect.name_of(c)}" for c in key)
-    yield from (_value_rule(plan, column, r_key) for column in plan.structure.columns if _wrong(plan, column))
+    yield from (
+        _value_rule(plan, column, r_key)
+        for column in plan.structure.columns
+        if wrong(plan.dialect, column, column.name)
+    )
     if isinstance(plan, CounterPlan):
         yield (
             "slot",
@@ -139,7 +155,7 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
             f"SELECT {r_key}, 'sequence ' || r.sequence || ', the head says ' || h.sequence\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
         )
-        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {_no_moment('at')}"
+        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {no_moment('at')}"
     if isinstance(plan, RingPlan):
         yield (
             "slot",
@@ -171,44 +187,10 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
         )
 
 
-def _no_moment(name: str) -> str:
-    digits = "[0-9]" * 2
-    shape = f"{digits}{digits}-{digits}-{digits} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{digits}{digits}{digits}"
-    return f"{name} NOT GLOB '{shape}' OR date(substr({name}, 1, 10), '+0 days') IS NOT substr({name}, 1, 10)"
-
-
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
     name = plan.dialect.name_of(column)
     return (
         "value",
         f"SELECT {key}, '{column.name} does not fit {column.type.spec.replace(chr(39), chr(39) * 2)}'\n"
-        f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({_wrong(plan, column)})",
+        f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
     )
-
-
-def _wrong(plan: StructurePlan, column: Column) -> str:
-    # The condition under which a stored value is not one that the declaration allows; STRICT has seen to its type.
-    name, limit = plan.dialect.name_of(column), column.type.limit
-    match column.type.kind:
-        case "text" | "binary":
-            return f"length({name}) > {limit}"
-        case "bool":
-            return f"{name} NOT IN (0, 1)"
-        case "float":
-            return f"abs({name}) > 1.7976931348623157e308"
-        case "date":
-            return f"date({name}, '+0 days') IS NOT {name}"
-        case "datetime":
-            return _no_moment(name)
-        case "uuid":
-            return f"length({name}) <> 36 OR {name} GLOB '*[^-0-9a-f]*'"
-        case "decimal":
-            return f"{name} GLOB '*[^-0-9.]*' OR {name} NOT GLOB '*[0-9]*' OR length({name}) > {(limit or 0) + 3}"
-        case "enum":
-            assert column.type.enum is not None
-            values = (str(member.value).replace("'", "''") for member in column.type.enum)
-            if plan.dialect.types["enum"](column) == "INTEGER":
-                return f"{name} NOT IN ({', '.join(values)})"
-            quoted = [f"'{value}'" for value in values]
-            return f"{name} NOT IN ({', '.join(quoted)})"
-    return ""

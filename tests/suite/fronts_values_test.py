@@ -1,0 +1,225 @@
+"""Fronts: what SQL clients may write as a value is what Python may, and is stored the same way."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+
+pytestmark = pytest.mark.needs("sqlite3")
+
+Open = Callable[..., roost.Store]
+
+
+class Colour(enum.Enum):
+    WHITE = "white"
+    QUOTED = "it's"
+
+
+class Level(enum.IntEnum):
+    LOW = -1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Everything:
+    k: int
+    i: int | None = None
+    f: float | None = None
+    s: Annotated[str, roost.text(3)] | None = None
+    b: Annotated[bytes, roost.binary(3)] | None = None
+    t: bool | None = None
+    moment: dt.datetime | None = None
+    day: dt.date | None = None
+    price: Annotated[Decimal, roost.decimal(5, 2)] | None = None
+    whole: Annotated[Decimal, roost.decimal(3, 0)] | None = None
+    part: Annotated[Decimal, roost.decimal(2, 2)] | None = None
+    ident: uuid.UUID | None = None
+    colour: Colour | None = None
+    level: Level | None = None
+
+
+ring = roost.Ring("ring", Everything, per="k", keep=3)
+UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+MOMENT = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
+
+# Column, what a SQL client writes, what Python reads.
+TAKEN: list[tuple[str, Any, Any]] = [
+    ("i", 2**63 - 1, 2**63 - 1),
+    ("i", -(2**63), -(2**63)),
+    ("i", "-7", -7),
+    ("i", 7.0, 7),
+    ("f", "1.5", 1.5),
+    ("t", "1", True),
+    ("t", 0.0, False),
+    ("level", "2", Level.HIGH),
+    ("level", 2.0, Level.HIGH),
+    ("f", 1.5, 1.5),
+    ("f", 2, 2.0),
+    ("f", -0.0, 0.0),
+    ("f", 1.7976931348623157e308, 1.7976931348623157e308),
+    ("s", "", ""),
+    ("s", "😀éx", "😀éx"),
+    ("s", "a\0b", "a\0b"),
+    ("b", b"\0\xff\0", b"\0\xff\0"),
+    ("t", 1, True),
+    ("t", 0, False),
+    ("moment", "2008-01-01 22:03:23", MOMENT),
+    ("moment", "2008-01-01 22:03:23.000001", MOMENT.replace(microsecond=1)),
+    ("moment", "0001-01-01 00:00:00", dt.datetime(1, 1, 1, tzinfo=dt.UTC)),
+    ("moment", "9999-12-31 23:59:59.999999", dt.datetime.max.replace(tzinfo=dt.UTC)),
+    ("day", "2008-02-29", dt.date(2008, 2, 29)),
+    ("price", "-123.40", Decimal("-123.40")),
+    ("price", "0.00", Decimal("0.00")),
+    ("whole", "999", Decimal(999)),
+    ("whole", "0", Decimal(0)),
+    ("part", "0.99", Decimal("0.99")),
+    ("part", "-0.01", Decimal("-0.01")),
+    ("ident", UUID, uuid.UUID(UUID)),
+    ("ident", UUID.upper(), uuid.UUID(UUID)),
+    ("colour", "it's", Colour.QUOTED),
+    ("level", -1, Level.LOW),
+]
+REFUSED: list[tuple[str, Any]] = [
+    *[("i", bad) for bad in ("1x", "", "one", 1.5, b"1", 2.0**63, str(2**63), "0x10")],
+    *[("f", bad) for bad in ("x", "", "1.5x", float("inf"), float("-inf"), b"")],
+    *[("s", bad) for bad in ("long", b"a", "a\0bc")],
+    *[("b", bad) for bad in (b"long", "abc", 1)],
+    *[("t", bad) for bad in (2, -1, "true", 0.5, b"")],
+    *[
+        ("moment", bad)
+        for bad in (
+            *("2008-01-01", "2008-01-01T22:03:23", "2008-01-01 22:03:23Z", "2008-01-01 22:03", "2008-13-01 00:00:00"),
+            *("2008-02-30 00:00:00", "2008-01-01 24:00:00", "2008-01-01 22:60:23", "2008-01-01 22:03:60", "now", ""),
+            *("2008-01-01 22:03:23.123", "2008-01-01 22:03:23.1234567", "2008-01-01 22:03:23\0", 1199224203, b""),
+            *("0000-01-01 00:00:00", "-001-01-01 00:00:00"),
+        )
+    ],
+    *[("day", bad) for bad in ("2008-02-30", "2008-1-1", "today", "20080101", "", "2008-01-01\0", "0000-01-01", 1)],
+    *[
+        ("price", bad)
+        for bad in (
+            *("1.5", "1", "1.500", "1234.00", "-1234.00", "+1.00", "01.00", ".50", "1.5e", "1e2", "NaN", "-0.00", ""),
+            *("--1.00", "1.-0", "1,00", " 1.00", "1.00\0", "1..0", "-", 1, 1.5),
+        )
+    ],
+    *[("whole", bad) for bad in ("1000", "1.", "1.0", "-0", "007", "", "-")],
+    *[("part", bad) for bad in ("1.00", ".99", "-0.00", "0.9", "00.99")],
+    *[
+        ("ident", bad)
+        for bad in (UUID.replace("-", ""), f"{{{UUID}}}", UUID[:-1], f"{UUID}\0", "g" + UUID[1:], b"x" * 16)
+    ],
+    *[("colour", bad) for bad in ("blue", "White", "", "white ", "white\0", 1)],
+    *[("level", bad) for bad in (0, 3, "x", 2.5)],
+]
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize(("column", "value", "read"), TAKEN, ids=lambda each: repr(each))
+def test_a_value_is_stored_as_python_stores_it(
+    open_store: Open, sql: sqlite3.Connection, column: str, value: Any, read: Any
+) -> None:
+    store = open_store(ring)
+    sql.execute(f"INSERT INTO ring (k, {column}) VALUES (1, ?)", (value,))
+    store.run(ring.push(Everything(2, **{column: read})))
+    (by_sql,) = sql.execute(f"SELECT quote({column}) FROM ring WHERE k = 1")
+    (by_python,) = sql.execute(f"SELECT quote({column}) FROM ring WHERE k = 2")
+    assert by_sql == by_python
+    sql.execute(f"UPDATE ring SET {column} = NULL")
+    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1)], [Everything(2)])
+    sql.execute(f"UPDATE ring SET {column} = ? WHERE k = 1", (value,))
+    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1, **{column: read})], [Everything(2)])
+
+
+@pytest.mark.parametrize(("column", "value"), REFUSED, ids=lambda each: repr(each))
+def test_a_value_that_is_not_declared_is_refused(
+    open_store: Open, sql: sqlite3.Connection, column: str, value: Any
+) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1)))
+    for statement in (
+        f"INSERT INTO ring (k, {column}) VALUES (2, ?)",
+        f"INSERT OR IGNORE INTO ring (k, {column}) VALUES (2, ?)",
+        f"UPDATE ring SET {column} = ?",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match=rf"ring\.{column}: it takes .* or NULL"):
+            sql.execute(statement, (value,))
+    assert store.run_all(ring.latest(1), ring.keys()) == ([Everything(1)], [1])
+
+
+def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(ring)
+    sql.execute("INSERT INTO ring (k) VALUES (1)")
+    assert store.run(ring.latest(1)) == [Everything(1)]
+    with pytest.raises(sqlite3.IntegrityError, match=r"ring\.k: it takes an integer$"):
+        sql.execute("INSERT INTO ring (i) VALUES (1)")
+
+
+KEYS: list[tuple[Any, Any, Any]] = [
+    (uuid.UUID, UUID.upper(), uuid.UUID(UUID)),
+    (dt.datetime, "2008-01-01 22:03:23", MOMENT),
+    (dt.date, "2008-01-01", dt.date(2008, 1, 1)),
+    (roost.decimal(6, 2), "1.50", Decimal("1.5")),
+    (bool, 1, True),
+    (bytes, b"a\0b", b"a\0b"),
+    (str, "it's 😀", "it's 😀"),
+    (Colour, "it's", Colour.QUOTED),
+    (Level, 2, Level.HIGH),
+]
+
+
+@pytest.mark.parametrize(("kind", "written", "read"), KEYS, ids=lambda each: repr(each))
+def test_keys_and_members_meet_those_of_python(
+    open_store: Open, sql: sqlite3.Connection, kind: Any, written: Any, read: Any
+) -> None:
+    counter = roost.Counter("counter", key=kind)
+    members = roost.Set("members", key=kind, member=kind)
+    store = open_store(counter, members)
+    store.run_all(counter.add(read), members.add(read, read))
+    sql.execute("INSERT INTO counter VALUES (?, 2)", (written,))
+    sql.execute("INSERT INTO members VALUES (?, ?)", (written, written))
+    assert store.run_all(counter.totals([read]), members.members(read), members.size(read)) == ({read: 3}, {read}, 1)
+
+
+def test_a_number_is_no_text_until_sqlite_itself_makes_it_one(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(ring)
+    with pytest.raises(sqlite3.IntegrityError, match=r"ring\.s: it takes a text"):
+        sql.execute("INSERT INTO ring (k, s) VALUES (1, 5)")
+    sql.execute("INSERT INTO ring (k) VALUES (1)")
+    sql.execute("UPDATE ring SET s = 5")  # before the trigger runs, as in a table
+    assert store.run(ring.latest(1)) == [Everything(1, s="5")]
+
+
+def test_names_that_sql_has_words_for(open_store: Open, sql: sqlite3.Connection) -> None:
+    @dataclass(frozen=True)
+    class Line:
+        group: int
+        order: int
+        select: str | None = None
+
+    lines = roost.Capped("index", Line, per="group", keep=2, unique="order", on_duplicate="refresh")
+    table = roost.Ring("table", Line, per="group", keep=2)
+    store = open_store(lines, table)
+    for name in ("index", "table"):
+        sql.execute(
+            f'INSERT INTO "{name}" ("group", "order", "select") VALUES (1, 2, \'x\'), (1, 3, NULL), (1, 4, NULL)'
+        )
+        sql.execute(f'UPDATE "{name}" SET "select" = \'y\' WHERE "order" = 4')
+        sql.execute(f'DELETE FROM "{name}" WHERE "order" = 3')
+    assert store.run_all(lines.latest(1), table.latest(1)) == ([Line(1, 4, "y")], [Line(1, 4, "y")])
