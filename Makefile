@@ -30,6 +30,7 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.cancel --rounds 300
 	$(BIN)/python -m tests.campaigns.culprit --rounds 100
 	$(BIN)/python -m tests.campaigns.shares --rounds 10
+	$(BIN)/python -m tests.campaigns.mixed --seconds 60
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
