@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import bulk, footprint, fronts, growth, single, threads
+from bench import adoption, bulk, footprint, fronts, growth, single, threads
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -14,6 +14,7 @@ MEASUREMENTS = {
     "fronts": fronts.main,
     "growth": growth.main,
     "footprint": footprint.main,
+    "adoption": adoption.main,
 }
 
 

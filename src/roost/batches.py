@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement
-from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
+from roost.errors import Error, Invalid, Missing, StatementFailed
 from roost.plans import Careful, Context, Plan, StructurePlan, plan_for
-from roost.plans.catalog import Catalog, difference
+from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation
 from roost.structures.structure import Structure
 
@@ -102,21 +102,16 @@ class Known:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
-    def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, Error | None]:
-        """Compare a declaration with the catalog; return what is wrong. Goes first in every transaction."""
-        structure = plan.structure
-        name = structure.name
+    def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, StructurePlan | Error]:
+        """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
         try:
             stored = yield plan.stored
         except Missing as missing:
             return missing
         if not stored[0]:
-            return Missing(f"{name} is not in this database; store.create({name}) makes it")
+            return Missing(f"{plan.structure.name} is not in this database; {plan.made_by}")
         definition = stored[0][0][0]
-        if definition == structure.definition:
-            return None
-        told = difference(definition, structure.definition)
-        return Mismatch(f"{name} is declared otherwise than it is stored: {told}")
+        return plan if definition == plan.structure.definition else plan.as_stored(definition)
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -125,10 +120,9 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = known.plan(structure)
-    error = yield from known.verify(plan)
-    if error is not None:
-        return [error] * len(operations)
+    plan = yield from known.verify(known.plan(structure))
+    if isinstance(plan, Error):
+        return [plan] * len(operations)
     return (yield from plan.run(operations, context))
 
 
@@ -138,11 +132,10 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
     # slot), and nothing is written before all are had.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-        plan = known.plan(structure)
-        error = yield from known.verify(plan)
-        if error is not None:
+        plan = yield from known.verify(known.plan(structure))
+        if isinstance(plan, Error):
             for place in places:
-                results[place] = error
+                results[place] = plan
             continue
         work = plan.run([operations[place] for place in places], context)
         first = not begun or begun[-1][0] != structure.name

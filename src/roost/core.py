@@ -102,11 +102,16 @@ class Core:
             finally:
                 connection.settle()
 
+        self.alone(transact, create=create)
+        return results[0]
+
+    def alone(self, work: Callable[[SQLiteConnection], None], *, create: bool = False) -> None:
+        """Give the writers' connection to one piece of work, between two batches."""
+
         def errand(deadline: float) -> None:
-            self._use_writer(_Patience(self, deadline), transact, create)
+            self._use_writer(_Patience(self, deadline), work, create)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
-        return results[0]
 
     def snapshot(self, work: Generator[Statement | Control, Any, T]) -> T:
         """Run something that reads at length, in one snapshot, on a connection of its own."""

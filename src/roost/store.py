@@ -22,7 +22,7 @@ from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
 from roost.runner import AsyncRunner, Runner
-from roost.structures import from_definition
+from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
@@ -66,6 +66,10 @@ class _Base:
         for structure in structures:
             if not isinstance(structure, Structure):
                 raise Invalid(f"{structure!r} is not a structure")
+            if isinstance(structure, Adopted):
+                raise Invalid(
+                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it"
+                )
         return [self._core.known.plan(structure) for structure in structures]
 
     def _create(self, structures: Sequence[Structure], front: bool) -> None:

@@ -27,7 +27,20 @@ def test_every_help_has_an_example_that_calls_the_command(shell: Shell, name: st
 def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None:
     listed = shell("--help").partition("Commands:")[2].split("\n")
     names = [line.split()[0] for line in listed if line.strip()]
-    assert names == ["create", "alter", "ddl", "list", "show", "check", "import", "clear", "forget", "demo"]
+    assert names == [
+        "create",
+        "alter",
+        "ddl",
+        "cap",
+        "uncap",
+        "list",
+        "show",
+        "check",
+        "import",
+        "clear",
+        "forget",
+        "demo",
+    ]
 
 
 def test_version(shell: Shell) -> None:

@@ -13,7 +13,7 @@ import click
 
 import roost
 from roost.cli.values import printable
-from roost.structures import Structure
+from roost.structures import Adopted, Structure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,12 +120,17 @@ def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structur
         raise Failure(f"the catalog of {store.url} cannot be read ({error}); `roost check` tells more") from error
 
 
-def lookup(store: roost.Store, name: str) -> Structure:
-    """Return the structure of this name, or fail and say which there are."""
+def lookup(store: roost.Store, name: str, *, own: bool = True) -> Structure:
+    """Return the structure of this name, or fail and say which there are.
+
+    own: whether a table of the application's own that was capped will do.
+    """
     found = {each.name: each for each in stored(store)}
     if name not in found:
         there = f"it has {', '.join(found)}" if found else "it has none yet"
         raise Failure(f"there is no structure {name!r} in {store.url}; {there}; `roost create` makes one")
+    if isinstance(found[name], Adopted) and not own:
+        raise Failure(f"{name} is a table of your own: write it with SQL; `roost cap {name}` changes what it keeps")
     return found[name]
 
 

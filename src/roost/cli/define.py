@@ -11,7 +11,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.plans.catalog import difference
+from roost.plans.plan import difference
 from roost.structures import Capped, Ring, Structure
 
 
@@ -86,7 +86,7 @@ def alter(settings: Settings, /, target: str, front: bool | None, yes: bool, **o
     wanted = [] if by_option else _declared_now(target)
     with settings.open() as store:
         if by_option:
-            wanted = [altered(lookup(store, target), options)]
+            wanted = [altered(lookup(store, target, own=False), options)]
         _may_delete([(lookup(store, each.name), each) for each in wanted], yes)
         changes = _alter_each(store, wanted, front)
     answer(settings, changes, [f"{each['name']}: {_told(each['changes'])}" for each in changes])

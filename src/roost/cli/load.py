@@ -64,7 +64,7 @@ def load(
         raise click.UsageError(f"the format of {file_name} is not clear; --format is one of {', '.join(FORMATS)}")
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
-        structure = lookup(store, name)
+        structure = lookup(store, name, own=False)
         columns, make = importer(structure)
         found = records(file, format_, name, _fields(name, columns, maps))
         done = Import(store, make, _reporter(bar), skips=on_error == "skip", from_line=from_line)

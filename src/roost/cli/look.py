@@ -13,7 +13,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, shared, stored
 from roost.cli.screen import answer, answer_table, counted
 from roost.cli.values import key_from_text, key_in_words, plain
-from roost.structures import Counter, Ring, Set, Structure
+from roost.structures import Adopted, Counter, Ring, Set, Structure
 from roost.structures.rows import Entry, RowStructure
 
 PAGE = 20  # keys that `show` lists unless --n says otherwise
@@ -40,13 +40,15 @@ def _declared(facts: dict[str, Any]) -> tuple[str, ...]:
     columns = facts.get("columns", [])
     keys = facts.get("key") or [column for column in columns if column[0] in facts["per"]]
     held = facts.get("member") or [column for column in columns if column not in keys]
-    names = ("keep", "unique", "on_full", "on_duplicate", "slots")
+    if facts["kind"] == Adopted.kind:
+        keys, held = [(name, "") for name in facts["per"]], [("rows of its own", "")]
+    names = ("keep", "unique", "on_full", "on_duplicate", "slots", "newest_by")
     rules = [f"{name} {_fact(facts[name])}" for name in names if facts.get(name) is not None]
     return facts["name"], facts["kind"], _columns(keys), _columns(held), ", ".join(rules)
 
 
 def _columns(columns: Sequence[Sequence[str]]) -> str:
-    return ", ".join(f"{name} {spec}" for name, spec in columns)
+    return ", ".join(f"{name} {spec}".rstrip() for name, spec in columns)
 
 
 def _fact(fact: Any) -> str:
@@ -98,6 +100,11 @@ def _show_key(settings: Settings, store: roost.Store, structure: Structure, key:
             document["members"] = [plain(member) for member in members]
             rows = [structure.member.check(member) for member in members]
             answer_table(settings, document, title, structure.member.names, rows)
+        case Adopted():
+            found = store.run(structure.latest(key, n))
+            names = found[0]._fields if found else structure.key.names
+            document["rows"] = [{name: plain(value) for name, value in row._asdict().items()} for row in found]
+            answer_table(settings, document, title, names, found)
         case RowStructure():
             entries = store.run(structure.entries(key))[::-1][:n]
             document["entries"] = [_entry(structure, entry) for entry in entries]
@@ -154,11 +161,17 @@ def _newest(store: roost.Store, structure: RowStructure[Any, Any], keys: Sequenc
     return ("rows", "sequence", "at", *names), documents, rows
 
 
+def _rows(store: roost.Store, table: Adopted, keys: Sequence[Any]) -> Holdings:
+    counts = store.run_all(*[table.count(key) for key in keys])
+    return ("rows",), [{"rows": count} for count in counts], [(count,) for count in counts]
+
+
 _HOLDINGS: dict[str, Callable[[roost.Store, Any, Sequence[Any]], Holdings]] = {
     Counter.kind: _totals,
     Set.kind: _sizes,
     Ring.kind: _newest,
     roost.Capped.kind: _newest,
+    Adopted.kind: _rows,
 }
 
 

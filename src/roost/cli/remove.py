@@ -50,7 +50,7 @@ def forget(settings: Settings, name: str, key: str, yes: bool) -> None:
 
 def _remove(settings: Settings, verb: str, name: str, text: str, yes: bool) -> None:
     with settings.open() as store:
-        structure = lookup(store, name)
+        structure = lookup(store, name, own=False)
         key = key_from_text(structure, text)
         operation = structure.clear(key) if verb == "clear" else structure.forget(key)
         must_agree(f"{verb} key {key_in_words(key)} of {name}: what it holds is deleted. Go on?", yes)

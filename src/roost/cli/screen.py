@@ -13,6 +13,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -60,7 +61,7 @@ def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
     in_bytes: the total is one of bytes, and the field `done` counts the units.
     """
     console = Console(stderr=True)
-    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit)]
+    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit), _Rate()]
     if in_bytes:
         counts = [TextColumn(f"{{task.fields[done]:,}} {unit}"), TransferSpeedColumn()]
     return Progress(
@@ -73,6 +74,14 @@ def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+class _Rate(ProgressColumn):
+    """Units per second."""
+
+    def render(self, task: Task) -> Text:
+        """Return it as text; nothing before there is one."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 def counted(number: int, what: str) -> str:

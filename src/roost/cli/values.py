@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import roost
-from roost.structures import Structure
+from roost.structures import Adopted, Structure
 from roost.structures.columns import Column
 from roost.structures.types import ColumnType
 
@@ -143,6 +143,9 @@ def key_from_text(structure: Structure, text: str) -> Any:
     """
     columns = structure.key.columns
     name = structure.name
+    if isinstance(structure, Adopted):  # SQLite takes a text for a number where the column is one
+        parts, _ = _parts(text)
+        return text if len(structure.key.names) == 1 else structure.key.value([str(part) for part in parts])
     if len(columns) == 1:
         return text_parser(name, columns[0])(text)
     parts, parser = _parts(text)

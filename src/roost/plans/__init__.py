@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roost.dialects.dialect import Dialect
+from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
 from roost.plans.plan import Careful, Context, Plan, StructurePlan
@@ -14,7 +15,13 @@ from roost.structures.structure import Structure
 
 __all__ = ["Careful", "Context", "Plan", "StructurePlan", "plan_for"]
 
-_PLANS: dict[str, Any] = {"counter": CounterPlan, "ring": RingPlan, "capped": CappedPlan, "set": SetPlan}
+_PLANS: dict[str, Any] = {
+    "counter": CounterPlan,
+    "ring": RingPlan,
+    "capped": CappedPlan,
+    "set": SetPlan,
+    "adopted": AdoptedPlan,
+}
 
 
 def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:

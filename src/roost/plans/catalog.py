@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.fronts import front_of, make_front
-from roost.plans.plan import StructurePlan, definition_of
+from roost.plans.plan import StructurePlan, definition_of, difference
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
@@ -80,40 +79,3 @@ def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, s
         return []
     rows: list[tuple[str, int, str]] = found[0]
     return rows
-
-
-def difference(stored: str, declared: str) -> str:
-    """Return in words what differs between two definitions.
-
-    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
-    'keep is 5 in the database and 12 in the declaration'
-    """
-    old, new = json.loads(stored), json.loads(declared)
-    told = []
-    for fact in dict.fromkeys([*old, *new]):
-        before, after = old.get(fact), new.get(fact)
-        if before == after:
-            continue
-        if fact in ("columns", "key", "member") and before and after:
-            told.append(_columns_difference(before, after))
-        else:
-            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
-        if fact == "kind":
-            break
-    return "; ".join(told)
-
-
-def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
-    old, new = dict(before), dict(after)
-    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    told += [
-        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
-        for name in old
-        if name in new and old[name] != new[name]
-    ]
-    return "; ".join(told) or "the columns are in another order"
-
-
-def _shown(fact: Any) -> str:
-    return ", ".join(fact) if isinstance(fact, list) else str(fact)

@@ -7,6 +7,7 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
-from roost.errors import Invalid
+from roost.errors import Error, Invalid, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -64,6 +65,7 @@ class StructurePlan:
         name, key = structure.name, structure.key.columns
         self.rows_table = f"roost_{name}_rows"
         self.head_table = f"roost_{name}_head"
+        self.made_by = f"store.create({name}) makes it"
         self.layout: dict[str, tuple[Column, ...]] = {}
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
@@ -75,6 +77,13 @@ class StructurePlan:
         }
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
+
+    def as_stored(self, definition: str) -> StructurePlan | Error:
+        """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
+        return Mismatch(
+            f"{self.structure.name} is declared otherwise than it is stored: "
+            f"{difference(definition, self.structure.definition)}"
+        )
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
@@ -172,3 +181,40 @@ def unsupported(structure: Structure, dialect: Dialect) -> Invalid:
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row
+
+
+def difference(stored: str, declared: str) -> str:
+    """Return in words what differs between two definitions.
+
+    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
+    'keep is 5 in the database and 12 in the declaration'
+    """
+    old, new = json.loads(stored), json.loads(declared)
+    told = []
+    for fact in dict.fromkeys([*old, *new]):
+        before, after = old.get(fact), new.get(fact)
+        if before == after:
+            continue
+        if fact in ("columns", "key", "member") and before and after:
+            told.append(_columns_difference(before, after))
+        else:
+            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+        if fact == "kind":
+            break
+    return "; ".join(told)
+
+
+def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
+    old, new = dict(before), dict(after)
+    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    told += [
+        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return "; ".join(told) or "the columns are in another order"
+
+
+def _shown(fact: Any) -> str:
+    return ", ".join(fact) if isinstance(fact, list) else str(fact)

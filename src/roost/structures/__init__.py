@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 from roost.errors import Invalid
+from roost.structures.adopted import Adopted
 from roost.structures.capped import Capped
 from roost.structures.counter import Counter
 from roost.structures.ring import Ring
 from roost.structures.sets import Set
 from roost.structures.structure import Structure
 
-__all__ = ["KINDS", "Capped", "Counter", "Ring", "Set", "Structure", "from_definition"]
+__all__ = ["KINDS", "Adopted", "Capped", "Counter", "Ring", "Set", "Structure", "from_definition"]
 
 KINDS: dict[str, type[Counter] | type[Ring] | type[Capped] | type[Set]] = {  # type: ignore[type-arg]
     cls.kind: cls for cls in (Counter, Ring, Capped, Set)
@@ -25,7 +26,8 @@ def from_definition(definition: str) -> Structure:
     """
     try:
         facts = json.loads(definition)
-        structure: Structure = KINDS[facts["kind"]].from_facts(facts["name"], facts)
+        kind = Adopted if facts["kind"] == Adopted.kind else KINDS[facts["kind"]]
+        structure: Structure = kind.from_facts(facts["name"], facts)
     except Invalid:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:

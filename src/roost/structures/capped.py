@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from roost.errors import Invalid
+from roost.structures.adopted import Adopted
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
 from roost.structures.structure import Group, column_facts
@@ -115,6 +116,16 @@ class Capped(RowStructure[R, K]):
     def count(self, key: K) -> Operation[int]:
         """Ask how many rows the key holds; reads one row, however many there are."""
         return Operation(self, "count", (self.key.check(key),))
+
+    @staticmethod
+    def of(table: str) -> Adopted:
+        """Return a table of the application's own that `roost cap` has capped, to read it.
+
+        >>> import roost
+        >>> roost.Capped.of("visits").latest(5, 3)
+        visits.latest(5, 3)
+        """
+        return Adopted(table)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         if verb in ("remove", "get"):

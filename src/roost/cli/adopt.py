@@ -1,0 +1,166 @@
+"""cap, uncap: commands that make a table of the application's own a capped collection, and leave it as it was."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+import roost
+from roost import adoption
+from roost.adoption import SMALL
+from roost.cli.app import Failure, Settings, must_agree, shared
+from roost.cli.intake import uninterrupted
+from roost.cli.screen import answer, counted, progress_bar
+from roost.plans.adoption import Found
+
+
+@click.command()
+@click.argument("table")
+@click.option("--per", metavar="COLUMN[,COLUMN]", help="The columns of the key.")
+@click.option("--keep", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Rows per key.")
+@click.option("--newest-by", metavar="COLUMN", help="What tells which row is newer; the rowid by default.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@click.option("--make-index", is_flag=True, help="Make a missing index, whatever it holds up.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def cap(
+    settings: Settings,
+    table: str,
+    per: str | None,
+    keep: int | None,
+    newest_by: str | None,
+    dry_run: bool,
+    make_index: bool,
+    yes: bool,
+) -> None:
+    """Keep the newest rows per key of a table of yours.
+
+    Triggers delete what a new row pushes out. What is too many already goes in short transactions, while the
+    application goes on writing: no writer waits for longer than 100 ms. Stop it at any moment (Ctrl-C), and say
+    `roost cap TABLE` to go on. Rows with NULL in a column of the key are left alone. The table needs an index on the
+    columns of --per and then --newest-by.
+
+    \b
+    Examples:
+      roost cap visits --per uid --keep 5 --dry-run
+      roost cap visits --per uid --keep 5 --newest-by last_update
+      roost cap messages --per room,topic --keep 100 --yes
+    """
+    columns = [each.strip() for each in per.split(",")] if per else []
+    with settings.open() as store:
+        found = adoption.inspect(store, table, columns, keep, newest_by)
+        if dry_run:
+            answer(settings, _document(found), _told(found))
+            return
+        _may_make_index(found, make_index)
+        if found.excess:
+            must_agree(f"{_loss(found)}. Go on?", yes)
+        done = _trim(store, found)
+    document = {"table": found.cap.table, "deleted": done.deleted, "seconds": round(done.seconds, 3)}
+    answer(settings, document, [f"{found.cap.table}: {done.told}; {_rule(found)}, and triggers keep it so"])
+
+
+def _may_make_index(found: Found, make_index: bool) -> None:
+    if found.index or make_index or found.rows <= SMALL:
+        return
+    columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
+    raise Failure(
+        f"{found.cap.table} has no index on ({columns}), and making one on {counted(found.rows, 'row')} holds up every "
+        f"writer for about {found.rows / 1e6:.1f} s. Make it when that may be (CREATE INDEX …), or say --make-index"
+    )
+
+
+@dataclass
+class _Done:
+    """What was deleted."""
+
+    deleted: int = 0
+    seconds: float = 0.0
+    is_all: bool = False
+
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        if not self.deleted:
+            return "no row was too many"
+        rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
+        return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
+
+
+def _trim(store: roost.Store, found: Found) -> _Done:
+    done, began = _Done(), time.perf_counter()
+    steps = adoption.cap(store, found)
+    try:
+        with progress_bar("rows") as bar:
+            task = bar.add_task("", total=found.excess)
+            while not done.is_all:
+                with uninterrupted():  # Ctrl-C waits for the end of a transaction: what was deleted is counted
+                    deleted = next(steps, None)
+                    done.is_all = deleted is None
+                    done.deleted += deleted or 0
+                    done.seconds = time.perf_counter() - began
+                bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
+    except KeyboardInterrupt:
+        click.echo(f"\n{found.cap.table}: {done.told}; `roost cap {found.cap.table}` goes on", err=True)
+        raise
+    except roost.Error as error:
+        raise Failure(f"{error}\n{done.told}; `roost cap {found.cap.table}` goes on") from error
+    finally:
+        steps.close()
+    return done
+
+
+def _rule(found: Found) -> str:
+    by = f" by {found.cap.newest_by}" if found.cap.newest_by else ""
+    return f"every {', '.join(found.cap.per)} keeps its newest {found.cap.keep:,}{by}"
+
+
+def _loss(found: Found) -> str:
+    return (
+        f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
+        f"{found.cap.keep:,} of {', '.join(found.cap.per)}, which {found.full:,} of {counted(found.keys, 'key')} have"
+    )
+
+
+def _document(found: Found) -> dict[str, Any]:
+    facts = found.cap.facts
+    return {
+        "table": found.cap.table,
+        **{fact: facts[fact] for fact in ("per", "keep", "newest_by")},
+        **{fact: getattr(found, fact) for fact in ("rows", "keys", "full", "excess", "keyless")},
+        "index": found.index or None,
+        "capped": found.old is not None,
+    }
+
+
+def _told(found: Found) -> list[str]:
+    lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is too many"]
+    if found.keyless:
+        lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(found.cap.per)}: left alone")
+    lines.append(
+        f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.cap.index_sql}"
+    )
+    lines.append("nothing was changed")
+    return lines
+
+
+@click.command()
+@click.argument("table")
+@shared
+@click.pass_obj
+def uncap(settings: Settings, table: str) -> None:
+    """Leave a capped table as it was before.
+
+    Its triggers go, with the index if `cap` made one, and its entry in the catalog. The rows stay.
+
+    \b
+    Examples:
+      roost uncap visits
+    """
+    with settings.open() as store:
+        made = adoption.uncap(store, table)
+    answer(settings, {"table": made.table}, [f"{made.table}: not capped any more; its rows are as they were"])

@@ -1,0 +1,172 @@
+"""cap, uncap: a table of the application's own, from the command line."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost import adoption
+from tests.campaigns.processes import until
+from tests.cli.conftest import Shell
+
+CAP = ("cap", "visits", "--per", "uid", "--keep", "5")
+
+
+def rows(query: str) -> list[Any]:
+    with closing(sqlite3.connect("roost.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+def visits(shell: Shell) -> Shell:
+    make(300, 10)
+    return shell
+
+
+def make(n: int, people: int) -> None:
+    with closing(sqlite3.connect("roost.db")) as connection:
+        connection.execute("CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INTEGER, visitor INTEGER, at TEXT)")
+        connection.execute("CREATE INDEX visits_uid ON visits (uid, at)")
+        values = [(k % people, k, f"2008-01-01 {k:06d}") for k in range(n)]
+        connection.executemany("INSERT INTO visits (uid, visitor, at) VALUES (?, ?, ?)", values)
+        connection.commit()
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(visits: Shell) -> None:
+    before = Path("roost.db").read_bytes()
+    told = visits(*CAP, "--newest-by", "at", "--dry-run").splitlines()
+    assert told[0] == (
+        "visits: 250 of 300 rows are deleted, those beyond the newest 5 of uid, which 10 of 10 keys have"
+    )
+    assert told[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
+    assert told[2] == "nothing was changed"
+    assert visits.json(*CAP, "--newest-by", "at", "--dry-run") == {
+        "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "rows": 300, "keys": 10, "full": 10,
+        "excess": 250, "keyless": 0, "capped": False,
+        "index": "SEARCH visits USING COVERING INDEX visits_uid (uid=?)",
+    }  # fmt: skip
+    assert "an index would be made: CREATE INDEX" in visits(*CAP, "--dry-run")
+    assert Path("roost.db").read_bytes() == before
+    assert rows("SELECT name FROM sqlite_master WHERE name LIKE 'roost%'") == []
+
+
+def test_it_asks_before_rows_are_deleted(visits: Shell) -> None:
+    assert visits(*CAP, stdin="n\n", code=1) == ""
+    assert "250 of 300 rows are deleted" in visits.error
+    assert "nothing was changed" in visits.error
+    assert rows("SELECT count(*) FROM visits") == [(300,)]
+    told = visits(*CAP, "--newest-by", "at", stdin="y\n")
+    assert told.startswith("visits: 250 rows deleted in ")
+    assert told.endswith("every uid keeps its newest 5 by at, and triggers keep it so\n")
+    assert rows("SELECT min(visitor), count(*) FROM visits") == [(250, 50)]
+    assert visits.json("cap", "visits")["deleted"] == 0
+    assert visits("check") == "every promise is kept\n"
+
+
+def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> None:
+    visits(*CAP, "--yes", "--newest-by", "at")
+    assert visits("list").splitlines()[1].split("\t") == [
+        "visits",
+        "adopted",
+        "uid",
+        "rows of its own",
+        "keep 5, newest_by at",
+    ]
+    assert visits("show", "visits", "--n", "2").splitlines() == ["uid\trows", "0\t5", "1\t5"]
+    assert visits.json("show", "visits", "3", "--n", "1")["rows"] == [
+        {"id": 294, "uid": 3, "visitor": 293, "at": "2008-01-01 000293"}
+    ]
+    assert visits.json("show", "visits", "99")["rows"] == []
+    for command in (
+        ("clear", "visits", "3", "--yes"),
+        ("forget", "visits", "3", "--yes"),
+        ("alter", "visits", "--keep", "3"),
+    ):
+        assert visits(*command, code=1) == ""
+        assert "visits is a table of your own" in visits.error
+    assert visits("import", "visits", "-", "--format", "csv", code=1, stdin="uid\n1\n") == ""
+    assert visits("cap", "visits", "--keep", "2", "--yes").startswith("visits: 30 rows deleted")
+    assert visits("uncap", "visits") == "visits: not capped any more; its rows are as they were\n"
+    assert rows("SELECT name FROM sqlite_master ORDER BY name") == [("visits",), ("visits_uid",)]
+    assert visits("uncap", "visits", code=1) == ""
+    assert visits.error == "error: visits is not capped\n"
+
+
+def test_a_key_of_several_columns(shell: Shell) -> None:
+    shell.sql("roost.db", "CREATE TABLE log (room TEXT, topic INT, x INT)", *["INSERT INTO log VALUES ('a', 1, 2)"] * 3)
+    told = shell("cap", "log", "--per", "room, topic", "--keep", "2", "--yes")
+    assert told.endswith("every room, topic keeps its newest 2, and triggers keep it so\n")
+    assert len(shell.json("show", "log", "a,1")["rows"]) == 2
+    assert shell.json("show", "log")[0] == {"key": ["a", 1], "rows": 2}
+
+
+def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roost.cli.adopt.SMALL", 299)
+    assert visits(*CAP, "--yes", code=1) == ""
+    assert "no index on (uid), and making one on 300 rows holds up every writer" in visits.error
+    assert rows("SELECT count(*) FROM visits") == [(300,)]
+    visits(*CAP, "--yes", "--make-index")
+    assert rows("SELECT name FROM sqlite_master WHERE name = 'roost_visits_cap'") == [("roost_visits_cap",)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cap", "visits"), "visits is not capped yet: say --per COLUMN and --keep N"),
+        (("cap", "visits", "--keep", "5"), "say --per COLUMN"),
+        (("cap", "nothing", "--per", "uid", "--keep", "5"), "the database has no table 'nothing'"),
+        (("cap", "visits", "--per", "nobody", "--keep", "5"), "visits has no column 'nobody'"),
+        (("uncap", "nothing"), "nothing is not capped"),
+    ],
+)
+def test_what_cannot_be_is_told(visits: Shell, words: tuple[str, ...], told: str) -> None:
+    assert visits(*words, code=1) == ""
+    assert told in visits.error
+
+
+def test_without_a_database_nothing_is_made(shell: Shell) -> None:
+    assert shell(*CAP, code=1) == ""
+    assert "there is no database" in shell.error
+    assert shell.files() == []
+
+
+def test_ctrl_c_stops_it_and_the_same_command_goes_on(shell: Shell) -> None:
+    make(60_000, 500)
+    process = shell.start(
+        *CAP, "--newest-by", "at", "--yes",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    with process:
+        until(lambda: rows("SELECT count(*) < 60000 FROM visits") == [(1,)], "the first rows are gone")
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    left = rows("SELECT count(*) FROM visits")[0][0]
+    assert f"visits: {60_000 - left:,} rows deleted in " in error.decode()
+    assert error.decode().rstrip().endswith("`roost cap visits` goes on")
+    assert 2500 < left < 60_000
+    assert shell.json("cap", "visits", "--yes")["deleted"] == left - 2500
+    assert rows("SELECT min(visitor), count(*) FROM visits") == [(57_500, 2500)]
+
+
+def test_an_error_on_the_way_says_how_far_it_came(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adoption, "BURST", 1e-6)
+    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    visits.sql(
+        "roost.db",
+        "CREATE TRIGGER own BEFORE DELETE ON visits WHEN OLD.id = 100 BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+    )
+    assert visits(*CAP, "--newest-by", "at", "--yes", code=1) == ""
+    assert "not this one" in visits.error
+    assert visits.error.rstrip().endswith("`roost cap visits` goes on")
+    assert 5 < rows("SELECT count(*) FROM visits")[0][0] < 300
+    visits.sql("roost.db", "DROP TRIGGER own")
+    visits("cap", "visits", "--yes")
+    assert rows("SELECT min(visitor), count(*) FROM visits") == [(250, 50)]

@@ -1,0 +1,557 @@
+"""Tables of the application's own: capped in place, kept short by triggers, left as they were."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+from roost import adoption
+from roost.plans.adopted import Cap
+
+pytestmark = pytest.mark.needs("sqlite3")
+
+Open = Callable[..., roost.Store]
+
+VISITS = """
+CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INTEGER, visitor INTEGER NOT NULL, at TEXT NOT NULL);
+CREATE INDEX visits_uid ON visits (uid, at);
+"""
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The application: its own connection, with foreign keys as it should have them."""
+    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    yield connection
+    connection.close()
+
+
+def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+    return sql.execute(query, values).fetchall()
+
+
+def everything(sql: sqlite3.Connection) -> list[str]:
+    """The schema and all rows, as text."""
+    return list(sql.iterdump())
+
+
+def fill(sql: sqlite3.Connection, n: int = 300, people: int = 9, seed: int = 1) -> None:
+    chance = random.Random(seed)
+    values = [(chance.randrange(people), k, f"2008-01-{chance.randrange(1, 29):02d}") for k in range(n)]
+    sql.executemany("INSERT INTO visits (uid, visitor, at) VALUES (?, ?, ?)", values)
+
+
+def cap(
+    store: roost.Store, per: str = "uid", keep: int | None = 5, newest_by: str | None = "at", table: str = "visits"
+) -> int:
+    found = adoption.inspect(store, table, per.split(",") if per else [], keep, newest_by)
+    return sum(adoption.cap(store, found))
+
+
+def newest(found: list[Any], keep: int, order: Callable[[Any], Any], key: Callable[[Any], Any]) -> list[Any]:
+    """The dumb model: what is left of rows."""
+    kept = []
+    for each in {key(row) for row in found}:
+        mine = [row for row in found if key(row) == each]
+        kept += mine if each is None else sorted(mine, key=order)[-keep:]
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("newest_by", ["at", None])
+def test_what_is_too_many_goes_and_nothing_else(
+    open_store: Open, sql: sqlite3.Connection, newest_by: str | None
+) -> None:
+    sql.executescript(VISITS + ("" if newest_by else "CREATE INDEX by_uid ON visits (uid)"))
+    fill(sql)
+    before = rows(sql, "SELECT * FROM visits")
+    store = open_store()
+    found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
+    assert (found.rows, found.keys, found.full, found.keyless) == (300, 9, 9, 0)
+    assert found.excess == 300 - 9 * 5
+    assert sum(adoption.cap(store, found)) == found.excess
+    order = (lambda row: (row[3], row[0])) if newest_by else (lambda row: row[0])
+    assert rows(sql, "SELECT * FROM visits ORDER BY id") == newest(before, 5, order, lambda row: row[1])
+    assert adoption.inspect(store, "visits", ["uid"], 5, newest_by).excess == 0
+
+
+@pytest.mark.parametrize("newest_by", ["at", None])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_application_s_statements_go_on_and_the_triggers_keep_it_short(
+    open_store: Open, sql: sqlite3.Connection, newest_by: str | None, seed: int
+) -> None:
+    sql.executescript(VISITS + "CREATE UNIQUE INDEX once ON visits (visitor); CREATE INDEX by_uid ON visits (uid)")
+    store = open_store()
+    assert cap(store, keep=3, newest_by=newest_by) == 0
+    chance = random.Random(seed)
+    model: dict[int, tuple[int, Any, int, str]] = {}
+    order = (lambda row: (row[3], row[0])) if newest_by else (lambda row: row[0])
+
+    def trim() -> None:
+        kept = newest(list(model.values()), 3, order, lambda row: row[1])
+        model.clear()
+        model.update({row[0]: row for row in kept})
+
+    for step in range(400):
+        uid, visitor, at = chance.choice([0, 1, 2, None]), chance.randrange(12), f"2008-01-{chance.randrange(1, 9):02d}"
+        there = next((row for row in model.values() if row[2] == visitor), None)
+        id_ = max(model, default=0) + 1
+        match chance.choice(("insert", "insert", "replace", "upsert", "ignore", "move", "update", "delete", "several")):
+            case "insert" | "ignore" | "replace" as form:
+                if there and form == "insert":
+                    continue
+                verb = {"insert": "INSERT", "ignore": "INSERT OR IGNORE", "replace": "REPLACE"}[form]
+                sql.execute(f"{verb} INTO visits (uid, visitor, at) VALUES (?, ?, ?)", (uid, visitor, at))
+                if there and form == "ignore":
+                    continue
+                if there:
+                    del model[there[0]]
+                model[id_] = (id_, uid, visitor, at)
+            case "upsert":
+                upsert = "ON CONFLICT (visitor) DO UPDATE SET uid = excluded.uid, at = excluded.at"
+                sql.execute(f"INSERT INTO visits (uid, visitor, at) VALUES (?, ?, ?) {upsert}", (uid, visitor, at))
+                model[there[0] if there else id_] = (there[0] if there else id_, uid, visitor, at)
+            case "move":
+                sql.execute("UPDATE visits SET uid = ? WHERE visitor = ?", (uid, visitor))
+                if there:
+                    model[there[0]] = (there[0], uid, visitor, there[3])
+            case "update":
+                sql.execute("UPDATE visits SET at = ? WHERE visitor = ?", (at, visitor))
+                if there:
+                    model[there[0]] = (*there[:3], at)
+            case "delete":
+                sql.execute("DELETE FROM visits WHERE visitor = ?", (visitor,))
+                if there:
+                    del model[there[0]]
+            case "several":
+                fresh = range(100 + 3 * step, 103 + 3 * step)
+                for n in fresh:
+                    model[id_] = (id_, 1, n, at)
+                    id_ += 1
+                    trim()
+                    id_ = max(id_, max(model) + 1)
+                values = ", ".join(f"(1, {n}, '{at}')" for n in fresh)
+                sql.execute(f"INSERT INTO visits (uid, visitor, at) VALUES {values}")
+                found = rows(sql, "SELECT * FROM visits")  # their ids depend on which of them were pushed out
+                assert {row[1:] for row in found} == {row[1:] for row in model.values()}
+                model.clear()
+                model.update({row[0]: row for row in found})
+        trim()
+        assert rows(sql, "SELECT * FROM visits ORDER BY id") == sorted(model.values()), step
+    assert store.check() == []
+
+
+def test_uncap_removes_every_trace_but_the_rows(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript("""
+        CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INTEGER, visitor INTEGER, at TEXT);
+        CREATE TABLE audit (id INTEGER);
+        CREATE TRIGGER own AFTER INSERT ON visits BEGIN INSERT INTO audit VALUES (NEW.id); END;
+    """)
+    fill(sql, 20, 4)
+    before = everything(sql)
+    store = open_store()
+    assert cap(store, keep=1000) == 0
+    assert len(everything(sql)) > len(before)
+    assert adoption.uncap(store, "VISITS").index
+    assert everything(sql) == before
+    with pytest.raises(roost.Missing, match="not capped"):
+        adoption.uncap(store, "visits")
+    store.create(roost.Counter("hits"))
+    cap(store, keep=2)
+    adoption.uncap(store, "visits")
+    assert [each.name for each in store.structures()] == ["hits"]
+
+
+def test_looking_changes_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql)
+    before = everything(sql)
+    adoption.inspect(open_store(), "visits", ["uid"], 5, "at")
+    assert everything(sql) == before
+
+
+def test_it_may_be_stopped_at_any_moment_and_goes_on(
+    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption, "BURST", 1e-6)  # one statement each
+    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    sql.executescript(VISITS)
+    fill(sql, 900, 4)
+    before = rows(sql, "SELECT * FROM visits")
+    store = open_store()
+    deleted = 0
+    for _ in range(3):
+        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+        deleted += next(steps) + next(steps)
+        steps.close()
+        assert 0 < deleted < 880
+        assert {each.rule for each in store.check()} == {"keep"}
+        assert len(store.run(roost.Capped.of("visits").latest(1))) == 5
+        sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (3, 1, '2007')")  # and one that is too many goes
+    assert deleted + cap(store, "", None) == 880
+    assert rows(sql, "SELECT * FROM visits ORDER BY id") == newest(before, 5, lambda r: (r[3], r[0]), lambda r: r[1])
+
+
+def test_one_key_with_very_many_rows_is_cut_in_short_steps(
+    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    sql.executescript(VISITS)
+    fill(sql, 3000, 1)
+    store = open_store()
+    monkeypatch.setattr(adoption, "BURST", 1e-6)
+    steps = list(adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at")))
+    assert sum(steps) == 2995
+    assert max(steps) <= 50
+
+
+def test_capping_again_changes_what_is_kept(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS + "CREATE INDEX by_visitor ON visits (visitor)")
+    fill(sql, 100, 2)
+    store = open_store()
+    assert cap(store) == 90
+    assert cap(store, "", 7) == 0
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009'), (1, 1, '2009')")
+    assert store.run(roost.Capped.of("visits").count(1)) == 7
+    assert cap(store, "", 2) == 5 + 3
+    visitors = [row[2] for row in rows(sql, "SELECT * FROM visits")]
+    assert cap(store, "visitor", 1, None) == len(visitors) - len(set(visitors)) == 1
+    assert store.structures()[0].definition.count('"visitor"') == 1
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (5, 1, '2009'), (6, 1, '2009')")
+    assert store.run(roost.Capped.of("visits").count(1)) == 1
+
+
+# Every shape of table
+
+
+PLAIN = "uid INT, visitor INT, at TEXT"
+ALIAS = f"id INTEGER PRIMARY KEY, {PLAIN}"
+SHAPES: dict[str, tuple[str, str, str | None]] = {  # columns and options, --per, --newest-by
+    "rowid without a name": ("(uid, visitor, at)", "uid", None),
+    "rowid is taken": ("(rowid, uid, visitor, at)", "uid", None),
+    "a text key": (f"({PLAIN}, PRIMARY KEY (uid, visitor, at))", "uid", "visitor"),
+    "without rowid": (f"({PLAIN}, PRIMARY KEY (uid, visitor, at)) WITHOUT ROWID", "uid", "visitor"),
+    "without rowid, other order": (f"({PLAIN}, PRIMARY KEY (visitor, at)) WITHOUT ROWID", "uid", "visitor"),
+    "several columns": (f"({ALIAS})", "at,uid", None),
+    "by the key itself": (f"({ALIAS})", "uid", "id"),
+    "strict": ("(uid INTEGER, visitor INTEGER, at TEXT) STRICT", "uid", "visitor"),
+    "a key in descending order": (f"(id INTEGER PRIMARY KEY DESC, {PLAIN})", "uid", "visitor"),
+    "generated": (f"({PLAIN}, more INT AS (visitor + 1) STORED, twice INT AS (2 * visitor))", "uid", "more"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tables_of_every_shape(open_store: Open, sql: sqlite3.Connection, shape: str) -> None:
+    columns, per, newest_by = SHAPES[shape]
+    sql.execute(f"CREATE TABLE visits {columns}")
+    insert = "INSERT INTO visits (uid, visitor, at) VALUES (?, ?, ?)"
+    sql.executemany(insert, [(n % 3, n, "x") for n in range(60)])
+    store = open_store()
+    assert cap(store, per, 4, newest_by) == 60 - 12
+    sql.executemany(insert, [(n % 3, n, "x") for n in range(60, 71)])
+    assert sorted(rows(sql, "SELECT CAST(uid AS INT), visitor FROM visits")) == sorted(
+        (n % 3, n) for n in range(71 - 12, 71)
+    )
+    assert store.check() == []
+    table = roost.Capped.of("visits")
+    key: Any = ("x", 1) if per == "at,uid" else 1
+    assert [row.visitor for row in store.run(table.latest(key, 2))] == [70, 67]
+    assert store.run(table.count(key)) == 4
+    adoption.uncap(store, "visits")
+
+
+def test_names_that_sql_has_words_for(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript("""
+        CREATE TABLE "Visit ""Log" ("select" INT, "order by" INT, "a.b" TEXT);
+        INSERT INTO "Visit ""Log" VALUES (1, 1, 'x'), (1, 2, 'x'), (1, 3, 'x'), (2, 1, 'x');
+    """)
+    store = open_store()
+    assert cap(store, "SELECT", 2, "Order By", 'visit "log') == 1
+    sql.execute("""INSERT INTO "Visit ""Log" VALUES (1, 9, 'y')""")
+    assert [tuple(row) for row in store.run(roost.Capped.of('Visit "Log').latest(1))] == [(1, 9, "y"), (1, 3, "x")]
+    assert store.check() == []
+    adoption.uncap(store, 'Visit "Log')
+    assert len(rows(sql, "SELECT * FROM sqlite_master")) == 1
+
+
+def test_keys_are_compared_as_the_column_does_and_null_is_none(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript("""
+        CREATE TABLE visits (uid TEXT COLLATE NOCASE, visitor INT);
+        CREATE INDEX i ON visits (uid);
+        INSERT INTO visits VALUES ('a', 1), ('A', 2), ('b', 3), ('a', 4), (NULL, 5), (NULL, 6), (NULL, 7), (x'00', 8);
+    """)
+    store = open_store()
+    found = adoption.inspect(store, "visits", ["uid"], 2, None)
+    assert (found.rows, found.keyless, found.keys, found.full, found.excess) == (8, 3, 3, 1, 1)
+    assert cap(store, "uid", 2, None) == 1
+    sql.execute("INSERT INTO visits VALUES ('A', 9), (NULL, 10)")
+    assert rows(sql, "SELECT visitor FROM visits ORDER BY visitor") == [(n,) for n in (3, 4, 5, 6, 7, 8, 9, 10)]
+    table = roost.Capped.of("visits")
+    assert [key.lower() for key in store.run(table.keys())] == ["a", "b", b"\0"]
+    assert store.run(table.count("a")) == 2
+
+
+# What belongs to the application
+
+
+def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(
+        VISITS
+        + """
+        CREATE TABLE notes (visit INTEGER REFERENCES visits (id) ON DELETE CASCADE);
+        CREATE TABLE marks (visit INTEGER REFERENCES VISITS (id) ON DELETE SET NULL);
+        CREATE INDEX notes_visit ON notes (visit);
+        CREATE INDEX marks_visit ON marks (visit);
+    """
+    )
+    fill(sql, 50, 2)
+    sql.executescript("INSERT INTO notes SELECT id FROM visits; INSERT INTO marks SELECT id FROM visits")
+    store = open_store()
+    assert cap(store) == 40
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009')")
+    assert rows(sql, "PRAGMA foreign_key_check") == []
+    assert rows(sql, "SELECT count(*) FROM notes") == [(9,)]
+    assert rows(sql, "SELECT count(*), count(visit) FROM marks") == [(50, 9)]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "CREATE TABLE notes (visit INTEGER REFERENCES visits)",
+        "CREATE TABLE notes (visit INTEGER REFERENCES visits ON DELETE RESTRICT)",
+        "CREATE TABLE notes (visit INTEGER REFERENCES Visits ON DELETE SET DEFAULT)",
+        "CREATE TABLE notes (visit INTEGER REFERENCES visits DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TABLE middle (id INTEGER PRIMARY KEY REFERENCES visits ON DELETE CASCADE); "
+        "CREATE TABLE notes (visit INTEGER REFERENCES middle)",
+    ],
+)
+def test_foreign_keys_that_would_make_an_insert_fail_are_refused(
+    open_store: Open, sql: sqlite3.Connection, tables: str
+) -> None:
+    sql.executescript(VISITS + tables)
+    fill(sql)
+    with pytest.raises(roost.Invalid, match=r"notes\.visit refers to rows of \w+ with ON DELETE"):
+        cap(open_store())
+
+
+def test_the_application_s_own_triggers_go_on(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(
+        VISITS
+        + """
+        CREATE TABLE gone (id INTEGER, why TEXT);
+        CREATE TRIGGER a_own AFTER DELETE ON visits BEGIN INSERT INTO gone VALUES (OLD.id, 'deleted'); END;
+        CREATE TRIGGER z_own AFTER INSERT ON visits BEGIN INSERT INTO gone VALUES (NEW.id, 'came'); END;
+    """
+    )
+    store = open_store()
+    cap(store, keep=2)
+    sql.executemany("INSERT INTO visits (uid, visitor, at) VALUES (0, ?, '2008')", [(n,) for n in range(10)])
+    assert rows(sql, "SELECT why, count(*) FROM gone GROUP BY why") == [("came", 10), ("deleted", 8)]
+    cursor = sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (0, 1, '2009') RETURNING id, at")
+    assert cursor.fetchall() == [(11, "2009")]
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (0, 1, '2009')")
+    assert rows(sql, "SELECT changes(), last_insert_rowid()") == [(1, 12)]
+
+
+def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
+    open_store: Open, sql: sqlite3.Connection
+) -> None:
+    sql.executescript(
+        VISITS
+        + """
+        CREATE TRIGGER own BEFORE DELETE ON visits BEGIN SELECT RAISE(ABORT, 'visits are for ever'); END;
+    """
+    )
+    fill(sql, 20)
+    before = everything(sql)
+    with pytest.raises(roost.Invalid, match="visits are for ever"):
+        cap(open_store())
+    assert everything(sql) == before
+
+
+@pytest.mark.parametrize(
+    ("ddl", "table", "per", "told"),
+    [
+        ("CREATE VIEW visits AS SELECT 1 AS uid", "visits", "uid", "is a view; only a table"),
+        ("CREATE VIRTUAL TABLE visits USING fts5 (uid)", "visits", "uid", "is a virtual; only a table"),
+        ("CREATE TABLE visits (uid)", "visits", "nobody", r"no column 'nobody'; it has uid"),
+        ("CREATE TABLE visits (uid)", "visits", "uid,", r"no column ''"),
+        ("CREATE TABLE visits (uid PRIMARY KEY, x) WITHOUT ROWID", "visits", "x", "say --newest-by"),
+        ("CREATE TABLE visits (uid, rowid, oid, _rowid_)", "visits", "uid", "nothing is left to tell its rows apart"),
+        ("CREATE TABLE visits (uid)", "sqlite_master", "name", "no table|belongs to sqlite"),
+        ("CREATE TABLE visits (uid)", "roost_hits_rows", "key", "belongs to roost"),
+    ],
+)
+def test_what_cannot_be_capped_is_refused(
+    open_store: Open, sql: sqlite3.Connection, ddl: str, table: str, per: str, told: str
+) -> None:
+    sql.execute(ddl)
+    store = open_store(roost.Counter("hits"))
+    with pytest.raises((roost.Invalid, roost.Missing), match=told):
+        cap(store, per, 5, None, table)
+
+
+def test_what_is_not_there_or_a_structure_is_refused(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.execute("CREATE TABLE hits (uid)")
+    store = open_store()
+    with pytest.raises(roost.Missing, match="no table 'visits'"):
+        cap(store)
+    store.create(roost.Counter("hits"), front=False)
+    with pytest.raises(roost.Invalid, match="there is a structure hits already"):
+        cap(store, "uid", 5, None, "hits")
+    with pytest.raises(roost.Invalid, match="there is a structure hits already"):
+        adoption.uncap(store, "hits")
+    with pytest.raises(roost.Invalid, match="not capped yet"):
+        cap(store, "", None, None, "nothing")
+
+
+# Index
+
+
+def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
+    open_store: Open, sql: sqlite3.Connection
+) -> None:
+    sql.execute("CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INT, visitor INT, at TEXT)")
+    store = open_store()
+    for index, newest_by, good in [
+        ("CREATE INDEX own ON visits (uid)", None, True),
+        ("CREATE INDEX own ON visits (uid)", "at", False),
+        ("CREATE INDEX own ON visits (uid, visitor)", None, False),
+        ("CREATE INDEX own ON visits (at, uid)", "at", False),
+        ("CREATE INDEX own ON visits (uid, at)", "at", True),
+        ("CREATE INDEX own ON visits (uid DESC, at DESC)", "at", False),
+        ("CREATE INDEX own ON visits (uid, at) WHERE visitor > 5", "at", False),
+    ]:
+        sql.execute(index)
+        found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
+        assert bool(found.index) is good, index
+        list(adoption.cap(store, found))
+        made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roost_visits_cap'")
+        assert bool(made) is not bool(found.index)
+        assert store.check() == []
+        adoption.uncap(store, "visits")
+        sql.execute("DROP INDEX own")
+    assert rows(sql, "SELECT name FROM sqlite_master WHERE type <> 'table'") == []
+
+
+def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql)
+    cap(open_store())
+    sql.execute("ANALYZE")
+    made = Cap("visits", ("uid",), 5, "at", ("id",))
+    for query in (
+        made.delete(f"({made.excess(1)})").replace("?", "1"),
+        "SELECT * FROM visits WHERE uid = 1 ORDER BY at DESC, id DESC",
+    ):
+        steps = [step for *_, step in rows(sql, f"EXPLAIN QUERY PLAN {query}")]
+        assert all("SCALAR" in step or step.startswith("SEARCH") for step in steps), steps
+        assert any("visits_uid (uid=?)" in step for step in steps)
+        assert not any("TEMP B-TREE" in step or step.startswith("SCAN visits") for step in steps), steps
+
+
+# From Python
+
+
+def test_python_reads_it(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql)
+    store = open_store()
+    table = roost.Capped.of("visits")
+    with pytest.raises(roost.Missing):
+        store.run(table.latest(1))
+    cap(store)
+    wanted = rows(sql, "SELECT * FROM visits WHERE uid = 1 ORDER BY at DESC, id DESC")
+    found = store.run(table.latest(1))
+    assert [tuple(row) for row in found] == wanted
+    assert (found[0].uid, found[0]._fields) == (1, ("id", "uid", "visitor", "at"))
+    assert [tuple(row) for row in store.run(table.latest(1, 2))] == wanted[:2]
+    assert store.run_all(table.count(1), table.latest(99), table.count(99)) == (5, [], 0)
+    assert store.run(table.keys()) == list(range(9))
+    assert store.run(table.keys(after=6, n=1)) == [7]
+    sql.execute("ALTER TABLE visits ADD COLUMN note TEXT DEFAULT 'x'")
+    assert store.run(table.latest(1, 1))[0].note == "x"
+    sql.execute("BEGIN")
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 77, '2009')")
+    assert store.on(sql).run(table.latest(1, 1))[0].visitor == 77
+    sql.execute("ROLLBACK")
+    assert table == roost.Capped.of("visits")
+    assert repr(table.latest(1, 2)) == "visits.latest(1, 2)"
+
+
+def test_python_is_told_what_is_wrong(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    store = open_store()
+    cap(store)
+    table = roost.Capped.of("visits")
+    with pytest.raises(roost.Invalid, match=r"\(1, 2\) is no key; it takes uid"):
+        store.run(table.latest((1, 2)))
+    for bad in (None, 2**63, [1]):
+        with pytest.raises(roost.Invalid, match="is no key"):
+            table.latest(bad)
+    for call in (table.clear, table.forget):
+        with pytest.raises(roost.Invalid, match="delete its rows with SQL"):
+            call(1)
+    for refused in (store.create, store.alter, store.ddl):
+        with pytest.raises(roost.Invalid, match="`roost cap visits`"):
+            refused(table)
+    with pytest.raises(roost.Invalid, match="no name of a table"):
+        roost.Capped.of("")
+    store.create(roost.Counter("hits"))
+    with pytest.raises(roost.Mismatch, match="hits is a counter, not a table that was capped"):
+        store.run(roost.Capped.of("hits").count(1))
+    with pytest.raises(roost.Mismatch, match="kind is adopted"):
+        store.create(roost.Counter("visits"), front=False)
+
+
+def test_a_declaration_follows_the_catalog(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql)
+    store, table = open_store(), roost.Capped.of("visits")
+    cap(store)
+    assert len(store.run(table.latest(1))) == 5
+    cap(store, "", 3)
+    assert len(store.run(table.latest(1))) == 3
+    adoption.uncap(store, "visits")
+    with pytest.raises(roost.Missing):
+        store.run(table.latest(1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule"),
+    [
+        ("DROP TRIGGER roost_visits_cap_insert", "triggers"),
+        ("DROP TRIGGER roost_visits_cap_update", "triggers"),
+        ("DROP INDEX visits_uid", "tables"),
+        ("DROP TABLE visits", "tables"),
+        ("ALTER TABLE visits RENAME TO visitors", "tables"),
+        (
+            "DROP TRIGGER roost_visits_cap_insert; INSERT INTO visits (uid, visitor, at) "
+            "SELECT 1, visitor, '2009' FROM visits",
+            "keep",
+        ),
+    ],
+)
+def test_check_finds_what_keeps_a_table_from_being_short(
+    make_store: Any, tmp_path: Path, damage: str, rule: str
+) -> None:
+    connection = sqlite3.connect(tmp_path / "damaged.db", isolation_level=None)
+    connection.executescript(VISITS)
+    fill(connection)
+    with roost.Store(f"sqlite:///{tmp_path}/damaged.db") as store:
+        cap(store)
+        assert store.check() == []
+        connection.executescript(damage)
+        assert rule in [each.rule for each in store.check()]
+        assert [each.rule for each in store.check(roost.Capped.of("visits"))][:1] != []
+        if rule == "triggers":
+            cap(store, "", None)
+            assert store.check() == []
+        adoption.uncap(store, "visits")
+    connection.close()
