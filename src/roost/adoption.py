@@ -14,8 +14,7 @@ from collections.abc import Generator, Sequence
 
 from roost.core import Core
 from roost.dialects import Control
-from roost.engines.engine import drive
-from roost.engines.sqlite import SQLiteConnection
+from roost.engines.engine import Connection, drive
 from roost.errors import Invalid
 from roost.plans.adopted import Cap
 from roost.plans.adoption import Found, Row, burst, capped, full_keys, install, look, release
@@ -89,7 +88,7 @@ class _Burst:
         self.deleted = 0
         self.held = 0.0
 
-    def run(self, connection: SQLiteConnection) -> None:
+    def run(self, connection: Connection) -> None:
         """Delete; then, without the lock, move the log into the file: the application's next COMMIT would have to."""
         _prepare(connection)  # it may be another one than before
         connection.execute(Control.BEGIN)
@@ -104,11 +103,11 @@ class _Burst:
         connection.raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _prepare(connection: SQLiteConnection) -> None:
+def _prepare(connection: Connection) -> None:
     connection.raw.execute("PRAGMA foreign_keys = ON")  # what they say of a row that goes holds for these rows too
     connection.raw.execute("PRAGMA wal_autocheckpoint = 0")
 
 
-def _unprepare(connection: SQLiteConnection) -> None:
+def _unprepare(connection: Connection) -> None:
     connection.raw.execute("PRAGMA foreign_keys = OFF")
     connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")

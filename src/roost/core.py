@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from roost.batches import Atom, Batch, Known, Stats
 from roost.dialects import Control, Statement
-from roost.engines.engine import Wait, drive
-from roost.engines.sqlite import SQLiteConnection, SQLiteEngine, Trace
+from roost.engines import open_engine
+from roost.engines.engine import Connection, Trace, Wait, drive
 from roost.errors import Busy, Closed, Error
 from roost.links import Link
-from roost.own import own_transaction
+from roost.own import Own, own_transaction
 from roost.plans import Context
 from roost.queues import Queue, Take
 
@@ -48,7 +48,7 @@ class Core:
         random: random_module.Random | None,
     ) -> None:
         self._random = random or random_module.Random()
-        self.engine = SQLiteEngine(url, timeout=timeout, trace=trace, random=self._random)
+        self.engine = open_engine(url, timeout=timeout, trace=trace, random=self._random)
         self.timeout = timeout
         self.lock_wait = lock_wait
         self._clock = clock
@@ -73,7 +73,7 @@ class Core:
             self.readers = self.writers  # a second connection would see another database
 
     def _link(self) -> Link:
-        return Link(None if self.engine.memory else self.engine.path, self.timeout)
+        return Link(self.engine.file, self.timeout)
 
     @property
     def executor(self) -> ThreadPoolExecutor:
@@ -93,7 +93,7 @@ class Core:
         """Run one transaction of its own kind (create, alter) among the writers."""
         results: list[T] = []
 
-        def transact(connection: SQLiteConnection) -> None:
+        def transact(connection: Connection) -> None:
             try:
                 connection.execute(Control.BEGIN)
                 result = drive(work, connection)
@@ -105,7 +105,7 @@ class Core:
         self.alone(transact, create=create)
         return results[0]
 
-    def alone(self, work: Callable[[SQLiteConnection], None], *, create: bool = False) -> None:
+    def alone(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
         """Give the writers' connection to one piece of work, between two batches."""
 
         def errand(deadline: float) -> None:
@@ -163,19 +163,19 @@ class Core:
         self._start()
 
     def _write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        def work(connection: SQLiteConnection) -> None:
+        def work(connection: Connection) -> None:
             batch = Batch(self.known, self._context, self.stats)
             try:
                 drive(batch.run(Control.BEGIN, take), connection)
             except BaseException:
-                if batch.committing and not connection.raw.in_transaction:
+                if batch.committing and not connection.in_transaction:
                     batch.committed()  # an interrupt came between COMMIT and its answer
                 connection.settle()
                 raise
 
         self._use_writer(_Patience(self, deadline, wake), work)
 
-    def _use_writer(self, wait: _Patience, work: Callable[[SQLiteConnection], None], create: bool = False) -> None:
+    def _use_writer(self, wait: _Patience, work: Callable[[Connection], None], create: bool = False) -> None:
         def use(link: Link) -> None:
             try:
                 connection = link.connection
@@ -184,7 +184,7 @@ class Core:
                 connection.wait = wait
                 work(connection)
             except Busy as error:
-                own = None if wait.told else own_transaction(self.engine.path, self._own())
+                own = None if wait.told else self._own_transaction()
                 if own is None:
                     raise
                 raise Busy(f"{error}; {own.told}") from error
@@ -214,7 +214,13 @@ class Core:
 
     def _report(self, link: Link) -> None:
         if link.connection is not None and link.connection.broken:
-            log.warning("dropped a connection to %s after an error; the next operation connects anew", self.engine.path)
+            log.warning(
+                "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
+            )
+
+    def _own_transaction(self) -> Own | None:
+        # Only a file can be held up by a transaction of the thread that waits for it, on a connection of its own.
+        return None if self.engine.file is None else own_transaction(self.engine.file, self._own())
 
     def _own(self) -> dict[int, bool]:
         # Roost's connections in this process, by id: do they hold the write lock?
@@ -223,12 +229,12 @@ class Core:
             for link in (core._writer, core._reader, *core._looking):
                 connection = link.connection
                 if connection is not None:
-                    found[id(connection.raw)] = link is core._writer and connection.raw.in_transaction
+                    found[id(connection.raw)] = link is core._writer and connection.in_transaction
         return found
 
     def _worry(self) -> Error | None:
         # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
-        own = own_transaction(self.engine.path, self._own())
+        own = self._own_transaction()
         return Busy(own.told) if own is not None and own.sure else None
 
 
@@ -259,7 +265,7 @@ class _Patience(Wait):
         if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
             return
         self._worried = True
-        log.info("waiting for the write lock of %s, which somebody else holds", core.engine.path)
+        log.info("waiting for the write lock of %s, which somebody else holds", core.engine.place)
         error = core._worry()
         if error is not None:
             self.told = True

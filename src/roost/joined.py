@@ -13,8 +13,8 @@ from typing import Any
 
 from roost.batches import Atom, Known, joined
 from roost.dialects import Control, Statement
-from roost.engines.engine import drive
-from roost.engines.sqlite import Trace, run, translate
+from roost.engines.engine import Trace, drive
+from roost.engines.sqlite import run, translate
 from roost.errors import Invalid
 from roost.own import file_of
 from roost.plans import Context

@@ -15,7 +15,8 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from roost.engines.sqlite import SQLiteConnection, forbid
+from roost.engines.engine import Connection
+from roost.engines.sqlite import forbid
 
 T = TypeVar("T")
 
@@ -25,12 +26,13 @@ FORK_PATIENCE = 5.0  # seconds that a fork waits for those who are at work, beyo
 class Link:
     """One connection, or none yet.
 
-    path: the file; None for a database in memory, of which a child simply has none.
+    path: the file; None for a database in memory, of which a child has none, and for a server, whose drivers close in a
+        child only what it has opened itself.
     timeout: seconds that its user may wait for somebody else's lock.
     """
 
     def __init__(self, path: str | None, timeout: float) -> None:
-        self.connection: SQLiteConnection | None = None
+        self.connection: Connection | None = None
         self.path = path
         self.timeout = timeout
         self.using = threading.Lock()
@@ -80,7 +82,7 @@ class Link:
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 _turnstile = threading.RLock()  # held during a fork; its thread may still use what it has not closed
 _stopped: list[Link] = []  # by a fork, which uses them
-_inherited: list[SQLiteConnection] = []  # of the parent; never collected, so never closed
+_inherited: list[Connection] = []  # of the parent; never collected, so never closed
 
 
 def _before_fork() -> None:

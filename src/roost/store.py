@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from roost.batches import Atom, Stats
 from roost.core import Core, utc_now
-from roost.engines.sqlite import Trace
+from roost.engines.engine import Trace
 from roost.errors import Closed, Invalid
 from roost.joined import AsyncJoined, Joined
 from roost.plans.alter import alter

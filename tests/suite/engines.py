@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+
+from tests import servers
+
+_numbers = count()
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,16 @@ ENGINES = [
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
         frozenset(["counter", "ring", "capped", "set", "file", "second store", "sqlite3", "nul in text"]),
+    ),
+    Engine(
+        "postgresql",
+        lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
+        frozenset(["counter", "ring", "capped", "set", "second store"]),
+    ),
+    Engine(
+        "mariadb",
+        lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
+        frozenset(["counter", "ring", "capped", "set", "second store", "nul in text"]),
     ),
     Engine(
         "sqlite-memory",

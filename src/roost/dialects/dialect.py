@@ -75,6 +75,7 @@ class Control(enum.Enum):
     SAVEPOINT = "savepoint"
     RELEASE = "release"
     BACK = "rollback to savepoint"
+    LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
     LOCKED = "locked"  # a plan has taken all its locks; never reaches an engine
 
 
@@ -91,6 +92,7 @@ class Dialect:
     table_options: str = ""
     backslash_escapes: bool = False  # in a literal
     slots: int = 1  # of a counter that names none
+    fronts: bool = False  # whether structures can have one
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
         """Return the quoted names of columns, separated by commas."""
@@ -113,6 +115,10 @@ class Dialect:
     def equal(self, columns: Sequence[Column], prefix: str = "") -> str:
         """Return `a = ? AND b = ?`."""
         return " AND ".join(f"{prefix}{self.name_of(each)} = {self.placeholder}" for each in columns)
+
+    def same(self, columns: Sequence[Column], one: str, other: str) -> str:
+        """Return `q.a = r.a AND q.b = r.b`."""
+        return " AND ".join(f"{one}{self.name_of(each)} = {other}{self.name_of(each)}" for each in columns)
 
     def arrays(self, columns: Sequence[Column]) -> str:
         """Return one array parameter per column, with PostgreSQL's casts."""

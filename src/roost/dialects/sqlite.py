@@ -69,4 +69,5 @@ SQLITE = Dialect(
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
+    fronts=True,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Statement
 
 T = TypeVar("T")
+
+Trace = Callable[[str, Sequence[Any]], None]
 
 
 class Wait:
@@ -28,11 +30,29 @@ class Wait:
         """Called at once and then now and then while somebody else holds the lock; what it raises ends the waiting."""
 
 
-class Connection(Protocol):
-    """One connection, used by one thread at a time."""
+class Executor(Protocol):
+    """What runs statements."""
 
     def execute(self, wanted: Statement | Control) -> Any:
         """Run a statement and return its answer, or obey a control word."""
+        ...
+
+
+class Connection(Executor, Protocol):
+    """One connection, used by one thread at a time."""
+
+    raw: Any  # the driver's
+
+    wait: Wait  # for what BEGIN and COMMIT wait for
+    broken: bool  # something other than a statement failed: connect anew
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def settle(self) -> None:
+        """Roll back what is open, and let other writers in. Never raises."""
         ...
 
     def close(self) -> None:
@@ -44,13 +64,17 @@ class Engine(Protocol):
     """One database, not yet connected to."""
 
     dialect: Dialect
+    memory: bool  # it exists in one connection alone
+    file: str | None  # the path of the file that it is
+    place: str  # where it is, in words without a password
+    trace: Trace | None
 
-    def connect(self) -> Connection:
-        """Return a new connection for batches."""
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
+        """Return a new connection."""
         ...
 
 
-def drive(work: Generator[Statement | Control, Any, T], connection: Connection) -> T:
+def drive(work: Generator[Statement | Control, Any, T], connection: Executor) -> T:
     """Run a generator to its end: what it yields is executed, what that answers or raises is sent back."""
     execute = connection.execute
     try:

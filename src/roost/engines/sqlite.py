@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from roost.dialects import SQLITE, Control, Statement
-from roost.engines.engine import Wait
+from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
 from roost.errors import (
     Busy,
@@ -29,8 +29,6 @@ from roost.errors import (
     ReadOnly,
     StatementFailed,
 )
-
-Trace = Callable[[str, Sequence[Any]], None]
 
 OLDEST = (3, 37, 0)  # STRICT tables
 CACHE_KIB = 64 * 1024  # of pages, per connection
@@ -54,7 +52,8 @@ class SQLiteEngine:
         self.trace = trace
         self.random = random
         self.memory = path is None
-        self.path = path or ":memory:"
+        self.file = path
+        self.path = self.place = path or ":memory:"
         self.synchronous = options.get("synchronous", "FULL")
         self.read_only = options.get("mode") == "ro"
 
@@ -182,6 +181,11 @@ class SQLiteConnection:
         self._engine = engine
         self._cursor = raw.cursor()
         self._trace = engine.trace
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.raw.in_transaction
 
     def execute(self, wanted: Statement | Control) -> Any:
         """Run a statement and return its answer, or obey a control word."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Duplicate, Full
 from roost.plans.plan import (
     AT,
+    CUT_JOINED,
     SEQUENCE,
     Context,
     N,
@@ -18,12 +19,114 @@ from roost.plans.plan import (
     StructurePlan,
     each,
     same,
-    unsupported,
     write,
 )
 from roost.structures.capped import Capped
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
+
+HEAD = {
+    "sqlite": Template("SELECT sequence, n FROM {head} WHERE {equal}", answer=Answer.ORDINAL),
+    "mariadb": Template("SELECT {{i}}, sequence, n FROM {head} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, h.sequence, h.n
+  FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {head} h USING ({key})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Which of these ids are there, and since which sequence.
+FIND = {
+    "sqlite": Template("SELECT sequence FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
+    "mariadb": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, r.sequence
+  FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#") JOIN {rows} r USING ({pairs})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Asked with (key, n).
+OLDEST = {
+    "sqlite": Template(
+        "SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?", answer=Answer.ORDINAL
+    ),
+    "mariadb": Template(
+        "(SELECT {{i}}, {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT %s)",
+        Gather.UNION,
+        Answer.ORDINAL,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#")
+  CROSS JOIN LATERAL (SELECT {r_ids}, r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT q.n) e
+  ORDER BY q."#", e.sequence""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+CUT = {
+    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
+    "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "postgresql": Template(
+        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
+    ),
+}
+
+PUT_ROW = {
+    "sqlite": Template("""\
+INSERT INTO {rows} ({columns}) VALUES ({holes})
+  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}"""),
+    "mariadb": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE {values}", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}""",
+        Gather.ARRAYS,
+    ),
+}
+
+PUT_HEAD = {
+    "sqlite": Template("""\
+INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n"""),
+    "mariadb": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE sequence = VALUES(sequence), n = VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n""",
+        Gather.ARRAYS,
+    ),
+}
+
+# Creates the head or takes its lock, and changes nothing.
+LOCK = {
+    "sqlite": None,
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
+
+HEAD_OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates
+ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
 
 class CappedPlan(StructurePlan):
@@ -34,39 +137,49 @@ class CappedPlan(StructurePlan):
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        if dialect.name != "sqlite":
-            raise unsupported(structure, dialect)
         key, id_ = structure.key.columns, structure.id.columns
         others = [column for column in structure.columns if column not in key and column not in id_]
         quoted = [dialect.name_of(column) for column in others]
-        rows, head = self.rows_table, self.head_table
-        keys, ids = dialect.names(key), dialect.names(id_)
-        equal, equal_id = dialect.equal(key), dialect.equal((*key, *id_))
+        rows, head, name = self.rows_table, self.head_table, dialect.name
+        pair, written = (*key, *id_), [*quoted, "sequence", "at"]
+        equal, hole = dialect.equal(key), dialect.placeholder
         values = dialect.names(structure.columns)
+        words = {
+            "rows": rows,
+            "head": head,
+            "key": dialect.names(key),
+            "key_holes": dialect.holes(len(key)),
+            "key_arrays": dialect.arrays(key),
+            "same_key": dialect.same(key, "r.", "q."),
+            "ids": dialect.names(id_),
+            "r_ids": dialect.names(id_, "r."),
+            "pairs": dialect.names(pair),
+            "pair_arrays": dialect.arrays(pair),
+            "same_pair": dialect.same(pair, "q.", "r."),
+            "equal": equal,
+            "equal_pair": dialect.equal(pair),
+            "columns": ", ".join([dialect.names(pair), *written]),
+            "holes": dialect.holes(len(structure.columns) + 2),
+            "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT]),
+            "excluded": ", ".join(f"{column} = excluded.{column}" for column in written),
+            "values": ", ".join(f"{column} = VALUES({column})" for column in written),
+        }
         self.tables = (
-            self.create(head, [*key, SEQUENCE, N], keys),
-            self.create(rows, [*key, *id_, *others, SEQUENCE, AT], f"{keys}, {ids}"),
-            f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({keys}, sequence)",
+            self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
+            self.create(rows, [*pair, *others, SEQUENCE, AT], words["pairs"]) + ROWS_OPTIONS.get(name, ""),
+            f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({words['key']}, sequence)",
         )
-        self.head = each(f"SELECT sequence, n FROM {head} WHERE {equal}")
-        self.find = each(f"SELECT sequence FROM {rows} WHERE {equal_id}")
-        self.oldest = each(f"SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?")
+        self.head, self.find, self.oldest = (each[name].format(words) for each in (HEAD, FIND, OLDEST))
+        self.delete_row, self.put_row, self.put_head = (each[name].format(words) for each in (CUT, PUT_ROW, PUT_HEAD))
+        lock = LOCK[name]
+        self.lock = None if lock is None else lock.format(words)
+        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
-        self.delete_row = write(f"DELETE FROM {rows} WHERE {equal_id}")
-        self.put_row = write(
-            f"INSERT INTO {rows} ({', '.join([keys, ids, *quoted])}, sequence, at)"
-            f" VALUES ({dialect.holes(len(structure.columns) + 2)})\n"
-            f"  ON CONFLICT ({keys}, {ids}) DO UPDATE SET "
-            + ", ".join(f"{c} = excluded.{c}" for c in [*quoted, "sequence", "at"])
-        )
-        self.put_head = write(
-            f"INSERT INTO {head} ({keys}, sequence, n) VALUES ({dialect.holes(len(key) + 2)})\n"
-            f"  ON CONFLICT ({keys}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n"
-        )
-        self.get = each(f"SELECT {values} FROM {rows} WHERE {equal_id}")
-        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT ?")
+        self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}")
+        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT {hole}")
         self.entries = each(
-            f"SELECT sequence, at, {values} FROM {rows} WHERE {equal} AND sequence > ? ORDER BY sequence LIMIT ?"
+            f"SELECT sequence, at, {values} FROM {rows}"
+            f" WHERE {equal} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
         )
         self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
@@ -82,6 +195,15 @@ class CappedPlan(StructurePlan):
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
+        """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
+        made = {self._request(op).key for op in operations if op.verb == "add"}
+        taken = made | {self.key_out(op.args[0]) for op in operations if op.writes and op.verb != "add"}
+        if not taken:
+            return False
+        yield from self.make_or_take(made, taken, 0, 0)
+        return True
+
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
         requests = [self._request(op) for op in run]
@@ -93,6 +215,8 @@ class CappedPlan(StructurePlan):
             game.ids[request.id] = 0
             game.adds += request.adds
         keys = sorted(games)
+        if self.lock is not None and not locked:
+            locked = yield from self.take_heads(run, context)
         heads = yield Statement(self.head, keys)
         if not locked:
             yield Control.LOCKED

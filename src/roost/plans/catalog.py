@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Dialect, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.fronts import front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
-Making = Generator[Statement, Any, None]
+Making = Generator[Statement | Control, Any, None]
 
 NAME = Column("name", ColumnType("text", NAME_LENGTH))
 VERSION = Column("version", ColumnType("int"))
@@ -48,12 +48,14 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
     """Return every statement that makes structures, and their fronts, in a database that has none of them."""
     made = [catalog.table]
     for plan in plans:
-        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if front else ())]
+        has_front = front and catalog.dialect.fronts
+        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
     return made
 
 
 def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
+    yield Control.LOCK_CATALOG
     yield Statement(Template(catalog.table), [()])
     for plan in plans:
         name = plan.structure.name
@@ -67,7 +69,7 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
                 f"{name} is declared otherwise than it is stored: {told}. "
                 f"store.alter({name}) changes what is stored, where it can be changed"
             )
-        if front:
+        if front and catalog.dialect.fronts:
             yield from make_front(plan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,27 @@ from roost.plans.sets import SetPlan
 from roost.plans.values import no_moment, wrong
 from roost.structures import from_definition
 from roost.structures.columns import Column
+
+# The columns of a table: name, type, whether it is NOT NULL.
+COLUMNS = {
+    "sqlite": 'SELECT name, type, "notnull" FROM pragma_table_info(?)',
+    "mariadb": "SELECT column_name, column_type, is_nullable = 'NO' FROM information_schema.columns\n"
+    "  WHERE table_schema = DATABASE() AND table_name = %s",
+    "postgresql": "SELECT attname, format_type(atttypid, atttypmod), attnotnull::integer FROM pg_attribute\n"
+    "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+}
+INDEX = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?",
+    "mariadb": "SELECT 1 FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = %s",
+    "postgresql": "SELECT 1 WHERE to_regclass(%s) IS NOT NULL",
+}
+TABLES = {
+    "sqlite": r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'",
+    "mariadb": "SELECT table_name FROM information_schema.tables\n"
+    "  WHERE table_schema = DATABASE() AND left(table_name, 6) = 'roost_'",
+    "postgresql": "SELECT tablename FROM pg_tables\n"
+    "  WHERE schemaname = current_schema() AND left(tablename, 6) = 'roost_'",
+}
 
 MOST = 100  # violations of one rule that are reported
 
@@ -67,10 +89,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         else:
             found += yield from _check_structure(plan)
     if not names:
-        tables = yield Statement(
-            each(r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'"),
-            [()],
-        )
+        tables = yield Statement(each(TABLES[catalog.dialect.name]), [()])
         found += [
             Violation(table, "catalog", None, "a private table that belongs to no structure")
             for (table,) in tables[0]
@@ -100,8 +119,8 @@ def _check_structure(plan: StructurePlan) -> Checking:
 
 def _check_front(plan: StructurePlan) -> Checking:
     name = plan.structure.name
-    stored, wanted = (yield from found_front(plan)), front_of(plan).objects
-    if not stored or stored == wanted:
+    stored = yield from found_front(plan)
+    if not stored or stored == (wanted := front_of(plan).objects):
         return []
     wrong = sorted(each for each in wanted if stored.get(each) != wanted[each])
     told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, front=True) makes the front anew"
@@ -112,22 +131,28 @@ def _check_layout(plan: StructurePlan) -> Checking:
     name, dialect = plan.structure.name, plan.dialect
     found: list[Violation] = []
     for table, columns in plan.layout.items():
-        there = yield Statement(each('SELECT name, type, "notnull" FROM pragma_table_info(?)'), [(table,)])
+        there = yield Statement(each(COLUMNS[dialect.name]), [(table,)])
         if not there[0]:
             found.append(Violation(name, "tables", None, f"there is no table {table}"))
             continue
-        wanted = {(c.name, dialect.types[c.type.kind](c), int(not c.nullable)) for c in columns}
-        for column, type_, not_null in sorted(wanted ^ set(there[0])):
+        wanted = {(c.name, _type(dialect.types[c.type.kind](c)), int(not c.nullable)) for c in columns}
+        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null in there[0]}
+        for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(Violation(name, "tables", None, told))
     if isinstance(plan, CappedPlan):
-        index = yield Statement(
-            each("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"), [(f"roost_{name}_newest",)]
-        )
+        index = yield Statement(each(INDEX[dialect.name]), [(f"roost_{name}_newest",)])
         if not index[0]:
             found.append(Violation(name, "tables", None, f"there is no index roost_{name}_newest"))
     return found
+
+
+def _type(declared: str) -> str:
+    # As an engine tells it: without its collation, blanks, and the width with which MySQL shows a number.
+    bare = re.split(" character set| collate", declared.lower())[0].replace(" ", "")
+    bare = {"timestampwithtimezone": "timestamptz"}.get(bare, bare)
+    return re.sub(r"(int)\(\d+\)", r"\1", bare)
 
 
 def _rules(plan: StructurePlan) -> Iterator[Rule]:
@@ -159,7 +184,8 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
             f"SELECT {r_key}, 'sequence ' || r.sequence || ', the head says ' || h.sequence\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
         )
-        yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {no_moment('at')}"
+        if dialect.name == "sqlite":
+            yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {no_moment('at')}"
     if isinstance(plan, RingPlan):
         yield (
             "slot",
@@ -185,9 +211,10 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
     if isinstance(plan, CappedPlan | SetPlan):
         yield (
             "count",
-            f"SELECT {h_key}, 'the head says ' || h.n || ', there are ' || count(r.{dialect.name_of(key[0])})\n"
-            f"  FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}\n"
-            f"  HAVING h.n <> count(r.{dialect.name_of(key[0])})",
+            f"SELECT {dialect.names(key)}, 'the head says ' || said || ', there are ' || there\n"
+            f"  FROM (SELECT {h_key}, h.n AS said, count(r.{dialect.name_of(key[0])}) AS there\n"
+            f"    FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}, h.n) q\n"
+            f"  WHERE said <> there",
         )
 
 

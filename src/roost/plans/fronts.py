@@ -18,7 +18,7 @@ from roost.dialects.dialect import Dialect, Statement, Template
 from roost.errors import Invalid
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.plan import N, StructurePlan, each, unsupported
+from roost.plans.plan import N, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
 from roost.plans.values import refused, stored, wanted
@@ -40,8 +40,8 @@ class Front:
 
 def front_of(plan: StructurePlan) -> Front:
     """Return the front of a structure."""
-    if plan.dialect.name != "sqlite":
-        raise unsupported(plan.structure, plan.dialect)
+    if not plan.dialect.fronts:
+        raise Invalid(f"{plan.structure.name}: fronts on {plan.dialect.name} are not there yet")
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {_quoted(name)} AS\n{made.view}"}
@@ -56,6 +56,8 @@ def front_of(plan: StructurePlan) -> Front:
 
 def found_front(plan: StructurePlan) -> Generator[Statement, Any, dict[str, str]]:
     """Return what is stored of a structure's front: the text of each object, by name; nothing when it has none."""
+    if not plan.dialect.fronts:
+        return {}
     found = yield from _found(plan)
     if any(name == plan.structure.name for _, name, _ in found):
         return {name: sql for _, name, sql in found}

@@ -47,6 +47,13 @@ class Context:
         return replace(self, careful=True)
 
 
+# MariaDB's way to delete many rows by key: the first SELECT gives the list the columns' types and collations, and the
+# order of the join keeps it from scanning the table. IN over rows does scan, locks what it sees, and deadlocks.
+CUT_JOINED = """\
+DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_pair}"""
+
+
 class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
@@ -94,16 +101,37 @@ class StructurePlan:
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
         locked = False
         if len(runs) > 1 and self.lock is not None:
-            locks = self.locks(operations, context)
-            if locks:  # none: it only reads
-                yield Statement(self.lock, locks)
-                yield Control.LOCKED
-                locked = True
+            locked = yield from self.take_heads(operations, context)
         results: list[Any] = []
         for verb, run in runs:
             results += yield from self._verbs[verb](run, context, locked)
             locked = True
         return results
+
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Statement | Control, Any, bool]:
+        """Take the locks of all that operations of several kinds write; return whether there was any."""
+        locks = self.locks(operations, context)
+        if not locks:
+            return False
+        assert self.lock is not None
+        yield Statement(self.lock, locks)
+        yield Control.LOCKED
+        return True
+
+    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Statement | Control, Any, Any]:
+        """Make or lock the heads of some keys, and lock those of others where they are there.
+
+        A head that is made for a key which nothing is added to could not be told from one that was cleared.
+        """
+        assert self.lock is not None
+        assert self.take is not None
+        answer: Any = None
+        if made:
+            answer = yield Statement(self.lock, [(*key, *fill) for key in sorted(made)])
+        if taken - made:
+            yield Statement(self.take, sorted(taken - made))
+        yield Control.LOCKED
+        return answer
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""

@@ -2,12 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement
-from roost.plans.plan import Context, N, Operations, Plan, StructurePlan, each, same, unsupported, write
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.plans.plan import CUT_JOINED, Context, N, Operations, Plan, StructurePlan, each, same, write
 from roost.structures.sets import Set
+
+# Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
+# before it was granted would show what has gone since.
+FIND = {
+    "sqlite": Template("SELECT 1 FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
+    "mariadb": Template("SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, 1
+  FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#") JOIN {rows} r USING ({pairs})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+PUT = {
+    "sqlite": Template("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes})"),
+    "mariadb": Template("INSERT INTO {rows} ({pairs}) VALUES {{rows}}", Gather.VALUES),
+    "postgresql": Template("INSERT INTO {rows} ({pairs}) SELECT * FROM unnest({pair_arrays})", Gather.ARRAYS),
+}
+
+CUT = {
+    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
+    "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "postgresql": Template(
+        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
+    ),
+}
+
+RESIZE = {
+    "sqlite": Template("""\
+INSERT INTO {head} ({key}, n) VALUES ({key_holes}, ?)
+  ON CONFLICT ({key}) DO UPDATE SET n = n + excluded.n"""),
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n + VALUES(n)", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = h.n + excluded.n""",
+        Gather.ARRAYS,
+    ),
+}
+
+# Creates the head or takes its lock, and changes nothing.
+LOCK = {
+    "sqlite": None,
+    "mariadb": Template("INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
 
 
 class SetPlan(StructurePlan):
@@ -18,24 +73,32 @@ class SetPlan(StructurePlan):
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        if dialect.name != "sqlite":
-            raise unsupported(structure, dialect)
         key, member = structure.key.columns, structure.member.columns
-        rows, head = self.rows_table, self.head_table
-        keys, pairs = dialect.names(key), dialect.names((*key, *member))
-        equal, equal_pair = dialect.equal(key), dialect.equal((*key, *member))
+        pair = (*key, *member)
+        name, rows, head = dialect.name, self.rows_table, self.head_table
+        equal = dialect.equal(key)
+        words = {
+            "rows": rows,
+            "head": head,
+            "key": dialect.names(key),
+            "key_holes": dialect.holes(len(key)),
+            "key_arrays": dialect.arrays(key),
+            "pairs": dialect.names(pair),
+            "pair_holes": dialect.holes(len(pair)),
+            "pair_arrays": dialect.arrays(pair),
+            "equal_pair": dialect.equal(pair),
+            "same_pair": dialect.same(pair, "q.", "r."),
+        }
         self.tables = (
-            self.create(head, [*key, N], keys),
-            self.create(rows, [*key, *member], pairs),
+            self.create(head, [*key, N], words["key"]),
+            self.create(rows, [*pair], words["pairs"]),
         )
-        self.find = each(f"SELECT 1 FROM {rows} WHERE {equal_pair}")
-        self.put = write(f"INSERT INTO {rows} ({pairs}) VALUES ({dialect.holes(len(key) + len(member))})")
-        self.cut = write(f"DELETE FROM {rows} WHERE {equal_pair}")
-        self.resize = write(
-            f"INSERT INTO {head} ({keys}, n) VALUES ({dialect.holes(len(key) + 1)})\n"
-            f"  ON CONFLICT ({keys}) DO UPDATE SET n = n + excluded.n"
-        )
+        self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
+        self.resize = RESIZE[name].format(words)
+        lock = LOCK[name]
+        self.lock = None if lock is None else lock.format(words)
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
+        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.all = each(f"SELECT {dialect.names(member)} FROM {rows} WHERE {equal}")
         self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
@@ -44,13 +107,24 @@ class SetPlan(StructurePlan):
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
 
-    def plan_change(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
+        """Make or lock the heads of keys that get members, and lock those of the others that are written."""
+        made = {self.key_out(op.args[0]) for op in operations if op.verb == "add" and op.args[1]}
+        taken = {self.key_out(op.args[0]) for op in operations if op.writes}
+        if not taken:
+            return False
+        yield from self.make_or_take(made, taken, 0)
+        return True
+
+    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
         requests = [
             (op.verb == "add", self.key_out(op.args[0]), [self.member_out(member) for member in op.args[1]])
             for op in run
         ]
         pairs = sorted({(key, member) for _, key, members in requests for member in members})
+        if self.lock is not None and not locked:
+            locked = yield from self.take_heads(run, context)
         found = yield Statement(self.find, [key + member for key, member in pairs])
         if not locked:
             yield Control.LOCKED

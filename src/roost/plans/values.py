@@ -24,6 +24,17 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
     name: what stands for the value in SQL.
     """
     limit = column.type.limit or 0
+    if dialect.name != "sqlite":  # columns have types there that see to all the rest
+        match column.type.kind:
+            case "text" | "binary":
+                return (
+                    f"char_length({name}) > {limit}"
+                    if column.type.kind == "text"
+                    else f"octet_length({name}) > {limit}"
+                )
+            case "enum":
+                return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
+        return ""
     match column.type.kind:
         case "text" | "binary":
             return f"length({name}) > {limit}"
@@ -126,7 +137,7 @@ def _nul(name: str) -> str:
 def _members(dialect: Dialect, column: Column) -> list[str]:
     assert column.type.enum is not None
     values = [member.value for member in column.type.enum]
-    if dialect.types["enum"](column) == "INTEGER":
+    if isinstance(values[0], int):
         return [str(value) for value in values]
     return [dialect.literal(value) for value in values]
 

@@ -1,0 +1,172 @@
+"""PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from roost.dialects import POSTGRESQL, Control, Statement
+from roost.dialects.dialect import Answer, Gather, render, scatter
+from roost.engines.engine import Trace, Wait
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Invalid,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+)
+
+# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
+CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
+
+
+class PostgreSQLEngine:
+    """One PostgreSQL database."""
+
+    dialect = POSTGRESQL
+    memory = False
+    file: str | None = None
+
+    def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.url = re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url)
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+        parts = urlsplit(self.url)
+        self.place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        try:
+            psycopg.conninfo.conninfo_to_dict(self.url)
+        except psycopg.ProgrammingError as error:
+            raise Invalid(f"{self.place}: {error}") from error
+
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
+        """Open a connection."""
+        try:
+            raw = psycopg.connect(self.url, autocommit=True)
+            raw.execute("SET TIME ZONE 'UTC'")
+        except psycopg.Error as error:
+            raise CannotOpen(f"{self.place}: {str(error).strip()}") from error
+        return PostgreSQLConnection(self, raw, wait)
+
+
+class PostgreSQLConnection:
+    """One connection."""
+
+    def __init__(self, engine: PostgreSQLEngine, raw: psycopg.Connection[Any], wait: Wait) -> None:
+        self.raw = raw
+        self.wait = wait
+        self.broken = False
+        self._engine = engine
+        self._trace = engine.trace
+        self._cursor = raw.cursor()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, one that has failed included."""
+        return self.raw.info.transaction_status in (
+            psycopg.pq.TransactionStatus.INTRANS,
+            psycopg.pq.TransactionStatus.INERROR,
+        )
+
+    def execute(self, wanted: Statement | Control) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Statement):
+            return self._run(wanted)
+        match wanted:
+            case Control.BEGIN:
+                self._say(BEGIN)
+                left = max(1, round(1000 * (self.wait.deadline - time.monotonic())))
+                self._say(f"SET LOCAL lock_timeout = {left}")
+            case Control.BEGIN_READ:
+                self._say(BEGIN_READ)
+            case Control.COMMIT:
+                self.wait.pause()
+                self._say("COMMIT")
+            case Control.ROLLBACK:
+                self.settle()
+            case Control.LOCK_CATALOG:
+                self._say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+            case _:
+                pass
+        return None
+
+    def _run(self, statement: Statement) -> Any:
+        template = statement.template
+        if not statement.rows:
+            return [] if template.returns else 0
+        if template.gather is Gather.EACH:
+            if template.returns:
+                return [self._fetched(sql, row) for sql, row in render(statement)]
+            return sum([self._changed(sql, row) for sql, row in render(statement)])
+        ((sql, row),) = render(statement)
+        if template.answer is Answer.NONE:
+            return self._changed(sql, row)
+        return scatter(statement, self._fetched(sql, row))
+
+    def _fetched(self, sql: str, row: Sequence[Any]) -> list[Any]:
+        self._say(sql, row)
+        return self._cursor.fetchall()
+
+    def _changed(self, sql: str, row: Sequence[Any]) -> int:
+        self._say(sql, row)
+        return self._cursor.rowcount
+
+    def _say(self, sql: str, row: Sequence[Any] = ()) -> None:
+        if self._trace is not None:
+            self._trace(sql, row)
+        try:
+            self._cursor.execute(sql, row or None)
+        except psycopg.Error as error:
+            raise self._failed(error, sql) from error
+
+    def _failed(self, error: psycopg.Error, sql: str) -> Error:
+        found = translate(error, self._engine.place, sql)
+        self.broken = self.raw.closed or self.raw.broken
+        return found
+
+    def settle(self) -> None:
+        """Roll back what is open. Never raises."""
+        try:
+            if self.in_transaction:
+                self.raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.broken = True
+
+    def close(self) -> None:
+        """Close the connection; the server rolls back whatever is open."""
+        self.raw.close()
+
+
+def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
+    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
+    state = error.sqlstate or ""
+    told = f"{place}: {str(error).strip()}"
+    match state[:2], state:
+        case _, "40001" | "40P01":
+            return Conflict(told)
+        case _, "55P03":
+            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
+        case _, "42P01" if "roost_" in str(error):
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case "53", "53100":
+            return DiskFull(told)
+        case _, "25006":
+            return ReadOnly(told)
+        case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
+            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+        case (("08" | "57" | "28" | "3D" | "53"), _):
+            return CannotOpen(told)
+    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
