@@ -112,7 +112,7 @@ def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, mo
     assert "no index on (uid), and making one on 300 rows holds up every writer" in visits.error
     assert rows("SELECT count(*) FROM visits") == [(300,)]
     visits(*CAP, "--yes", "--make-index")
-    assert rows("SELECT name FROM sqlite_master WHERE name = 'roost_visits_cap'") == [("roost_visits_cap",)]
+    assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_visits'") == [("roostcap_visits",)]
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,7 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
         found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
         assert bool(found.index) is good, index
         list(adoption.cap(store, found))
-        made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roost_visits_cap'")
+        made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roostcap_visits'")
         assert bool(made) is not bool(found.index)
         assert store.check() == []
         adoption.uncap(store, "visits")
@@ -526,13 +526,13 @@ def test_a_declaration_follows_the_catalog(open_store: Open, sql: sqlite3.Connec
 @pytest.mark.parametrize(
     ("damage", "rule"),
     [
-        ("DROP TRIGGER roost_visits_cap_insert", "triggers"),
-        ("DROP TRIGGER roost_visits_cap_update", "triggers"),
+        ("DROP TRIGGER roostcap_visits_insert", "triggers"),
+        ("DROP TRIGGER roostcap_visits_update", "triggers"),
         ("DROP INDEX visits_uid", "tables"),
         ("DROP TABLE visits", "tables"),
         ("ALTER TABLE visits RENAME TO visitors", "tables"),
         (
-            "DROP TRIGGER roost_visits_cap_insert; INSERT INTO visits (uid, visitor, at) "
+            "DROP TRIGGER roostcap_visits_insert; INSERT INTO visits (uid, visitor, at) "
             "SELECT 1, visitor, '2009' FROM visits",
             "keep",
         ),

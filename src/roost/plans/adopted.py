@@ -1,6 +1,6 @@
 """Adopted tables: what keeps a table of the application's own short, and how Python reads it. SQLite.
 
-    CREATE TRIGGER roost_visits_cap_insert AFTER INSERT ON visits BEGIN
+    CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits BEGIN
       DELETE FROM visits WHERE id =
         (SELECT id FROM visits WHERE uid = NEW.uid ORDER BY at DESC, id DESC LIMIT 1 OFFSET 5);
     END
@@ -96,8 +96,8 @@ class Cap:
         body = self.delete(f"\n    ({self.excess(1, new=True)})")
         events = {"insert": "AFTER INSERT", "update": f"AFTER UPDATE OF {self.key}"}
         return {
-            f"roost_{self.table}_cap_{event}": (
-                f"CREATE TRIGGER {quoted(f'roost_{self.table}_cap_{event}')} {when} ON {quoted(self.table)}"
+            f"roostcap_{self.table}_{event}": (
+                f"CREATE TRIGGER {quoted(f'roostcap_{self.table}_{event}')} {when} ON {quoted(self.table)}"
                 f"{f' WHEN {changed}' if event == 'update' else ''} BEGIN\n  {body};\nEND"
             )
             for event, when in events.items()
@@ -106,7 +106,7 @@ class Cap:
     @property
     def index_name(self) -> str:
         """The name of the index that Roost makes where none leads to a key's rows in their order."""
-        return f"roost_{self.table}_cap"
+        return f"roostcap_{self.table}"
 
     @property
     def index_sql(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template
@@ -48,9 +48,12 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
-    had_front = False
+    dropped: Sequence[str] | None = None
     if front is not None or old != new:
-        had_front = yield from drop_front(plan)
+        dropped = yield from drop_front(plan)
+    had_front = dropped is not None
+    if front is False and dropped:
+        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
     for fact, change in (("slots", _slots), ("keep", _keep)):
@@ -63,7 +66,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
     if front or (front is None and had_front):
-        yield from make_front(plan)
+        yield from make_front(plan, dropped or ())
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
