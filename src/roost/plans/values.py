@@ -26,7 +26,7 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
     limit = column.type.limit or 0
     match column.type.kind:
         case "text":
-            return f"length({name}) > {limit} OR {_no_utf8(name)}"
+            return f"length({name}) > {limit} OR {no_utf8(name)}"
         case "binary":
             return f"length({name}) > {limit}"
         case "bool":
@@ -130,7 +130,8 @@ def _nul(name: str) -> str:
     return f"instr({name}, char(0))"
 
 
-def _no_utf8(name: str) -> str:
+def no_utf8(name: str) -> str:
+    """Return the condition under which a text is none that Python can read."""
     # SQLite stores any bytes as text. Where it cannot read them, GLOB sees U+FFFD; true ones are taken out first.
     # What it does not see are bytes from 80 to BF that follow no other: it reads them as characters.
     return f"replace({name}, char(65533), '') GLOB '*' || char(65533) || '*'"
