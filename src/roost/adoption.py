@@ -23,7 +23,7 @@ from roost.store import Store
 BURST = 0.025  # seconds for which the lock is held
 PAUSE = 0.030  # seconds for which it is free, at least
 KEYS = 1000  # listed at once
-SMALL = 50_000  # rows over which an index is made within a burst or two
+SMALL, NARROW = 50_000, 8 * 2**20  # rows, and bytes of them, over which an index is made within a burst or two
 
 
 def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None) -> Found:
@@ -38,6 +38,8 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
             raise Invalid(f"{table} is not capped yet: say --per COLUMN and --keep N")
         per, newest_by = (per, newest_by) if per else (old.per, newest_by or old.newest_by)
         keep = old.keep if keep is None else keep
+    elif newest_by is None and (old := core.snapshot(capped(table))) is not None and old.per == tuple(per):
+        newest_by = old.newest_by
     return core.snapshot(look(table, per, keep, newest_by))
 
 

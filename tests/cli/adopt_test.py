@@ -42,13 +42,13 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(visits: Shell) -> None
     before = Path("roost.db").read_bytes()
     told = visits(*CAP, "--newest-by", "at", "--dry-run").splitlines()
     assert told[0] == (
-        "visits: 250 of 300 rows are deleted, those beyond the newest 5 of uid, which 10 of 10 keys have"
+        "visits: 250 of 300 rows are deleted, those beyond the newest 5 of uid by at, which 10 of 10 keys have"
     )
     assert told[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
     assert told[2] == "nothing was changed"
     assert visits.json(*CAP, "--newest-by", "at", "--dry-run") == {
-        "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "rows": 300, "keys": 10, "full": 10,
-        "excess": 250, "keyless": 0, "capped": False,
+        "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "others": [],
+        "rows": 300, "keys": 10, "full": 10, "excess": 250, "keyless": 0, "capped": False,
         "index": "SEARCH visits USING COVERING INDEX visits_uid (uid=?)",
     }  # fmt: skip
     assert "an index would be made: CREATE INDEX" in visits(*CAP, "--dry-run")
@@ -112,7 +112,7 @@ def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, mo
     assert "no index on (uid), and making one on 300 rows holds up every writer" in visits.error
     assert rows("SELECT count(*) FROM visits") == [(300,)]
     visits(*CAP, "--yes", "--make-index")
-    assert rows("SELECT name FROM sqlite_master WHERE name = 'roost_visits_cap'") == [("roost_visits_cap",)]
+    assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_visits'") == [("roostcap_visits",)]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,7 @@ def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, mo
     [
         (("cap", "visits"), "visits is not capped yet: say --per COLUMN and --keep N"),
         (("cap", "visits", "--keep", "5"), "say --per COLUMN"),
+        (("cap", "visits", "--per", "", "--keep", "5"), "visits has no column ''"),
         (("cap", "nothing", "--per", "uid", "--keep", "5"), "the database has no table 'nothing'"),
         (("cap", "visits", "--per", "nobody", "--keep", "5"), "visits has no column 'nobody'"),
         (("uncap", "nothing"), "nothing is not capped"),

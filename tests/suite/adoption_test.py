@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -411,6 +412,215 @@ def test_what_is_not_there_or_a_structure_is_refused(open_store: Open, sql: sqli
         cap(store, "", None, None, "nothing")
 
 
+# What others do to it meanwhile and later
+
+BUSY = [
+    ("ALTER TABLE visits RENAME COLUMN uid TO user_id", "made anew meanwhile|no such column"),
+    ("ALTER TABLE visits RENAME COLUMN at TO moment", "made anew meanwhile|no such column"),
+    ("DROP TRIGGER roostcap_visits_insert", "meanwhile; nothing more was deleted"),
+    ("ALTER TABLE visits RENAME TO old; CREATE TABLE visits (id INTEGER PRIMARY KEY, uid, at)", "meanwhile"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), BUSY, ids=[change for change, _ in BUSY])
+def test_trimming_ends_when_the_table_or_its_cap_is_changed(
+    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, change: str, told: str
+) -> None:
+    monkeypatch.setattr(adoption, "BURST", 1e-6)
+    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    sql.executescript(VISITS)
+    fill(sql, 900, 4)
+    store = open_store()
+    steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+    next(steps)
+    sql.executescript(change)
+    table = "old" if "TO old" in change else "visits"
+    left = rows(sql, f"SELECT count(*) FROM {table}")
+    with pytest.raises(roost.Error, match=told):
+        list(steps)
+    assert rows(sql, f"SELECT count(*) FROM {table}") == left
+    adoption.uncap(store, "visits")
+    assert [name for (name,) in rows(sql, "SELECT name FROM sqlite_master") if name.startswith("roost")] == []
+
+
+def test_uncap_and_another_keep_end_the_trimming_under_way(
+    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption, "BURST", 1e-6)
+    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    sql.executescript(VISITS)
+    fill(sql, 900, 4)
+    store, other = open_store(), open_store()
+    for stop in (lambda: adoption.uncap(other, "visits"), lambda: cap(other, "", 90)):
+        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+        next(steps)
+        stop()
+        left = rows(sql, "SELECT count(*) FROM visits")
+        with pytest.raises(roost.Invalid, match="uncapped, capped otherwise"):
+            list(steps)
+        assert rows(sql, "SELECT count(*) FROM visits") == left
+
+
+def test_a_renamed_column_is_never_taken_for_a_text(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql, 100, 3)
+    store, table = open_store(), roost.Capped.of("visits")
+    cap(store)
+    sql.execute("ALTER TABLE visits RENAME COLUMN uid TO user_id")
+    for operation in (table.latest(1), table.count(1), table.keys(), table.keys(after=1)):
+        with pytest.raises(roost.StatementFailed, match="no such column"):
+            store.run(operation)
+    sql.execute("INSERT INTO visits (user_id, visitor, at) VALUES (1, 1, '2009')")  # its trigger was renamed with it
+    assert rows(sql, "SELECT count(*) FROM visits WHERE user_id = 1") == [(5,)]
+    assert [each.rule for each in store.check()] == ["tables"]
+    adoption.uncap(store, "visits")
+
+
+def test_a_cap_that_a_renamed_table_has_kept_is_found(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.execute("CREATE TABLE visits (uid INTEGER)")
+    store = open_store()
+    cap(store, "uid", 5, None)
+    sql.execute("ALTER TABLE visits RENAME TO visitors")
+    with pytest.raises(roost.Invalid, match=r"roostcap_visits\w* on visitors, of a cap from before"):
+        cap(store, "uid", 50, None, "visitors")
+    sql.execute("CREATE TABLE visits (uid INTEGER)")
+    with pytest.raises(roost.Invalid, match="of a cap from before"):
+        cap(store, "uid", 50, None)
+    adoption.uncap(store, "visits")
+    cap(store, "uid", 50, None, "visitors")
+    adoption.uncap(store, "visitors")
+    assert len(rows(sql, "SELECT * FROM sqlite_master")) == 2
+
+
+def test_the_order_stays_as_it_was_said(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '9'), (1, 2, '8'), (1, 3, '7')")
+    store = open_store()
+    cap(store, "uid", 3, "at")
+    cap(store, "uid", 1, None)
+    assert rows(sql, "SELECT at FROM visits") == [("9",)]
+
+
+def test_the_application_s_triggers_see_a_row_before_it_goes(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(
+        VISITS
+        + """
+        CREATE TABLE log (visit REFERENCES visits ON DELETE CASCADE);
+        CREATE INDEX log_visit ON log (visit);
+        CREATE TRIGGER one AFTER INSERT ON visits BEGIN INSERT INTO log VALUES (NEW.id); END;
+        CREATE VIRTUAL TABLE texts USING fts5 (at, content = 'visits', content_rowid = 'id');
+        CREATE TRIGGER ai AFTER INSERT ON visits BEGIN INSERT INTO texts (rowid, at) VALUES (NEW.id, NEW.at); END;
+        CREATE TRIGGER ad AFTER DELETE ON visits BEGIN
+          INSERT INTO texts (texts, rowid, at) VALUES ('delete', OLD.id, OLD.at); END;
+    """
+    )
+    before = everything(sql)
+    store = open_store()
+    cap(store, keep=2)
+    for at in ("2009", "2010", "2001", "2002"):
+        sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, ?)", (at,))
+    assert rows(sql, "SELECT at FROM visits ORDER BY at") == [("2009",), ("2010",)]
+    assert rows(sql, "SELECT count(*) FROM log") == [(2,)]
+    sql.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
+    assert rows(sql, "SELECT rowid FROM texts WHERE texts MATCH '2001'") == []
+    sql.execute("DELETE FROM visits")
+    adoption.uncap(store, "visits")
+    assert [line for line in everything(sql) if "TRIGGER" in line] == [line for line in before if "TRIGGER" in line]
+
+
+REFUSED = {
+    "a self-reference that cascades": (
+        "CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INT, re INT REFERENCES visits ON DELETE CASCADE);"
+        "CREATE INDEX re ON visits (re)",
+        "would take newer ones of the table with it",
+    ),
+    "a circle of cascades": (
+        VISITS + "CREATE TABLE a (id INTEGER PRIMARY KEY, v REFERENCES visits ON DELETE CASCADE);"
+        "CREATE INDEX av ON a (v); ALTER TABLE visits ADD COLUMN a INT REFERENCES a ON DELETE CASCADE",
+        "would take newer ones of the table with it",
+    ),
+    "SET NULL where NULL may not be": (
+        VISITS + "CREATE TABLE notes (visit INTEGER NOT NULL REFERENCES visits ON DELETE SET NULL)",
+        "may not be NULL",
+    ),
+    "SET NULL of what others refer to": (
+        VISITS + "CREATE TABLE c (visit UNIQUE REFERENCES visits ON DELETE SET NULL);"
+        "CREATE TABLE g (v REFERENCES c (visit))",
+        r"g\.v refers to that",
+    ),
+    "a foreign key without an index": (
+        VISITS + "CREATE TABLE notes (visit INTEGER REFERENCES visits ON DELETE CASCADE)",
+        "would read all of notes",
+    ),
+    "a trigger that ignores a DELETE": (
+        VISITS + "CREATE TRIGGER soft BEFORE DELETE ON visits BEGIN SELECT RAISE(IGNORE); END;"
+        "INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009')",
+        "a trigger keeps its rows from being deleted",
+    ),
+    "a primary key of another collation": (
+        "CREATE TABLE visits (uid INT, k TEXT COLLATE NOCASE, at INT, PRIMARY KEY (uid, k COLLATE BINARY))"
+        "WITHOUT ROWID",
+        "different collations",
+    ),
+    "a key that is generated": ("CREATE TABLE visits (base INT, uid INT AS (base / 10), at TEXT)", "uid is generated"),
+    "a key that is not UTF-8": (
+        VISITS + "INSERT INTO visits (uid, visitor, at) VALUES (CAST(x'E9' AS TEXT), 1, 'x')", "not UTF-8",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_could_not_be_kept_is_refused_before_anything_is_done(
+    open_store: Open, sql: sqlite3.Connection, case: str
+) -> None:
+    ddl, told = REFUSED[case]
+    sql.executescript(ddl)
+    before = everything(sql) if "UTF-8" not in case else []
+    with pytest.raises(roost.Invalid, match=told):
+        cap(open_store(), newest_by=None if "self" in case else "at")
+    assert (everything(sql) if before else []) == before
+
+
+def test_a_foreign_key_that_comes_later_is_found(make_store: Any, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "later.db", isolation_level=None)
+    connection.executescript(VISITS)
+    with roost.Store(f"sqlite:///{tmp_path}/later.db") as store:
+        cap(store)
+        connection.execute("CREATE TABLE notes (visit INTEGER REFERENCES visits)")
+        assert [each.rule for each in store.check()] == ["foreign key"]
+    connection.close()
+
+
+def test_a_column_that_takes_the_rowid_s_name_is_found(make_store: Any, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "rowid.db", isolation_level=None)
+    connection.execute("CREATE TABLE visits (uid INT)")
+    with roost.Store(f"sqlite:///{tmp_path}/rowid.db") as store:
+        cap(store, "uid", 5, None)
+        connection.execute("ALTER TABLE visits ADD COLUMN rowid INT DEFAULT 0")
+        assert store.check()[0].detail.startswith("rowid is a column now")
+    connection.close()
+
+
+def test_tables_that_lose_rows_too_are_named(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(
+        VISITS
+        + """
+        CREATE TABLE notes (id INTEGER PRIMARY KEY, visit INTEGER REFERENCES visits ON DELETE CASCADE);
+        CREATE INDEX notes_visit ON notes (visit);
+        CREATE TABLE marks (note INTEGER REFERENCES notes ON DELETE CASCADE);
+        CREATE INDEX marks_note ON marks (note);
+    """
+    )
+    assert adoption.inspect(open_store(), "visits", ["uid"], 5, "at").others == ("notes", "marks")
+
+
+def test_columns_that_differ_by_the_case_of_other_letters(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.execute("CREATE TABLE visits (É INT, é INT, Uid INT)")
+    store = open_store()
+    for given, meant in (("É", "É"), ("é", "é"), ("UID", "Uid")):
+        assert adoption.inspect(store, "visits", [given], 5, None).cap.per == (meant,)
+
+
 # Index
 
 
@@ -432,12 +642,50 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
         found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
         assert bool(found.index) is good, index
         list(adoption.cap(store, found))
-        made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roost_visits_cap'")
+        made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roostcap_visits'")
         assert bool(made) is not bool(found.index)
         assert store.check() == []
         adoption.uncap(store, "visits")
         sql.execute("DROP INDEX own")
     assert rows(sql, "SELECT name FROM sqlite_master WHERE type <> 'table'") == []
+
+
+def test_capping_again_keeps_the_index_that_it_needs(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.execute("CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INT, at TEXT)")
+    store = open_store()
+    cap(store, "uid", 5, None)
+    cap(store, "uid", 5, "id")
+    assert store.check() == []
+    cap(store, "uid", 5, "at")
+    assert store.check() == []
+    sql.execute("CREATE INDEX own ON visits (uid, at)")
+    assert cap(store, "uid", 5, "at") == 0
+    adoption.uncap(store, "visits")
+    assert rows(sql, "SELECT name FROM sqlite_master WHERE type = 'index'") == [("own",)]
+
+
+@pytest.mark.parametrize("newest_by", ["at", "visitor"])
+def test_the_index_of_a_table_without_rowid(open_store: Open, sql: sqlite3.Connection, newest_by: str) -> None:
+    sql.execute("CREATE TABLE visits (uid INT, visitor INT, at INT, PRIMARY KEY (visitor, at)) WITHOUT ROWID")
+    store = open_store()
+    for _ in range(2):
+        cap(store, "uid", 2, newest_by)
+        assert store.check() == []
+    sql.executemany("INSERT INTO visits VALUES (1, ?, ?)", [(n, -n) for n in range(5)])
+    left = [(3,), (4,)] if newest_by == "visitor" else [(0,), (1,)]
+    assert rows(sql, "SELECT visitor FROM visits ORDER BY visitor") == left
+
+
+def test_rows_and_keys_of_python(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    fill(sql, 20, 2)
+    store = open_store()
+    cap(store)
+    found = store.run(roost.Capped.of("VISITS").latest(1))
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert repr(found[0]).startswith("Row(id=")
+    with pytest.raises(roost.Invalid, match="is no key"):
+        roost.Capped.of("visits").latest("\ud800")
 
 
 def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
@@ -526,13 +774,13 @@ def test_a_declaration_follows_the_catalog(open_store: Open, sql: sqlite3.Connec
 @pytest.mark.parametrize(
     ("damage", "rule"),
     [
-        ("DROP TRIGGER roost_visits_cap_insert", "triggers"),
-        ("DROP TRIGGER roost_visits_cap_update", "triggers"),
+        ("DROP TRIGGER roostcap_visits_insert", "triggers"),
+        ("DROP TRIGGER roostcap_visits_update", "triggers"),
         ("DROP INDEX visits_uid", "tables"),
         ("DROP TABLE visits", "tables"),
         ("ALTER TABLE visits RENAME TO visitors", "tables"),
         (
-            "DROP TRIGGER roost_visits_cap_insert; INSERT INTO visits (uid, visitor, at) "
+            "DROP TRIGGER roostcap_visits_insert; INSERT INTO visits (uid, visitor, at) "
             "SELECT 1, visitor, '2009' FROM visits",
             "keep",
         ),

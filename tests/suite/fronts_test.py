@@ -424,6 +424,61 @@ def test_a_name_that_is_taken_is_refused_unless_without_a_front(
     store.alter(visits)
 
 
+def test_a_view_of_somebody_else_is_never_touched(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store()
+    store.create(visits, front=False)
+    sql.execute("CREATE VIEW visits AS SELECT uid, count(*) AS hits FROM roost_visits_rows GROUP BY uid")
+    before = rows(sql, "SELECT * FROM sqlite_master WHERE type = 'view'")
+    assert store.check() == []
+    for change in (lambda: store.create(visits), lambda: store.alter(visits, front=True)):
+        with pytest.raises(roost.Invalid, match="of that name already"):
+            change()
+    assert store.alter(visits, front=False) == []
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
+    assert rows(sql, "SELECT * FROM sqlite_master WHERE type = 'view'") == before
+
+
+def test_the_application_s_own_triggers_on_a_front_stay(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(visits)
+    sql.execute("CREATE TABLE log (visitor)")
+    sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits BEGIN INSERT INTO log VALUES (NEW.visitor); END")
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
+    sql.execute("DROP TRIGGER roost_visits_delete")
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=True)
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
+    assert store.check() == []
+    with pytest.raises(roost.Invalid, match="has triggers of your own"):
+        store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=False)
+    sql.execute("DROP TRIGGER mine")
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=False) == ["front dropped"]
+
+
+def test_a_trigger_of_a_front_s_name_is_told(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript("CREATE TABLE t (a); CREATE TRIGGER roost_visits_insert AFTER INSERT ON t BEGIN SELECT 1; END")
+    with pytest.raises(roost.Invalid, match=r"already \(trigger roost_visits_insert\)"):
+        open_store().create(visits)
+
+
+def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(slotted)
+    held = [("a", slot, 2**62) for slot in range(4)] + [("b", slot, -5) for slot in range(4)]
+    sql.executemany("INSERT INTO roost_slotted_rows VALUES (?, ?, ?)", held)
+    assert store.run(slotted.total("a")) == 2**64
+    assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 2.0**64), ("b", -20)]
+    for form in FORMS:
+        with pytest.raises(sqlite3.IntegrityError, match="64 bits"):
+            sql.execute(f"{form} INTO slotted VALUES ('a', 1)")
+    sql.execute("UPDATE slotted SET total = ? WHERE key = 'a'", (2**63 - 1,))
+    with pytest.raises(sqlite3.IntegrityError, match="64 bits"):
+        sql.execute("INSERT INTO slotted VALUES ('a', 1)")
+    assert rows(sql, "SELECT * FROM slotted WHERE key = 'a'") == [("a", 2**63 - 1)]
+    sql.execute("UPDATE slotted SET total = ? WHERE key = 'a'", (-(2**63),))
+    assert rows(sql, "SELECT * FROM slotted WHERE key = 'a'") == [("a", -(2**63))]
+    sql.execute("DELETE FROM slotted")
+    assert store.run(slotted.totals(["a", "b"])) == {"a": 0, "b": 0}
+
+
 def test_a_client_s_own_settings_change_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
     store = open_store(pageviews, visits, baskets, likes)
     for pragma in ("recursive_triggers = ON", "foreign_keys = ON", "trusted_schema = OFF", "case_sensitive_like = ON",

@@ -49,6 +49,12 @@ class Everything:
     level: Level | None = None
 
 
+@dataclass(frozen=True)
+class Text:
+    k: int
+    s: str
+
+
 ring = roost.Ring("ring", Everything, per="k", keep=3)
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 MOMENT = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
@@ -197,13 +203,56 @@ def test_keys_and_members_meet_those_of_python(
     assert store.run_all(counter.totals([read]), members.members(read), members.size(read)) == ({read: 3}, {read}, 1)
 
 
-def test_a_number_is_no_text_until_sqlite_itself_makes_it_one(open_store: Open, sql: sqlite3.Connection) -> None:
+def test_a_number_is_no_text(open_store: Open, sql: sqlite3.Connection) -> None:
     store = open_store(ring)
     with pytest.raises(sqlite3.IntegrityError, match=r"ring\.s: it takes a text"):
         sql.execute("INSERT INTO ring (k, s) VALUES (1, 5)")
-    sql.execute("INSERT INTO ring (k) VALUES (1)")
-    sql.execute("UPDATE ring SET s = 5")  # before the trigger runs, as in a table
-    assert store.run(ring.latest(1)) == [Everything(1, s="5")]
+    sql.execute("INSERT INTO ring (k, price) VALUES (1, '12.34')")
+    for change in ("s = 5", "price = price + 0.16", "price = 12.5", "day = 2008", "colour = 1"):
+        with pytest.raises(sqlite3.IntegrityError, match="it takes"):
+            sql.execute(f"UPDATE ring SET {change}")
+    assert store.run(ring.latest(1)) == [Everything(1, price=Decimal("12.34"))]
+
+
+def test_only_what_an_update_changes_is_judged(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1, s="é\0é")))  # three characters, which SQLite cannot count
+    sql.execute("UPDATE ring SET i = 7")
+    assert store.run(ring.latest(1)) == [Everything(1, i=7, s="é\0é")]
+
+
+@pytest.mark.parametrize("raw", [b"caf\xe9", b"\xff", b"\xed\xa0\x80", b"a\xc3"])
+def test_a_text_that_python_could_not_read_is_refused_and_found(make_store: Any, tmp_path: Path, raw: bytes) -> None:
+    texts = roost.Ring("texts", Text, per="k", keep=3)
+    store = roost.Store(f"sqlite:///{tmp_path}/texts.db")
+    store.create(texts)
+    sql = sqlite3.connect(tmp_path / "texts.db", isolation_level=None)
+    for word in ("INSERT", "INSERT OR REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError, match=r"texts\.s: it takes a text"):
+            sql.execute(f"{word} INTO texts (k, s) VALUES (1, CAST(? AS TEXT))", (raw,))
+    sql.execute("INSERT INTO texts (k, s) VALUES (1, ?)", ("a \ufffd is a character",))
+    assert store.check() == []
+    sql.execute("UPDATE roost_texts_rows SET s = CAST(? AS TEXT)", (raw,))
+    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
+    sql.close()
+    store.close()
+
+
+def test_a_database_in_utf16(tmp_path: Path) -> None:
+    path = tmp_path / "utf16.db"
+    sql = sqlite3.connect(path, isolation_level=None)
+    sql.executescript("PRAGMA encoding = 'UTF-16le'; CREATE TABLE own (a)")
+    with roost.Store(f"sqlite:///{path}") as store:
+        store.create(ring)
+        insert = "INSERT INTO ring (k, s, moment, price, ident) VALUES (1, 'abc', '2008-01-01 22:03:23', '1.50', ?)"
+        sql.execute(insert, (UUID,))
+        row = Everything(1, s="abc", moment=MOMENT, price=Decimal("1.50"), ident=uuid.UUID(UUID))
+        assert store.run(ring.latest(1)) == [row]
+        for bad in ("'abcd', NULL", "'a' || char(0) || 'bc', NULL", "NULL, '2008-01-01 22:03:23' || char(0)"):
+            with pytest.raises(sqlite3.IntegrityError):
+                sql.execute(f"INSERT INTO ring (k, s, moment) VALUES (1, {bad})")
+        assert store.check() == []
+    sql.close()
 
 
 def test_names_that_sql_has_words_for(open_store: Open, sql: sqlite3.Connection) -> None:

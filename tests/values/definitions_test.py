@@ -102,7 +102,7 @@ STRUCTURE_NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,39}", fullmatch=True).filter(
 )
 LIMITS = st.integers(1, 1_000_000)
 DIGITS = st.integers(1, 38).flatmap(lambda digits: st.tuples(st.just(digits), st.integers(0, digits)))
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 
 
 def make_enum(values: list[Any]) -> Any:

@@ -10,7 +10,7 @@ import click
 
 import roost
 from roost import adoption
-from roost.adoption import SMALL
+from roost.adoption import NARROW, SMALL
 from roost.cli.app import Failure, Settings, must_agree, shared
 from roost.cli.intake import uninterrupted
 from roost.cli.screen import answer, counted, progress_bar
@@ -50,7 +50,7 @@ def cap(
       roost cap visits --per uid --keep 5 --newest-by last_update
       roost cap messages --per room,topic --keep 100 --yes
     """
-    columns = [each.strip() for each in per.split(",")] if per else []
+    columns = [] if per is None else [each.strip() for each in per.split(",")]
     with settings.open() as store:
         found = adoption.inspect(store, table, columns, keep, newest_by)
         if dry_run:
@@ -65,7 +65,7 @@ def cap(
 
 
 def _may_make_index(found: Found, make_index: bool) -> None:
-    if found.index or make_index or found.rows <= SMALL:
+    if found.index or make_index or (found.rows <= SMALL and found.bytes <= NARROW):
         return
     columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
     raise Failure(
@@ -108,6 +108,8 @@ def _trim(store: roost.Store, found: Found) -> _Done:
         click.echo(f"\n{found.cap.table}: {done.told}; `roost cap {found.cap.table}` goes on", err=True)
         raise
     except roost.Error as error:
+        if not done.deleted:
+            raise
         raise Failure(f"{error}\n{done.told}; `roost cap {found.cap.table}` goes on") from error
     finally:
         steps.close()
@@ -120,9 +122,10 @@ def _rule(found: Found) -> str:
 
 
 def _loss(found: Found) -> str:
+    per, by = ", ".join(found.cap.per), found.cap.newest_by or "rowid"
     return (
         f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
-        f"{found.cap.keep:,} of {', '.join(found.cap.per)}, which {found.full:,} of {counted(found.keys, 'key')} have"
+        f"{found.cap.keep:,} of {per} by {by}, which {found.full:,} of {counted(found.keys, 'key')} have"
     )
 
 
@@ -131,6 +134,7 @@ def _document(found: Found) -> dict[str, Any]:
     return {
         "table": found.cap.table,
         **{fact: facts[fact] for fact in ("per", "keep", "newest_by")},
+        "others": list(found.others),
         **{fact: getattr(found, fact) for fact in ("rows", "keys", "full", "excess", "keyless")},
         "index": found.index or None,
         "capped": found.old is not None,
@@ -139,6 +143,8 @@ def _document(found: Found) -> dict[str, Any]:
 
 def _told(found: Found) -> list[str]:
     lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is too many"]
+    if found.others:
+        lines.append(f"with them go rows of {', '.join(found.others)}, by ON DELETE CASCADE")
     if found.keyless:
         lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(found.cap.per)}: left alone")
     lines.append(

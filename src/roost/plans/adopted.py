@@ -1,6 +1,6 @@
 """Adopted tables: what keeps a table of the application's own short, and how Python reads it. SQLite.
 
-    CREATE TRIGGER roost_visits_cap_insert AFTER INSERT ON visits BEGIN
+    CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits BEGIN
       DELETE FROM visits WHERE id =
         (SELECT id FROM visits WHERE uid = NEW.uid ORDER BY at DESC, id DESC LIMIT 1 OFFSET 5);
     END
@@ -57,36 +57,40 @@ class Cap:
         """What the catalog has."""
         return Adopted.from_facts(self.table, self.facts).definition
 
+    def column(self, name: str) -> str:
+        """Return a column with its table: by its bare name, one that was renamed would be a text to SQLite."""
+        return f"{quoted(self.table)}.{quoted(name)}"
+
     @property
     def order(self) -> str:
         """The order of a key's rows, newest first."""
         names = dict.fromkeys([*([self.newest_by] if self.newest_by else []), *self.id])
-        return ", ".join(f"{quoted(name)} DESC" for name in names)
+        return ", ".join(f"{self.column(name)} DESC" for name in names)
 
     @property
     def key(self) -> str:
         """The columns of the key."""
-        return ", ".join(map(quoted, self.per))
+        return ", ".join(map(self.column, self.per))
 
     @property
     def has_key(self) -> str:
         """The condition under which a row has a key: NULL is none."""
-        return " AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.per)
+        return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.per)
 
     def is_key(self, new: bool = False) -> str:
         """Return the condition for the rows of one key: given by parameters, or in a trigger the new row's."""
-        return " AND ".join(f"{quoted(name)} = {f'NEW.{quoted(name)}' if new else '?'}" for name in self.per)
+        return " AND ".join(f"{self.column(name)} = {f'NEW.{quoted(name)}' if new else '?'}" for name in self.per)
 
     def excess(self, limit: int, new: bool = False) -> str:
         """Return the query for rows that are too many, by what tells them apart."""
         return (
-            f"SELECT {', '.join(map(quoted, self.id))} FROM {quoted(self.table)} WHERE {self.is_key(new)}\n"
+            f"SELECT {', '.join(map(self.column, self.id))} FROM {quoted(self.table)} WHERE {self.is_key(new)}\n"
             f"    ORDER BY {self.order} LIMIT {limit} OFFSET {self.keep}"
         )
 
     def delete(self, which: str) -> str:
         """Return the statement that deletes one row."""
-        ids = ", ".join(map(quoted, self.id))
+        ids = ", ".join(map(self.column, self.id))
         return f"DELETE FROM {quoted(self.table)} WHERE {f'({ids})' if len(self.id) > 1 else ids} = {which}"
 
     @property
@@ -94,10 +98,10 @@ class Cap:
         """What keeps the table short, by name."""
         changed = " OR ".join(f"NEW.{quoted(name)} IS NOT OLD.{quoted(name)}" for name in self.per)
         body = self.delete(f"\n    ({self.excess(1, new=True)})")
-        events = {"insert": "AFTER INSERT", "update": f"AFTER UPDATE OF {self.key}"}
+        events = {"insert": "AFTER INSERT", "update": f"AFTER UPDATE OF {', '.join(map(quoted, self.per))}"}
         return {
-            f"roost_{self.table}_cap_{event}": (
-                f"CREATE TRIGGER {quoted(f'roost_{self.table}_cap_{event}')} {when} ON {quoted(self.table)}"
+            f"roostcap_{self.table}_{event}": (
+                f"CREATE TRIGGER {quoted(f'roostcap_{self.table}_{event}')} {when} ON {quoted(self.table)}"
                 f"{f' WHEN {changed}' if event == 'update' else ''} BEGIN\n  {body};\nEND"
             )
             for event, when in events.items()
@@ -106,12 +110,13 @@ class Cap:
     @property
     def index_name(self) -> str:
         """The name of the index that Roost makes where none leads to a key's rows in their order."""
-        return f"roost_{self.table}_cap"
+        return f"roostcap_{self.table}"
 
     @property
     def index_sql(self) -> str:
         """The statement that makes it."""
-        columns = [*self.per, *([self.newest_by] if self.newest_by and self.newest_by not in self.id else [])]
+        # What tells rows apart stands at the end of every index, a rowid or the rest of a primary key.
+        columns = [*self.per, *([self.newest_by] if self.newest_by and self.id != (self.newest_by,) else [])]
         return f"CREATE INDEX {quoted(self.index_name)} ON {quoted(self.table)} ({', '.join(map(quoted, columns))})"
 
 
@@ -126,6 +131,9 @@ class AdoptedPlan(StructurePlan):
             raise unsupported(structure, dialect)
         self.tables = ()
         self.made_by = f"`roost cap {structure.name} --per … --keep …` makes it a capped collection"
+        self.stored = Statement(
+            each("SELECT definition FROM roost_catalog WHERE lower(name) = lower(?)"), [(structure.name,)]
+        )
         self.cap = Cap.of(structure) if structure.facts else None
         self._told: dict[str, AdoptedPlan] = {}
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
@@ -139,7 +147,7 @@ class AdoptedPlan(StructurePlan):
             if facts["kind"] != "adopted":
                 return Mismatch(f"{name} is a {facts['kind']}, not a table that was capped; use its own declaration")
             _bound(self._told)
-            found = self._told[definition] = AdoptedPlan(Adopted.from_facts(name, facts), self.dialect)
+            found = self._told[definition] = AdoptedPlan(Adopted.from_facts(facts["name"], facts), self.dialect)
         return found
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
@@ -152,9 +160,8 @@ class AdoptedPlan(StructurePlan):
         make = self._makers.get(names)
         if make is None:
             _bound(self._makers)
-            row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-            make = self._makers[names] = row._make
-        shown = ", ".join(map(quoted, names))
+            make = self._makers[names] = row_type(names)._make
+        shown = ", ".join(map(cap.column, names))
         latest = each(
             f"SELECT {shown} FROM {quoted(cap.table)} WHERE {cap.is_key()} ORDER BY {cap.order}\n"
             f"  LIMIT min(?, {cap.keep})"
@@ -204,6 +211,16 @@ class AdoptedPlan(StructurePlan):
             return None
         wanted = ", ".join(self.cap.per)
         return Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")
+
+
+def row_type(names: tuple[str, ...]) -> Any:
+    """Make the named tuple for columns of these names; its values can be pickled, as the class cannot."""
+    made: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    return type("Row", (made,), {"__slots__": (), "__reduce__": lambda row: (_row, (names, tuple(row)))})
+
+
+def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return row_type(names)._make(values)
 
 
 # Hidden columns are those that SELECT * leaves out, of which only virtual tables have any.

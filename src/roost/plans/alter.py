@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template
@@ -17,7 +17,7 @@ from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
 from roost.plans.fronts import drop_front, make_front
-from roost.plans.plan import StructurePlan, each
+from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
@@ -48,9 +48,12 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
-    had_front = False
+    dropped: Sequence[str] | None = None
     if front is not None or old != new:
-        had_front = yield from drop_front(plan)
+        dropped = yield from drop_front(plan)
+    had_front = dropped is not None
+    if front is False and dropped:
+        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
     for fact, change in (("slots", _slots), ("keep", _keep)):
@@ -63,7 +66,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
     if front or (front is None and had_front):
-        yield from make_front(plan)
+        yield from make_front(plan, dropped or ())
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
@@ -118,7 +121,7 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
         case int() | float():
             return repr(stored)
         case bytes():
-            return f"X'{stored.hex()}'"
+            return f"'\\x{stored.hex()}'" if dialect.name == "postgresql" else f"X'{stored.hex()}'"
     if "\x00" in stored:
         raise Invalid(f"{column.name}: a default cannot hold NUL")
     return dialect.literal(str(stored))
@@ -131,14 +134,16 @@ def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
     table = plan.rows_table
     try:
         for slot in range(after, before):
-            yield Statement(
-                Template(
-                    f"INSERT INTO {table} ({key}, slot, n) SELECT {key}, 0, n FROM {table} WHERE slot = {slot}\n"
-                    f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n"
-                ),
-                [()],
-            )
-    except StatementFailed as error:
+            moved = f"SELECT {key}, 0, n FROM {table} WHERE slot = {slot}"
+            if plan.dialect.name == "mariadb":
+                put = f"INSERT INTO {table} ({key}, slot, n) {moved}\n  ON DUPLICATE KEY UPDATE {table}.n = {table}.n + VALUES(n)"
+            else:
+                put = (
+                    f"INSERT INTO {table} AS r ({key}, slot, n) {moved}\n"
+                    f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n"
+                )
+            yield Statement(Template(put), [()])
+    except (StatementFailed, Careful) as error:
         raise Overflow(f"{plan.structure.name}: a total would not fit into {after} slots: {error}") from error
     yield Statement(Template(f"DELETE FROM {table} WHERE slot >= {after}"), [()])
 
@@ -148,11 +153,11 @@ def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, A
     rows, head = plan.rows_table, plan.head_table
     key = plan.structure.key.columns
     names = plan.dialect.names(key)
-    same_key = " AND ".join(f"h.{plan.dialect.name_of(c)} = r.{plan.dialect.name_of(c)}" for c in key)
     if isinstance(plan, RingPlan):
         yield Statement(
             Template(
-                f"DELETE FROM {rows} AS r WHERE sequence <= (SELECT sequence FROM {head} h WHERE {same_key}) - {keep}"
+                f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n"
+                f"  WHERE {plan.dialect.same(key, 'h.', f'{rows}.')}) - {keep}"
             ),
             [()],
         )
@@ -180,6 +185,9 @@ def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, A
         [()],
     )
     yield Statement(
-        Template(f"UPDATE {head} AS h SET n = (SELECT count(*) FROM {rows} r WHERE {same_key}) WHERE n > {keep}"),
+        Template(
+            f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {plan.dialect.same(key, 'r.', f'{head}.')})\n"
+            f"  WHERE n > {keep}"
+        ),
         [()],
     )

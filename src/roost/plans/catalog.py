@@ -57,19 +57,23 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
     yield Control.LOCK_CATALOG
     yield Statement(Template(catalog.table), [()])
-    for plan in plans:
+    missing: list[StructurePlan] = []
+    for plan in plans:  # all are compared before one is made: not every engine can take back a table
         name = plan.structure.name
         found = yield Statement(catalog.definition, [(name,)])
         if not found[0]:
-            for sql in [*plan.tables, entry(plan)]:
-                yield Statement(Template(sql), [()])
+            missing.append(plan)
         elif found[0][0][0] != plan.structure.definition:
             told = difference(found[0][0][0], plan.structure.definition)
             raise Mismatch(
                 f"{name} is declared otherwise than it is stored: {told}. "
                 f"store.alter({name}) changes what is stored, where it can be changed"
             )
-        if front and catalog.dialect.fronts:
+    for plan in dict.fromkeys(missing):
+        for sql in [*plan.tables, entry(plan)]:
+            yield Statement(Template(sql), [()])
+    if front and catalog.dialect.fronts:
+        for plan in plans:
             yield from make_front(plan)
 
 

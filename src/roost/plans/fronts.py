@@ -26,6 +26,7 @@ from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 from roost.structures.types import ColumnType
 
+MARK = "/* a front, made by Roost */"  # in the text of a view: another one of that name is somebody else's
 NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as `at` is stored
 TOTAL = Column("total", ColumnType("int"))
 
@@ -44,7 +45,7 @@ def front_of(plan: StructurePlan) -> Front:
         raise Invalid(f"{plan.structure.name}: fronts on {plan.dialect.name} are not there yet")
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
-    objects = {name: f"CREATE VIEW {_quoted(name)} AS\n{made.view}"}
+    objects = {name: f"CREATE VIEW {_quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         objects[f"roost_{name}_{event}"] = (
             f"CREATE TRIGGER roost_{name}_{event} INSTEAD OF {event.upper()} ON {_quoted(name)} BEGIN\n"
@@ -58,58 +59,69 @@ def found_front(plan: StructurePlan) -> Generator[Statement, Any, dict[str, str]
     """Return what is stored of a structure's front: the text of each object, by name; nothing when it has none."""
     if not plan.dialect.fronts:
         return {}
+    name = plan.structure.name
     found = yield from _found(plan)
-    if any(name == plan.structure.name for _, name, _ in found):
-        return {name: sql for _, name, sql in found}
-    return {}
+    if not any(type_ == "view" and MARK in sql for type_, _, sql in found):
+        return {}
+    ours = {name, *_triggers(name)}
+    return {each: sql for _, each, sql in found if each in ours}
 
 
-def make_front(plan: StructurePlan) -> Generator[Statement, Any, bool]:
+def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[Statement, Any, bool]:
     """Make the front where it is missing or of another version; return whether it was.
 
-    `Invalid` when the name is taken by something else.
+    `Invalid` when a name of its is taken by something else.
+
+    also: the application's own triggers on the front that was dropped.
     """
     front, found = front_of(plan), (yield from found_front(plan))
     if found == front.objects:
         return False
     if found:
-        yield Statement(Template(front.drop), [()])
+        also = (yield from drop_front(plan)) or ()
     elif taken := (yield from _taken(plan)):
         raise Invalid(
             f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
             "another name, or leave out its front (front=False, on the command line --no-front): then only Python can "
             "write it"
         )
-    for sql in front.objects.values():
+    for sql in [*front.objects.values(), *also]:
         yield Statement(Template(sql), [()])
     return True
 
 
-def drop_front(plan: StructurePlan) -> Generator[Statement, Any, bool]:
-    """Drop the front; return whether there was one."""
-    found = yield from found_front(plan)
-    if found:
-        yield Statement(Template(front_of(plan).drop), [()])
-    return bool(found)
+def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Sequence[str] | None]:
+    """Drop the front; return the application's own triggers that went with it, or None when there was no front."""
+    if not (yield from found_front(plan)):
+        return None
+    name = plan.structure.name
+    found = yield from _found(plan)
+    yield Statement(Template(front_of(plan).drop), [()])
+    return [sql for type_, each, sql in found if type_ == "trigger" and each not in _triggers(name)]
+
+
+def _triggers(name: str) -> list[str]:
+    return [f"roost_{name}_{event}" for event in ("insert", "update", "delete")]
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, list[tuple[str, str, str]]]:
-    # A view of the structure's name is its front when it shows the private table, and nobody else's.
-    name = plan.structure.name
-    names = (name, *(f"roost_{name}_{event}" for event in ("insert", "update", "delete")))
+    # The view of a structure's name, and every trigger on it.
     found = yield Statement(
-        each(f"SELECT type, name, sql FROM sqlite_master WHERE name IN ({plan.dialect.holes(len(names))})"), [names]
+        each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
+        [(plan.structure.name,)],
     )
-    return [
-        (type_, each, sql)
-        for type_, each, sql in found[0]
-        if type_ == "trigger" or (type_ == "view" and plan.rows_table in sql)
-    ]
+    rows: list[tuple[str, str, str]] = found[0]
+    return rows
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
+    names = (plan.structure.name, *_triggers(plan.structure.name))
     found = yield Statement(
-        each("SELECT type || ' ' || name FROM sqlite_master WHERE name COLLATE NOCASE = ?"), [(plan.structure.name,)]
+        each(
+            "SELECT type || ' ' || name FROM sqlite_master\n"
+            f"  WHERE name COLLATE NOCASE IN ({plan.dialect.holes(len(names))})"
+        ),
+        [names],
     )
     return found[0][0][0] if found[0] else ""
 
@@ -152,6 +164,18 @@ class _Words:
     def same(self, columns: Iterable[Column], one: str, other: str) -> str:
         return " AND ".join(f"{one}{_quoted(each.name)} = {other}{_quoted(each.name)}" for each in columns)
 
+    def shown(self, columns: Iterable[Column], prefix: str = "") -> str:
+        """The columns that may change, as the view shows them: texts without affinity, or UPDATE makes them of numbers.
+
+        SQLite applies a view's affinities before its trigger runs, and would round a decimal on the way.
+        """
+        return ", ".join(
+            f"+{prefix}{_quoted(each.name)} AS {_quoted(each.name)}"
+            if self.dialect.types[each.type.kind](each) == "TEXT"
+            else f"{prefix}{_quoted(each.name)}"
+            for each in columns
+        )
+
     def excluded(self, columns: Iterable[Column]) -> str:
         return ", ".join(f"{_quoted(each.name)} = excluded.{_quoted(each.name)}" for each in columns)
 
@@ -168,6 +192,13 @@ class _Words:
         return [
             (refused(self.dialect, each, f"NEW.{_quoted(each.name)}"), f".{each.name}: it takes {wanted(each)}")
             for each in columns
+        ]
+
+    def changes(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
+        """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
+        return [
+            (f"NEW.{_quoted(each.name)} IS NOT OLD.{_quoted(each.name)} AND ({condition})", told)
+            for each, (condition, told) in zip(columns, self.rules(columns), strict=True)
         ]
 
     def fixed(self, columns: Iterable[Column], why: str) -> tuple[str, str]:
@@ -197,23 +228,25 @@ def _counter(plan: StructurePlan) -> _Made:
         f"    ON CONFLICT ({key}, slot)"
     )
     one = plan.slots == 1
-    total = f"n + {words.new(TOTAL)}"
+    # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
+    low = "sum(n & 4294967295)"
+    shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
+    beyond = [f"(SELECT typeof(n + {words.new(TOTAL)}) FROM {rows} WHERE {words.is_new(words.key)} AND slot = 0)"]
+    if not one:
+        beyond.append(f"(SELECT typeof({shown} + {words.new(TOTAL)}) FROM {rows} WHERE {words.is_new(words.key)})")
     return _Made(
-        view=f"SELECT {key}, {'n' if one else 'sum(n)'} AS total FROM {rows}{'' if one else f' GROUP BY {key}'}",
+        view=f"SELECT {key}, {shown} AS total FROM {rows}{'' if one else f' GROUP BY {key}'}",
         insert=[
             words.refuse(
                 *words.rules([*words.key, TOTAL]),
-                (
-                    f"(SELECT typeof({total}) FROM {rows} WHERE {words.is_new(words.key)} AND slot = 0) = 'real'",
-                    ": the sum would leave 64 bits",
-                ),
+                *((f"{each} = 'real'", ": the sum would leave 64 bits") for each in beyond),
             ),
             f"{put} DO UPDATE SET n = n + excluded.n",
         ],
         update=[
             words.refuse(
                 words.fixed(words.key, "a key cannot be changed; delete it and insert the other one"),
-                *words.rules([TOTAL]),
+                *words.changes([TOTAL]),
             ),
             *([] if one else [f"DELETE FROM {rows} WHERE {words.is_old(words.key)} AND slot <> 0"]),
             f"{put} DO UPDATE SET n = excluded.n",
@@ -229,7 +262,7 @@ def _ring(plan: StructurePlan) -> _Made:
     others = _others(plan.structure, words.key)
     columns = ", ".join([key, "slot, sequence, at", *([words.names(others)] if others else [])])
     shown = ", ".join(
-        [words.names(words.key, "h."), "r.sequence, r.at", *([words.names(others, "r.")] if others else [])]
+        [words.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
     )
     # The newest row is in slot `sequence % keep`: the slots up to it are newer than the others, and both are runs of
     # the primary key, so nothing is sorted.
@@ -256,7 +289,7 @@ def _ring(plan: StructurePlan) -> _Made:
         update=[
             words.refuse(
                 _fixed_row(words, words.key),
-                *words.rules(others),
+                *words.changes(others),
             ),
             *words.change(others, place),
         ],
@@ -309,14 +342,15 @@ def _capped(plan: StructurePlan) -> _Made:
             f"    WHERE {mine} AND n > {keep}",
         ]
     place = words.is_old([*words.key, *ids])
+    shown = ", ".join(words.shown([each]) if each in others else words.names([each]) for each in structure.columns)
     return _Made(
         view=(
-            f"SELECT {words.names(structure.columns)}, sequence, at FROM {rows}\n"
+            f"SELECT {shown}, sequence, at FROM {rows}\n"
             f"  ORDER BY {', '.join(f'{_quoted(each.name)} DESC' for each in words.key)}, sequence DESC"
         ),
         insert=insert,
         update=[
-            words.refuse(_fixed_row(words, [*words.key, *ids]), *words.rules(others)),
+            words.refuse(_fixed_row(words, [*words.key, *ids]), *words.changes(others)),
             *words.change(others, place),
         ],
         delete=[

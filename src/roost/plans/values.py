@@ -36,7 +36,9 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
                 return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
         return ""
     match column.type.kind:
-        case "text" | "binary":
+        case "text":
+            return f"length({name}) > {limit} OR {no_utf8(name)}"
+        case "binary":
             return f"length({name}) > {limit}"
         case "bool":
             return f"{name} NOT IN (0, 1)"
@@ -68,8 +70,7 @@ def refused(dialect: Dialect, column: Column, name: str) -> str:
             pass
         case "text":  # length() stops at a NUL: such a text is measured in bytes
             conditions.append(wrong(dialect, column, name))
-            blob = f"CAST({name} AS BLOB)"
-            conditions.append(f"length({blob}) > {limit} AND instr({blob}, X'00')")
+            conditions.append(f"length(CAST({name} AS BLOB)) > {limit} AND {_nul(name)}")
         case "datetime":
             conditions += [_nul(name), wrong(dialect, column, stored(dialect, column, name))]
         case "uuid":
@@ -116,9 +117,15 @@ def wanted(column: Column) -> str:
         "date": "a date such as '2008-01-01'",
         "decimal": f"a text of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
-        "enum": "one of its declared values",
     }
-    return words[column.type.kind] + (" or NULL" if column.nullable else "")
+    told = _choice(column) if column.type.enum else words[column.type.kind]
+    return told + (" or NULL" if column.nullable else "")
+
+
+def _choice(column: Column) -> str:
+    assert column.type.enum is not None
+    values = [repr(member.value) for member in column.type.enum]
+    return f"one of {', '.join(values)}" if len(values) <= 10 else f"one of its {len(values)} declared values"
 
 
 def _other_class(dialect: Dialect, column: Column, name: str) -> str:
@@ -131,7 +138,14 @@ def _other_class(dialect: Dialect, column: Column, name: str) -> str:
 
 def _nul(name: str) -> str:
     # GLOB and length() see a text only up to a NUL.
-    return f"length({name}) <> length(CAST({name} AS BLOB))"
+    return f"instr({name}, char(0))"
+
+
+def no_utf8(name: str) -> str:
+    """Return the condition under which a text is none that Python can read."""
+    # SQLite stores any bytes as text. Where it cannot read them, GLOB sees U+FFFD; true ones are taken out first.
+    # What it does not see are bytes from 80 to BF that follow no other: it reads them as characters.
+    return f"replace({name}, char(65533), '') GLOB '*' || char(65533) || '*'"
 
 
 def _members(dialect: Dialect, column: Column) -> list[str]:

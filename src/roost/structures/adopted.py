@@ -82,6 +82,8 @@ class _Key(Group[Any]):
         values = value if isinstance(value, tuple) else (value,)
         for each in values:
             fits = INT_MIN <= each <= INT_MAX if type(each) is int else isinstance(each, (str, bytes, float))
+            if isinstance(each, str) and not each.isascii():
+                fits = each == each.encode(errors="replace").decode()  # a lone surrogate is no character
             if not fits:
                 raise Invalid(f"{self._structure}: {shown(each)} is no key; it takes an int, a float, a str or bytes")
         return values

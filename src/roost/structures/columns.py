@@ -93,6 +93,8 @@ def structure_name(name: object) -> str:
         )
     if name.startswith("roost_"):
         raise Invalid(f"{name!r} is no name for a structure: roost_ is kept for its private tables")
+    if name.startswith(("sqlite_", "pragma_")):
+        raise Invalid(f"{name!r} is no name for a structure: SQLite keeps {name.partition('_')[0]}_ for itself")
     return name
 
 
@@ -163,6 +165,8 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
                 CHECKS[kind](ColumnType(kind, KEY_LENGTH))(value)
             except Refused as refused:
                 raise Invalid(f"{where}: {refused}") from None
+            if isinstance(value, str) and "\0" in value:
+                raise Invalid(f"{where}: {value!r} has a NUL, which no text of SQL can have")
         return ColumnType("enum", enum=annotation)
     shown = getattr(annotation, "__name__", annotation)
     raise Invalid(
