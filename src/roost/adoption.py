@@ -50,6 +50,12 @@ def cap(store: Store, found: Found) -> Generator[int, None, None]:
     what is done is done. An index that is missing is made first, under the lock; see `SMALL`.
     """
     core = _core(store)
+
+    def unprepare(connection: Connection) -> None:
+        connection.raw.execute("PRAGMA foreign_keys = OFF")
+        connection.raw.execute(f"PRAGMA synchronous = {getattr(core.engine, 'synchronous', 'FULL')}")
+        connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
+
     try:
         core.alone(_prepare)
         made = core.exclusive(install(core.known.catalog, found.cap, found.old, make_index=not found.index))
@@ -64,7 +70,7 @@ def cap(store: Store, found: Found) -> Generator[int, None, None]:
                 working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
                 time.sleep(max(PAUSE, step.held))
     finally:
-        core.alone(_unprepare)
+        core.alone(unprepare)
 
 
 def uncap(store: Store, table: str) -> Cap:
@@ -106,10 +112,8 @@ class _Burst:
 
 
 def _prepare(connection: Connection) -> None:
-    connection.raw.execute("PRAGMA foreign_keys = ON")  # what they say of a row that goes holds for these rows too
-    connection.raw.execute("PRAGMA wal_autocheckpoint = 0")
-
-
-def _unprepare(connection: Connection) -> None:
-    connection.raw.execute("PRAGMA foreign_keys = OFF")
-    connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
+    raw = connection.raw
+    raw.execute("PRAGMA foreign_keys = ON")  # what they say of a row that goes holds for these rows too
+    # No burst waits for the disk with the lock in its hand: what a power cut undoes of the trimming is done again.
+    raw.execute("PRAGMA synchronous = NORMAL")
+    raw.execute("PRAGMA wal_autocheckpoint = 0")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement
-from roost.errors import Error, Invalid, Missing, StatementFailed
+from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.plans import Careful, Context, Plan, StructurePlan, plan_for
 from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation
@@ -28,6 +28,7 @@ from roost.structures.structure import Structure
 Work = Generator[Statement | Control, Any, None]
 
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
+MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
 MAX_BYTES = 16 * 2**20  # of their values, likewise
 
 
@@ -188,7 +189,7 @@ class Batch:
         """
         yield begin
         parts = [take()]
-        begun = True
+        begun, conflicts = True, 0
         while parts:
             part = parts.pop()
             try:
@@ -200,6 +201,11 @@ class Batch:
             except Exception as error:
                 self.committing = ()
                 yield Control.ROLLBACK
+                if isinstance(error, Conflict) and conflicts < MAX_CONFLICTS:  # others were in the way: all of it again
+                    conflicts += 1
+                    parts.append(part)
+                    yield Control.JITTER
+                    continue
                 if isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
                     # It concerns the whole database: a full disk, a lost file.
                     refuse_all([atom for each in [part, *parts] for atom in each], error)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import random
+import sqlite3
 import subprocess
+from contextlib import closing
 
 import pytest
 
@@ -44,6 +46,15 @@ def test_the_commands_to_try_next_work(shell: Shell) -> None:
         shell(*command)
     assert shell.json("show", "demo_files", "bob", *STORE)["entries"]
     assert len(shell.json("show", "demo_people", "core/main.py", *STORE)["entries"]) > 1
+
+
+def test_the_sql_to_try_next_works(shell: Shell) -> None:
+    told = shell("demo").partition("as well:")[2].partition("Try next:")[0]
+    statements = [line.strip() for line in told.splitlines() if line.strip()]
+    before = shell.json("show", "demo_changes", "core/main.py", *STORE)["total"]
+    with closing(sqlite3.connect("roost-demo.db", isolation_level=None)) as connection:
+        assert [len(connection.execute(statement).fetchall()) > 0 for statement in statements] == [True, False]
+    assert shell.json("show", "demo_changes", "core/main.py", *STORE)["total"] == before + 1
 
 
 def test_the_answer_as_json(shell: Shell) -> None:

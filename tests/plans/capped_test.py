@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import roost
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Control, Dialect
+from roost.dialects import SQLITE, Control
 from roost.plans import plan_for
 from tests.plans.script import LOCKED, NOW, play, sends
 from tests.values.shapes import Egg, Place, Seen, baskets, sightings
@@ -60,12 +58,6 @@ def test_an_id_of_several_columns_stands_behind_the_key() -> None:
     assert [line.split()[0] for line in rows.splitlines()[1:-2]] == ['"site"', '"page"', '"who"', '"sequence"', '"at"']
     assert 'PRIMARY KEY ("site", "page", "who")' in rows
     assert newest == 'CREATE INDEX roost_sightings_newest ON roost_sightings_rows ("site", sequence)'
-
-
-@pytest.mark.parametrize("dialect", [MARIADB, POSTGRESQL], ids=lambda dialect: dialect.name)
-def test_elsewhere_there_is_none_yet(dialect: Dialect) -> None:
-    with pytest.raises(roost.Invalid, match=rf"^baskets: a capped on {dialect.name} is not there yet$"):
-        plan_for(baskets, dialect)
 
 
 def test_an_add_with_room_looks_up_its_id_and_writes() -> None:

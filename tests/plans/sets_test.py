@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import roost
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Control, Dialect
+from roost.dialects import SQLITE, Control
 from roost.plans import plan_for
 from tests.plans.script import LOCKED, play, sends
 from tests.values.shapes import Colour, Place, likes, tags
@@ -41,12 +39,6 @@ CREATE TABLE roost_tags_rows (
   PRIMARY KEY ("site", "page", "member")
 ) STRICT, WITHOUT ROWID""",
     )
-
-
-@pytest.mark.parametrize("dialect", [MARIADB, POSTGRESQL], ids=lambda dialect: dialect.name)
-def test_elsewhere_there_is_none_yet(dialect: Dialect) -> None:
-    with pytest.raises(roost.Invalid, match=rf"^likes: a set on {dialect.name} is not there yet$"):
-        plan_for(likes, dialect)
 
 
 def test_only_new_members_are_written() -> None:

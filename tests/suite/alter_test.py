@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
 
 Make = Callable[..., Any]
 MOST = 2**63 - 1
@@ -119,9 +119,7 @@ def test_slots_of_a_counter(open_store: Make) -> None:
 def test_slots_that_would_not_hold_the_total_are_refused(open_store: Make) -> None:
     four = roost.Counter("pageviews", slots=4)
     store = open_store(four)
-    store._core._writer.connection.raw.executemany(
-        "INSERT INTO roost_pageviews_rows VALUES ('/home', ?, ?)", [(slot, MOST) for slot in range(4)]
-    )
+    by_hand(store, *[f"INSERT INTO roost_pageviews_rows VALUES ('/home', {slot}, {MOST})" for slot in range(4)])
     with pytest.raises(roost.Overflow):
         store.alter(roost.Counter("pageviews", slots=2))
     assert store.run(four.total("/home")) == 4 * MOST

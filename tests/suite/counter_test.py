@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
-from tests.suite.shapes import Place, inner, pageviews
+from tests.suite.shapes import Place, by_hand, pageviews
 
 MOST = 2**63 - 1
 Make = Callable[..., Any]
@@ -123,8 +124,7 @@ def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None
     spread = roost.Counter("spread", slots=4)
     store = make(spread)
     rows = [("/home", slot, MOST) for slot in range(4)] + [("/low", slot, -MOST - 1) for slot in range(4)]
-    writer = inner(store)._core._writer.connection
-    writer.raw.executemany("INSERT INTO roost_spread_rows (key, slot, n) VALUES (?, ?, ?)", rows)
+    by_hand(store, *[f"INSERT INTO roost_spread_rows VALUES ('{key}', {slot}, {n})" for key, slot, n in rows])
     assert store.run(spread.total("/home")) == 4 * MOST
     assert store.run(spread.top()) == [("/home", 4 * MOST), ("/low", -4 * (MOST + 1))]
     assert store.run(spread.clear("/low")) == -4 * (MOST + 1)
@@ -135,16 +135,15 @@ def test_pitfall_a_null_count_a_default_or_an_id_per_add_do_not_exist(open_store
     assert "NULL," not in table.replace("NOT NULL,", "")
     assert "AUTO" not in table
     assert "DEFAULT" not in table
-    assert 'PRIMARY KEY ("key", slot)' in table
+    assert re.search(r"PRIMARY KEY \(.key., slot\)", table)
 
 
 def test_source_text_the_slots_of_home_sum_up(make: Make) -> None:
     """The slotted counter's own table: slots 0, 36, 7, 81 and 23 of /home."""
     text = roost.Counter("pageviews_counts", slots=100)
     store = make(text)
-    writer = inner(store)._core._writer.connection
-    rows = [("/home", 0, 2), ("/home", 36, 1), ("/home", 7, 1), ("/home", 81, 2), ("/home", 23, 3)]
-    writer.raw.executemany("INSERT INTO roost_pageviews_counts_rows (key, slot, n) VALUES (?, ?, ?)", rows)
+    rows = [(0, 2), (36, 1), (7, 1), (81, 2), (23, 3)]
+    by_hand(store, *[f"INSERT INTO roost_pageviews_counts_rows VALUES ('/home', {slot}, {n})" for slot, n in rows])
     assert store.run(text.total("/home")) == 9
     store.run(text.add("/home"))
     assert store.run(text.total("/home")) == 10

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import roost
+from roost.dialects.dialect import Statement, Template
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ pageviews = roost.Counter("pageviews")
 visits = roost.Ring("visits", Visit, per="uid", keep=5)
 baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
 likes = roost.Set("likes", key=int, member=str)
+
+
+def by_hand(store: Any, *statements: str) -> None:
+    """Do something to a store's tables that no operation does; names are to need no quotes."""
+
+    def work() -> Any:
+        for sql in statements:
+            yield Statement(Template(sql), [()])
+
+    inner(store)._core.exclusive(work())
 
 
 def inner(store: Any) -> Any:

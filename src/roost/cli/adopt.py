@@ -40,9 +40,9 @@ def cap(
     """Keep the newest rows per key of a table of yours.
 
     Triggers delete what a new row pushes out. What is too many already goes in short transactions, while the
-    application goes on writing: no writer waits for longer than 100 ms. Stop it at any moment (Ctrl-C), and say
-    `roost cap TABLE` to go on. Rows with NULL in a column of the key are left alone. The table needs an index on the
-    columns of --per and then --newest-by.
+    application goes on writing: a writer waits for about 50 ms at most, unless the disk stalls. Stop it at any moment
+    (Ctrl-C), and say `roost cap TABLE` to go on. Rows with NULL in a column of the key are left alone. The table needs
+    an index on the columns of --per and then --newest-by.
 
     \b
     Examples:

@@ -214,6 +214,9 @@ def _keys(store: roost.Store, structure: Structure) -> list[Any]:
 
 def _advise(console: Console, url: str) -> None:
     what, who = "core/main.py", PEOPLE_NAMES[1]
+    console.print("Any SQL client reads and writes them as well:")
+    console.print(f"  SELECT * FROM {FILES.name} WHERE who = '{who}';", soft_wrap=True)
+    console.print(f"  INSERT INTO {CHANGES.name} (key, total) VALUES ('{what}', 1);\n", soft_wrap=True)
     console.print("Try next:")
     for command in (
         f"roost list --store {url}",

@@ -76,6 +76,7 @@ class Control(enum.Enum):
     RELEASE = "release"
     BACK = "rollback to savepoint"
     LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
+    JITTER = "jitter"  # wait for a short random time before trying again
     LOCKED = "locked"  # a plan has taken all its locks; never reaches an engine
 
 

@@ -116,6 +116,8 @@ class MariaDBConnection:
                 self._unlock()
             case Control.ROLLBACK:
                 self.settle()
+            case Control.JITTER:
+                time.sleep(self._engine.random.random() * 0.02)
             case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
                 left = max(0, round(self.wait.deadline - time.monotonic()))
                 self._say(f"SELECT GET_LOCK('roost_catalog', {left})")

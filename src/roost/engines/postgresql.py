@@ -45,8 +45,11 @@ class PostgreSQLEngine:
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        parts = urlsplit(self.url)
-        self.place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        try:
+            parts = urlsplit(self.url)
+            self.place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        except ValueError as error:
+            raise Invalid(f"{url!r} is no URL of a database: {error}") from error
         try:
             psycopg.conninfo.conninfo_to_dict(self.url)
         except psycopg.ProgrammingError as error:
@@ -97,6 +100,8 @@ class PostgreSQLConnection:
                 self._say("COMMIT")
             case Control.ROLLBACK:
                 self.settle()
+            case Control.JITTER:
+                time.sleep(self._engine.random.random() * 0.02)
             case Control.LOCK_CATALOG:
                 self._say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
             case _:
@@ -165,6 +170,8 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return DiskFull(told)
         case _, "25006":
             return ReadOnly(told)
+        case _, "" if "NUL" in told:
+            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
         case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
             return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
         case (("08" | "57" | "28" | "3D" | "53"), _):

@@ -136,7 +136,8 @@ def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
         for slot in range(after, before):
             moved = f"SELECT {key}, 0, n FROM {table} WHERE slot = {slot}"
             if plan.dialect.name == "mariadb":
-                put = f"INSERT INTO {table} ({key}, slot, n) {moved}\n  ON DUPLICATE KEY UPDATE {table}.n = {table}.n + VALUES(n)"
+                moved = f"SELECT * FROM (SELECT {key}, 0 AS slot, n AS more FROM {table} WHERE slot = {slot}) moved"
+                put = f"INSERT INTO {table} ({key}, slot, n) {moved}\n  ON DUPLICATE KEY UPDATE n = n + VALUES(n)"
             else:
                 put = (
                     f"INSERT INTO {table} AS r ({key}, slot, n) {moved}\n"
