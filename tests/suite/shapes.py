@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -37,6 +38,11 @@ pageviews = roost.Counter("pageviews")
 visits = roost.Ring("visits", Visit, per="uid", keep=5)
 baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
 likes = roost.Set("likes", key=int, member=str)
+
+
+def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+    """What a SQL client reads."""
+    return sql.execute(query, values).fetchall()
 
 
 def inner(store: Any) -> Any:
