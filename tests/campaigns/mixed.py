@@ -21,26 +21,11 @@ from itertools import count
 from typing import Any
 
 import roost
+from tests.campaigns.ledger import KEEP, STRUCTURES, Event, counts, events, recent, tags
 from tests.campaigns.processes import Line, Start, children
 
 KEYS = 3
-KEEP = 7
 PLAIN = "plain"  # a table of the application's own
-
-
-@dataclass(frozen=True)
-class Event:
-    """A row that nobody else writes."""
-
-    owner: int
-    number: int
-
-
-counts = roost.Counter("counts", key=int)
-events = roost.Ring("events", Event, per="owner", keep=KEEP)
-recent = roost.Capped("recent", Event, per="owner", keep=KEEP, unique="number", on_duplicate="refresh")
-tags = roost.Set("tags", key=int, member=int)
-STRUCTURES = (counts, events, recent, tags)
 KINDS = ("store", "joined", "sql")
 
 Verb = tuple[str, int, int]  # what to do, with which key, with which number

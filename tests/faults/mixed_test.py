@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.campaigns import mixed
+from tests.campaigns.ledger import STRUCTURES
 from tests.campaigns.mixed import KEYS, Tally, judge, together
 from tests.conftest import MakeStore
 
@@ -19,7 +20,7 @@ def test_nothing_is_lost_or_doubled_by_any_way_in(tmp_path: Path, seed: int) -> 
 
 
 def test_what_is_lost_is_seen(make_store: MakeStore) -> None:
-    store = make_store(*mixed.STRUCTURES)
+    store = make_store(*STRUCTURES)
     tally = Tally()
     verbs = [("count", 0, 5), ("push", 0, 7), ("add", 1, 3), ("tag", 2, 9)]
     mixed.by_store(store, tally, verbs)

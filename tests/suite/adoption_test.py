@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import roost
 from roost import adoption
 from roost.plans.adopted import Cap
+from tests.suite.shapes import rows
 
 pytestmark = pytest.mark.needs("sqlite3")
 
@@ -26,16 +27,10 @@ CREATE INDEX visits_uid ON visits (uid, at);
 
 
 @pytest.fixture
-def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def sql(sql: sqlite3.Connection) -> sqlite3.Connection:
     """The application: its own connection, with foreign keys as it should have them."""
-    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
-    connection.execute("PRAGMA foreign_keys = ON")
-    yield connection
-    connection.close()
-
-
-def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
-    return sql.execute(query, values).fetchall()
+    sql.execute("PRAGMA foreign_keys = ON")
+    return sql
 
 
 def everything(sql: sqlite3.Connection) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,14 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
     finally:
         for store in stores:
             store.close()
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """What a SQL client has: the database file, and nothing of Roost."""
+    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
+    yield connection
+    connection.close()
 
 
 class InAsyncio:

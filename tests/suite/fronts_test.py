@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, visits
+from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("sqlite3")
 
@@ -32,18 +32,6 @@ class Cell(NamedTuple):
 
 
 TABLE = Path(__file__).parents[2] / "docs/fronts.md"
-
-
-@pytest.fixture
-def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """What a SQL client has: the database file, and nothing of Roost."""
-    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
-    yield connection
-    connection.close()
-
-
-def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
-    return sql.execute(query, values).fetchall()
 
 
 # What the structures hold before each cell.

@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -128,13 +128,6 @@ REFUSED: list[tuple[str, Any]] = [
     *[("colour", bad) for bad in ("blue", "White", "", "white ", "white\0", 1)],
     *[("level", bad) for bad in (0, 3, "x", 2.5)],
 ]
-
-
-@pytest.fixture
-def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
-    yield connection
-    connection.close()
 
 
 @pytest.mark.parametrize(("column", "value", "read"), TAKEN, ids=lambda each: repr(each))

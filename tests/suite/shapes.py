@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -48,6 +49,11 @@ def by_hand(store: Any, *statements: str) -> None:
             yield Statement(Template(sql), [()])
 
     inner(store)._core.exclusive(work())
+
+
+def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+    """What a SQL client reads."""
+    return sql.execute(query, values).fetchall()
 
 
 def inner(store: Any) -> Any:

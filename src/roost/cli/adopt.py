@@ -80,7 +80,6 @@ class _Done:
 
     deleted: int = 0
     seconds: float = 0.0
-    is_all: bool = False
 
     @property
     def told(self) -> str:
@@ -97,10 +96,10 @@ def _trim(store: roost.Store, found: Found) -> _Done:
     try:
         with progress_bar("rows") as bar:
             task = bar.add_task("", total=found.excess)
-            while not done.is_all:
+            deleted: int | None = 0
+            while deleted is not None:
                 with uninterrupted():  # Ctrl-C waits for the end of a transaction: what was deleted is counted
                     deleted = next(steps, None)
-                    done.is_all = deleted is None
                     done.deleted += deleted or 0
                     done.seconds = time.perf_counter() - began
                 bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))

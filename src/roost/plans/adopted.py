@@ -13,7 +13,6 @@ time when the table was small, SQLite would scan it.
 
 from __future__ import annotations
 
-import json
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from typing import Any
 from roost.dialects.dialect import Dialect, Statement, Template
 from roost.errors import Error, Invalid, Mismatch
 from roost.plans.plan import Context, Operations, Plan, StructurePlan, each, unsupported
-from roost.structures.adopted import Adopted
+from roost.structures import from_definition
+from roost.structures.adopted import FACTS, Adopted
 
 MOST_TABLES = 100  # definitions and layouts whose words are remembered by one plan
 
@@ -41,8 +41,7 @@ class Cap:
     @property
     def facts(self) -> dict[str, Any]:
         """What the definition says beside kind and name."""
-        facts = ("per", "keep", "newest_by", "id", "index")
-        return {fact: getattr(self, fact) for fact in facts}
+        return {fact: getattr(self, fact) for fact in FACTS}
 
     @classmethod
     def of(cls, structure: Adopted) -> Cap:
@@ -142,12 +141,13 @@ class AdoptedPlan(StructurePlan):
         """Return the plan for the table as it is capped now."""
         found = self._told.get(definition)
         if found is None:
-            facts = json.loads(definition)
-            name = self.structure.name
-            if facts["kind"] != "adopted":
-                return Mismatch(f"{name} is a {facts['kind']}, not a table that was capped; use its own declaration")
+            stored = from_definition(definition)
+            if not isinstance(stored, Adopted):
+                return Mismatch(
+                    f"{self.structure.name} is a {stored.kind}, not a table that was capped; use its own declaration"
+                )
             _bound(self._told)
-            found = self._told[definition] = AdoptedPlan(Adopted.from_facts(facts["name"], facts), self.dialect)
+            found = self._told[definition] = AdoptedPlan(stored, self.dialect)
         return found
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:

@@ -5,7 +5,6 @@ Everything is found out before anything is done: a table that cannot be capped s
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.adopted import AdoptedPlan, Cap, quoted, read, write
 from roost.plans.catalog import Catalog
 from roost.plans.values import no_utf8
+from roost.structures import from_definition
 from roost.structures.adopted import Adopted
 
 Row = tuple[Any, ...]
@@ -72,7 +72,7 @@ def look(table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Ge
     yield from _told_apart(cap)
     others = yield from _may_lose_rows(name)
     index = yield from _index(cap)
-    if old is not None and old.index and quoted(old.index_name).strip('"') in index:
+    if old is not None and old.index and old.index_name in index:
         cap = replace(cap, index=True)
     counts = yield from _count(cap)
     return Found(cap, old, tuple(others), *counts, (yield from _bytes(cap, columns, counts[0])), index)
@@ -193,13 +193,13 @@ def capped(table: str) -> Generator[Statement, Any, Cap | None]:
     there = yield read("SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'")
     if not there[0][0][0]:
         return None
-    found = yield read("SELECT name, definition FROM roost_catalog WHERE lower(name) = lower(?)", table)
+    found = yield read("SELECT definition FROM roost_catalog WHERE lower(name) = lower(?)", table)
     if not found[0]:
         return None
-    name, definition = found[0][0]
-    if not definition.startswith('{"kind":"adopted"'):
-        raise Invalid(f"there is a structure {name} already, and the catalog can have but one of that name")
-    return Cap.of(Adopted.from_facts(name, json.loads(definition)))
+    structure = from_definition(found[0][0][0])
+    if not isinstance(structure, Adopted):
+        raise Invalid(f"there is a structure {structure.name} already, and the catalog can have but one of that name")
+    return Cap.of(structure)
 
 
 def _index(cap: Cap) -> Generator[Statement, Any, str]:
@@ -269,11 +269,18 @@ def _own_triggers(cap: Cap) -> Generator[Statement, Any, list[tuple[str, str]]]:
     # the others: so it has to be the first that was made, and the application's see the row before it goes.
     if cap.newest_by is None:
         return []
+    found = yield from _triggers_on(cap.table)
+    return [(name, sql) for name, sql in found if name not in cap.triggers]
+
+
+def _triggers_on(table: str) -> Generator[Statement, Any, list[tuple[str, str]]]:
+    # Name and text, in the order in which they were made.
     found = yield read(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?) ORDER BY rowid",
-        cap.table,
+        table,
     )
-    return [(name, sql) for name, sql in found[0] if name not in cap.triggers]
+    rows: list[tuple[str, str]] = found[0]
+    return rows
 
 
 def _probe(cap: Cap) -> Generator[Statement, Any, None]:
@@ -353,10 +360,7 @@ def burst(cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[
 
 
 def _changed_triggers(cap: Cap) -> Generator[Statement, Any, list[str]]:
-    there = yield read(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?)", cap.table
-    )
-    stored = dict(there[0])
+    stored = dict((yield from _triggers_on(cap.table)))
     return [name for name, sql in cap.triggers.items() if stored.get(name) != sql]
 
 

@@ -59,12 +59,8 @@ def found_front(plan: StructurePlan) -> Generator[Statement, Any, dict[str, str]
     """Return what is stored of a structure's front: the text of each object, by name; nothing when it has none."""
     if not plan.dialect.fronts:
         return {}
-    name = plan.structure.name
-    found = yield from _found(plan)
-    if not any(type_ == "view" and MARK in sql for type_, _, sql in found):
-        return {}
-    ours = {name, *_triggers(name)}
-    return {each: sql for _, each, sql in found if each in ours}
+    found, _ = yield from _found(plan)
+    return found
 
 
 def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[Statement, Any, bool]:
@@ -92,26 +88,30 @@ def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[State
 
 def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Sequence[str] | None]:
     """Drop the front; return the application's own triggers that went with it, or None when there was no front."""
-    if not (yield from found_front(plan)):
+    found, own = yield from _found(plan)
+    if not found:
         return None
-    name = plan.structure.name
-    found = yield from _found(plan)
     yield Statement(Template(front_of(plan).drop), [()])
-    return [sql for type_, each, sql in found if type_ == "trigger" and each not in _triggers(name)]
+    return own
 
 
 def _triggers(name: str) -> list[str]:
     return [f"roost_{name}_{event}" for event in ("insert", "update", "delete")]
 
 
-def _found(plan: StructurePlan) -> Generator[Statement, Any, list[tuple[str, str, str]]]:
-    # The view of a structure's name, and every trigger on it.
+def _found(plan: StructurePlan) -> Generator[Statement, Any, tuple[dict[str, str], list[str]]]:
+    # The objects of the front by name, and the application's own triggers on it; neither where there is no front.
     found = yield Statement(
         each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
         [(plan.structure.name,)],
     )
-    rows: list[tuple[str, str, str]] = found[0]
-    return rows
+    if not any(type_ == "view" and MARK in sql for type_, _, sql in found[0]):
+        return {}, []
+    ours = {plan.structure.name, *_triggers(plan.structure.name)}
+    return (
+        {name: sql for _, name, sql in found[0] if name in ours},
+        [sql for _, name, sql in found[0] if name not in ours],
+    )
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
@@ -145,9 +145,6 @@ class _Words:
         self.name = plan.structure.name
         self.key = plan.structure.key.columns
         self.rows, self.head = plan.rows_table, plan.head_table
-
-    def names(self, columns: Iterable[Column], prefix: str = "") -> str:
-        return ", ".join(f"{prefix}{_quoted(each.name)}" for each in columns)
 
     def new(self, column: Column) -> str:
         return stored(self.dialect, column, f"NEW.{_quoted(column.name)}")
@@ -222,7 +219,7 @@ class _Words:
 def _counter(plan: StructurePlan) -> _Made:
     assert isinstance(plan, CounterPlan)
     words = _Words(plan)
-    key, rows = words.names(words.key), words.rows
+    key, rows = words.dialect.names(words.key), words.rows
     put = (
         f"INSERT INTO {rows} ({key}, slot, n) VALUES ({words.news(words.key)}, 0, {words.new(TOTAL)})\n"
         f"    ON CONFLICT ({key}, slot)"
@@ -258,11 +255,11 @@ def _counter(plan: StructurePlan) -> _Made:
 def _ring(plan: StructurePlan) -> _Made:
     assert isinstance(plan, RingPlan)
     words, keep = _Words(plan), plan.structure.keep
-    rows, head, key = words.rows, words.head, words.names(words.key)
+    rows, head, key = words.rows, words.head, words.dialect.names(words.key)
     others = _others(plan.structure, words.key)
-    columns = ", ".join([key, "slot, sequence, at", *([words.names(others)] if others else [])])
+    columns = ", ".join([key, "slot, sequence, at", *([words.dialect.names(others)] if others else [])])
     shown = ", ".join(
-        [words.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
+        [words.dialect.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
     )
     # The newest row is in slot `sequence % keep`: the slots up to it are newer than the others, and both are runs of
     # the primary key, so nothing is sorted.
@@ -300,10 +297,12 @@ def _ring(plan: StructurePlan) -> _Made:
 def _capped(plan: StructurePlan) -> _Made:
     assert isinstance(plan, CappedPlan)
     words, structure = _Words(plan), plan.structure
-    rows, head, key, keep = words.rows, words.head, words.names(words.key), structure.keep
+    rows, head, key, keep = words.rows, words.head, words.dialect.names(words.key), structure.keep
     ids = structure.id.columns
     others = [each for each in _others(structure, words.key) if each not in ids]
-    columns = ", ".join([key, words.names(ids), *([words.names(others)] if others else []), "sequence, at"])
+    columns = ", ".join(
+        [key, words.dialect.names(ids), *([words.dialect.names(others)] if others else []), "sequence, at"]
+    )
     values = "".join(f", {words.new(each)}" for each in others)
     refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
     there = f"EXISTS (SELECT 1 FROM {rows} WHERE {words.is_new([*words.key, *ids])})"
@@ -327,7 +326,7 @@ def _capped(plan: StructurePlan) -> _Made:
         f"    ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + 1, n = n + {more}",
         f"INSERT INTO {rows} ({columns})\n"
         f"    VALUES ({words.news([*words.key, *ids])}{values}, (SELECT sequence FROM {head} WHERE {mine}), {NOW})\n"
-        f"    ON CONFLICT ({key}, {words.names(ids)}) DO UPDATE SET "
+        f"    ON CONFLICT ({key}, {words.dialect.names(ids)}) DO UPDATE SET "
         + ", ".join([*(words.excluded([each]) for each in others), "sequence = excluded.sequence, at = excluded.at"]),
     ]
     if not rejects:
@@ -342,7 +341,9 @@ def _capped(plan: StructurePlan) -> _Made:
             f"    WHERE {mine} AND n > {keep}",
         ]
     place = words.is_old([*words.key, *ids])
-    shown = ", ".join(words.shown([each]) if each in others else words.names([each]) for each in structure.columns)
+    shown = ", ".join(
+        words.shown([each]) if each in others else words.dialect.names([each]) for each in structure.columns
+    )
     return _Made(
         view=(
             f"SELECT {shown}, sequence, at FROM {rows}\n"
@@ -363,16 +364,16 @@ def _capped(plan: StructurePlan) -> _Made:
 def _set(plan: StructurePlan) -> _Made:
     assert isinstance(plan, SetPlan)
     words = _Words(plan)
-    rows, head, key = words.rows, words.head, words.names(words.key)
+    rows, head, key = words.rows, words.head, words.dialect.names(words.key)
     pair = [*words.key, *plan.structure.member.columns]
     return _Made(
-        view=f"SELECT {words.names(pair)} FROM {rows}",
+        view=f"SELECT {words.dialect.names(pair)} FROM {rows}",
         insert=[
             words.refuse(*words.rules(pair)),
             f"INSERT INTO {head} ({key}, {_quoted(N.name)}) SELECT {words.news(words.key)}, 1\n"
             f"    WHERE NOT EXISTS (SELECT 1 FROM {rows} WHERE {words.is_new(pair)})\n"
             f"    ON CONFLICT ({key}) DO UPDATE SET n = n + 1",
-            f"INSERT INTO {rows} ({words.names(pair)}) VALUES ({words.news(pair)}) ON CONFLICT DO NOTHING",
+            f"INSERT INTO {rows} ({words.dialect.names(pair)}) VALUES ({words.news(pair)}) ON CONFLICT DO NOTHING",
         ],
         update=[words.refuse(("1", ": a member cannot be changed; delete it and insert the other one"))],
         delete=[
