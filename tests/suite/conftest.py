@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests import servers
 from tests.suite.engines import ENGINES, Engine
 
 Open = Callable[..., roost.Store]
@@ -32,7 +33,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture
 def store_url(engine: Engine, tmp_path: Path) -> str:
-    return engine.url(tmp_path)
+    try:
+        return engine.url(tmp_path)
+    except servers.NotHere as error:
+        servers.not_run(error)
 
 
 @pytest.fixture

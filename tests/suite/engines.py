@@ -31,7 +31,7 @@ ENGINES = [
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "second store"]),
+        frozenset(["counter", "ring", "capped", "set", "second store", "no nul in text"]),
     ),
     Engine(
         "mariadb",

@@ -46,13 +46,19 @@ class Everything:
     cost: Annotated[Decimal, roost.decimal(38, 10)] | None = None
 
 
+@dataclass(frozen=True)
+class Note:
+    k: str
+    text: str
+
+
 EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
 LOW = Everything(
     -(2**63), -(2**63), -1.5e308, "", b"", False, dt.datetime(1, 1, 2, tzinfo=EAST), dt.date(1, 1, 1),
     Decimal("-9999999999.99"), uuid.UUID(int=0), Colour.WHITE, Level.LOW,
 )  # fmt: skip
 HIGH = Everything(
-    2**63 - 1, 2**63 - 1, 5e-324, "😀 'quoted\" \0 \n", bytes(range(256)), True,
+    2**63 - 1, 2**63 - 1, 5e-324, "😀 'quoted\" \\ %s {} \n", bytes(range(256)), True,
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.date(9999, 12, 31), Decimal("0.10"),
     uuid.UUID(int=2**128 - 1), Colour.BROWN, Level.HIGH, "note", dt.datetime(2026, 10, 25, 2, fold=1, tzinfo=EAST),
     Decimal("1234567890123456789012345678.0123456789"),
@@ -77,7 +83,7 @@ def test_a_row_comes_back_as_it_was(make: Make, row: Everything) -> None:
 
 KEYS: list[tuple[Any, list[Any]]] = [
     (int, [-(2**63), -1, 0, 2**63 - 1]),
-    (str, ["", "a", "a\0", "b", "é", "😀"]),
+    (str, ["", "a", "a\1", "a ", "b", "é", "😀"]),
     (bytes, [b"", b"\0", b"\0\0", b"a", b"\xff"]),
     (bool, [False, True]),
     (dt.date, [dt.date(1, 1, 1), dt.date(999, 1, 1), dt.date(2026, 1, 1)]),
@@ -105,6 +111,32 @@ def test_keys_and_members_of_every_type_in_their_order(make: Make, kind: Any, ke
     while page := store.run(counter.keys(after=walked[-1] if walked else None, n=1)):
         walked += page
     assert walked == keys
+
+
+@pytest.mark.needs("counter", "set", "ring", "nul in text")
+def test_a_nul_is_a_character_like_any_other(make: Make) -> None:
+    counter = roost.Counter("counter")
+    members = roost.Set("members")
+    notes = roost.Ring("notes", Note, per="k", keep=2)
+    store = make(counter, members, notes)
+    store.run_all(counter.add("a\0"), counter.add("a"), members.add("\0", "\0\0", ""), notes.push(Note("a\0b", "\0")))
+    assert store.run_all(counter.keys(), members.members("\0"), notes.latest("a\0b")) == (
+        ["a", "a\0"],
+        {"", "\0\0"},
+        [Note("a\0b", "\0")],
+    )
+
+
+@pytest.mark.needs("counter", "ring", "no nul in text")
+def test_where_text_holds_no_nul_it_is_refused_and_costs_its_caller_alone(make: Make) -> None:
+    counter = roost.Counter("counter")
+    notes = roost.Ring("notes", Note, per="k", keep=2)
+    store = make(counter, notes)
+    with pytest.raises(roost.StatementFailed, match="NUL"):
+        store.run(counter.add("a\0"))
+    with pytest.raises(roost.StatementFailed, match="NUL"):
+        store.run_all(notes.push(Note("a", "")), notes.push(Note("a", "\0")))
+    assert store.run(notes.latest("a")) == []
 
 
 @pytest.mark.needs("counter")

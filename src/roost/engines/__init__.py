@@ -22,7 +22,8 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
 
                 return MariaDBEngine(url, timeout=timeout, trace=trace, random=random)
     except ModuleNotFoundError as error:
-        raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{scheme}]'") from error
+        extra = "postgresql" if scheme.startswith("postgres") else "mysql"
+        raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
     from roost.engines.sqlite import SQLiteEngine
 
     return SQLiteEngine(url, timeout=timeout, trace=trace, random=random)

@@ -88,6 +88,8 @@ def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[State
 
 def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Sequence[str] | None]:
     """Drop the front; return the application's own triggers that went with it, or None when there was no front."""
+    if not plan.dialect.fronts:
+        return None
     found, own = yield from _found(plan)
     if not found:
         return None
