@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -168,6 +168,19 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
         case Gather.ARRAYS:
             arrays = tuple(list(column) for column in zip(*rows, strict=True))
             return [(template.sql, arrays)]
+
+
+def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
+    """Yield each text with its parameters; is sent the rows it fetched, or how many it changed; return the answer."""
+    template = statement.template
+    if not statement.rows:
+        return [] if template.returns else 0
+    answers = []
+    for text in render(statement):
+        answers.append((yield text))
+    if not template.returns:
+        return sum(answers)
+    return [list(each) for each in answers] if template.gather is Gather.EACH else scatter(statement, answers[0])
 
 
 def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:

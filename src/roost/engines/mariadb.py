@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,9 +11,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pymysql
 import pymysql.err
 
-from roost.dialects import MARIADB, Control, Statement
-from roost.dialects.dialect import Answer, Gather, render, scatter
+from roost.dialects import MARIADB, Control
 from roost.engines.engine import Trace, Wait
+from roost.engines.server import ServerExecutor
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -81,37 +80,36 @@ class MariaDBEngine:
         return MariaDBConnection(self, raw, wait)
 
 
-class MariaDBConnection:
+class MariaDBConnection(ServerExecutor):
     """One connection."""
 
+    failures = pymysql.MySQLError
+
     def __init__(self, engine: MariaDBEngine, raw: pymysql.Connection[Any], wait: Wait) -> None:
+        super().__init__(raw.cursor(), engine.trace)
         self.raw = raw
         self.wait = wait
         self.broken = False
         self.in_transaction = False
         self._engine = engine
-        self._trace = engine.trace
-        self._cursor = raw.cursor()
 
-    def execute(self, wanted: Statement | Control) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Statement):
-            return self._run(wanted)
-        match wanted:
+    def obey(self, word: Control) -> None:
+        """Do what a control word means."""
+        match word:
             case Control.BEGIN:
                 # READ COMMITTED whatever the session's default.
                 left = max(1, round(self.wait.deadline - time.monotonic()))
-                self._say(f"SET innodb_lock_wait_timeout = {left}")
-                self._say("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                self._say("BEGIN")
+                self.say(f"SET innodb_lock_wait_timeout = {left}")
+                self.say("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                self.say("BEGIN")
                 self.in_transaction = True
             case Control.BEGIN_READ:
-                self._say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                self._say("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                self.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                self.say("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                 self.in_transaction = True
             case Control.COMMIT:
                 self.wait.pause()
-                self._say("COMMIT")
+                self.say("COMMIT")
                 self.in_transaction = False
                 self._unlock()
             case Control.ROLLBACK:
@@ -120,51 +118,22 @@ class MariaDBConnection:
                 time.sleep(self._engine.random.random() * 0.02)
             case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
                 left = max(0, round(self.wait.deadline - time.monotonic()))
-                self._say(f"SELECT GET_LOCK('roost_catalog', {left})")
+                self.say(f"SELECT GET_LOCK('roost_catalog', {left})")
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self._engine.place}: another process is making or changing structures")
                 self._locked = True
             case _:
-                pass
-        return None
+                pass  # LOCKED: for the batch alone; savepoints: for transactions of the application
 
     _locked = False
 
     def _unlock(self) -> None:
         if self._locked:
             self._locked = False
-            self._say("SELECT RELEASE_LOCK('roost_catalog')")
+            self.say("SELECT RELEASE_LOCK('roost_catalog')")
 
-    def _run(self, statement: Statement) -> Any:
-        template = statement.template
-        if not statement.rows:
-            return [] if template.returns else 0
-        if template.gather is Gather.EACH:
-            if template.returns:
-                return [self._fetched(sql, row) for sql, row in render(statement)]
-            return sum([self._changed(sql, row) for sql, row in render(statement)])
-        ((sql, row),) = render(statement)
-        if template.answer is Answer.NONE:
-            return self._changed(sql, row)
-        return scatter(statement, self._fetched(sql, row))
-
-    def _fetched(self, sql: str, row: Sequence[Any]) -> list[Any]:
-        self._say(sql, row)
-        return list(self._cursor.fetchall())
-
-    def _changed(self, sql: str, row: Sequence[Any]) -> int:
-        self._say(sql, row)
-        return int(self._cursor.rowcount)
-
-    def _say(self, sql: str, row: Sequence[Any] = ()) -> None:
-        if self._trace is not None:
-            self._trace(sql, row)
-        try:
-            self._cursor.execute(sql, row or None)
-        except pymysql.MySQLError as error:
-            raise self._failed(error, sql) from error
-
-    def _failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
+    def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
+        """Return our error; note when the connection is lost."""
         if error.args and error.args[0] == OUT_OF_RANGE:
             return Careful()
         self.broken = not self.raw.open

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 
-from roost.dialects import POSTGRESQL, Control, Statement
-from roost.dialects.dialect import Answer, Gather, render, scatter
+from roost.dialects import POSTGRESQL, Control
 from roost.engines.engine import Trace, Wait
+from roost.engines.server import ServerExecutor
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -65,16 +64,17 @@ class PostgreSQLEngine:
         return PostgreSQLConnection(self, raw, wait)
 
 
-class PostgreSQLConnection:
+class PostgreSQLConnection(ServerExecutor):
     """One connection."""
 
+    failures = psycopg.Error
+
     def __init__(self, engine: PostgreSQLEngine, raw: psycopg.Connection[Any], wait: Wait) -> None:
+        super().__init__(raw.cursor(), engine.trace)
         self.raw = raw
         self.wait = wait
         self.broken = False
         self._engine = engine
-        self._trace = engine.trace
-        self._cursor = raw.cursor()
 
     @property
     def in_transaction(self) -> bool:
@@ -84,60 +84,29 @@ class PostgreSQLConnection:
             psycopg.pq.TransactionStatus.INERROR,
         )
 
-    def execute(self, wanted: Statement | Control) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Statement):
-            return self._run(wanted)
-        match wanted:
+    def obey(self, word: Control) -> None:
+        """Do what a control word means."""
+        match word:
             case Control.BEGIN:
-                self._say(BEGIN)
+                self.say(BEGIN)
                 left = max(1, round(1000 * (self.wait.deadline - time.monotonic())))
-                self._say(f"SET LOCAL lock_timeout = {left}")
+                self.say(f"SET LOCAL lock_timeout = {left}")
             case Control.BEGIN_READ:
-                self._say(BEGIN_READ)
+                self.say(BEGIN_READ)
             case Control.COMMIT:
                 self.wait.pause()
-                self._say("COMMIT")
+                self.say("COMMIT")
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
                 time.sleep(self._engine.random.random() * 0.02)
             case Control.LOCK_CATALOG:
-                self._say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+                self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
             case _:
-                pass
-        return None
+                pass  # LOCKED: for the batch alone; savepoints: for transactions of the application
 
-    def _run(self, statement: Statement) -> Any:
-        template = statement.template
-        if not statement.rows:
-            return [] if template.returns else 0
-        if template.gather is Gather.EACH:
-            if template.returns:
-                return [self._fetched(sql, row) for sql, row in render(statement)]
-            return sum([self._changed(sql, row) for sql, row in render(statement)])
-        ((sql, row),) = render(statement)
-        if template.answer is Answer.NONE:
-            return self._changed(sql, row)
-        return scatter(statement, self._fetched(sql, row))
-
-    def _fetched(self, sql: str, row: Sequence[Any]) -> list[Any]:
-        self._say(sql, row)
-        return self._cursor.fetchall()
-
-    def _changed(self, sql: str, row: Sequence[Any]) -> int:
-        self._say(sql, row)
-        return self._cursor.rowcount
-
-    def _say(self, sql: str, row: Sequence[Any] = ()) -> None:
-        if self._trace is not None:
-            self._trace(sql, row)
-        try:
-            self._cursor.execute(sql, row or None)
-        except psycopg.Error as error:
-            raise self._failed(error, sql) from error
-
-    def _failed(self, error: psycopg.Error, sql: str) -> Error:
+    def failed(self, error: psycopg.Error, sql: str) -> Error:
+        """Return our error; note when the connection is lost."""
         found = translate(error, self._engine.place, sql)
         self.broken = self.raw.closed or self.raw.broken
         return found
