@@ -43,4 +43,5 @@ POSTGRESQL = Dialect(
     encoders={"enum": lambda value: value.value},
     decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     slots=16,
+    fronts=True,
 )

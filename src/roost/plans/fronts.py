@@ -8,10 +8,11 @@ from typing import Any
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.plans.front import Found, Front, Powers, Room
+from roost.plans.fronts_postgresql import POSTGRESQL_FRONTS
 from roost.plans.fronts_sqlite import SQLITE_FRONTS
 from roost.plans.plan import StructurePlan
 
-_ROOMS: dict[str, Room] = {"sqlite": SQLITE_FRONTS}
+_ROOMS: dict[str, Room] = {"sqlite": SQLITE_FRONTS, "postgresql": POSTGRESQL_FRONTS}
 
 
 def front_of(plan: StructurePlan, powers: Powers | None = None) -> Front:

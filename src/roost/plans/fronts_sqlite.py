@@ -134,7 +134,10 @@ class _Words:
     def rules(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
         """Return the cases in which a value is not allowed."""
         return [
-            (refused(self.dialect, each, f"NEW.{_quoted(each.name)}"), f".{each.name}: it takes {wanted(each)}")
+            (
+                refused(self.dialect, each, f"NEW.{_quoted(each.name)}"),
+                f".{each.name}: it takes {wanted(self.dialect, each)}",
+            )
             for each in columns
         ]
 
