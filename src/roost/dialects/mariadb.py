@@ -78,4 +78,5 @@ MARIADB = Dialect(
     backslash_escapes=True,
     table_options=" ENGINE=InnoDB",
     slots=16,
+    fronts=True,
 )

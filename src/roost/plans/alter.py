@@ -12,13 +12,14 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template
-from roost.errors import Invalid, Missing, Overflow, StatementFailed
+from roost.errors import Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
-from roost.plans.fronts import drop_front, make_front
+from roost.plans.fronts import drop_front, found_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
+from roost.structures import from_definition
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
@@ -47,29 +48,36 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     for fact, reason in _FIXED.items():
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
-    told: list[str] = []
     dropped: Sequence[str] | None = None
+    if front is False and (yield from found_front(plan)).own:
+        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if front is not None or old != new:
         dropped = yield from drop_front(plan)
     had_front = dropped is not None
-    if front is False and dropped:
-        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
-    if "columns" in new:
-        told += yield from _columns(plan, old, new)
-    for fact, change in (("slots", _slots), ("keep", _keep)):
-        if old.get(fact) != new.get(fact):
-            yield from change(plan, old, new)
-            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
-    told += [
-        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
-    ]
-    if old != new:
-        yield Statement(catalog.change, [(structure.definition, structure.name)])
+    try:
+        told = yield from _change(plan, old, new)
+        if old != new:
+            yield Statement(catalog.change, [(structure.definition, structure.name)])
+    except Error:
+        if dropped is not None and plan.dialect.name == "mariadb":  # where a transaction does not bring it back
+            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect), dropped)
+        raise
     if front or (front is None and had_front):
         yield from make_front(plan, dropped or ())
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
+
+
+def _change(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
+    told = (yield from _columns(plan, old, new)) if "columns" in new else []
+    for fact, change in (("slots", _slots), ("keep", _keep)):
+        if old.get(fact) != new.get(fact):
+            yield from change(plan, old, new)
+            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
+    return told + [
+        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
+    ]
 
 
 def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:

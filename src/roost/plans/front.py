@@ -1,6 +1,6 @@
 """What a front is made of, on every engine, and what an engine's room answers.
 
-The rooms are `fronts_sqlite`, `fronts_postgresql`: what plain SQL clients see of a structure there.
+The rooms are `fronts_sqlite`, `fronts_postgresql`, `fronts_mariadb`: what plain SQL clients see of a structure there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ class Front:
     """One front: the statements that make it and those that drop it, each in their order.
 
     objects: what a database that has it tells of each of its objects, by name; for comparing.
+    undo: for each statement of `make` the one that takes it back, where a transaction does not.
     """
 
     make: tuple[str, ...]
     drop: tuple[str, ...]
     objects: Mapping[str, str]
+    undo: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,12 @@ class Found:
     """What a database has of a front: its objects as `Front.objects` has them; none where there is no front.
 
     own: what hangs on it and is the application's own, as the statements that make it again.
+    drop: the statements that drop what is there, where only a part of the front may be.
     """
 
     objects: Mapping[str, str]
     own: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
 
 
 def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Powers]:

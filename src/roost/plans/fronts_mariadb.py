@@ -40,6 +40,7 @@ MESSAGE = 500  # characters that SIGNAL takes, about
 
 DUPLICATE = 1062
 OUT_OF_RANGE = "1690, 1264"
+KNOWN = f"DECLARE CONTINUE HANDLER FOR {DUPLICATE} SET `is new` = FALSE"
 LOCKED = "DECLARE `locked` BIGINT"
 
 
@@ -93,7 +94,7 @@ class _Words:
         dialect, cases, variables = self.plan.dialect, [], []
         for column in columns:
             given = self._given.format(column.name)
-            told = f"{self.name}.{column.name}: it takes {wanted(column)}"
+            told = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
             cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
             variables.append(f"SET `new {column.name}` = {stored(column, given)}")
         made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
@@ -191,11 +192,16 @@ def _capped(plan: StructurePlan) -> _Made:
         )
         there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
         declared = ["DECLARE `the sequence`, `the count`, `too many` BIGINT"]
-        if refreshes:
-            uncounted = f"UPDATE {words.head} h SET h.n = h.n - 1 WHERE {words.is_new(key, 'h.')}"
+        if refreshes:  # ROW_COUNT() does not tell an upsert's insert from its update inside a trigger
+            declared += ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN]
+            changed = "".join(f", r.`{each.name}` = `new {each.name}`" for each in others)
             written = [
-                f"{put}\n    ON DUPLICATE KEY UPDATE {words.values([*others, SEQUENCE, AT])}",
-                f"IF ROW_COUNT() <> 1 THEN SET `the count` = `the count` - 1; {uncounted}; END IF",
+                put,
+                "IF NOT `is new` THEN\n"
+                f"    UPDATE {words.rows} r SET r.sequence = `the sequence`, r.at = UTC_TIMESTAMP(6){changed}\n"
+                f"      WHERE {words.is_new([*key, *ids], 'r.')};\n"
+                f"    UPDATE {words.head} h SET h.n = h.n - 1 WHERE {words.is_new(key, 'h.')};\n"
+                "    SET `the count` = `the count` - 1;\n  END IF",
             ]
         else:
             declared.append(f"DECLARE EXIT HANDLER FOR {DUPLICATE} {words.signal(there, DUPLICATE)}")
@@ -238,10 +244,7 @@ def _set(plan: StructurePlan) -> _Made:
     def add(words: _Words) -> _Door:
         return words.door(
             [*key, *member],
-            [
-                "DECLARE `is new` BOOLEAN DEFAULT TRUE",
-                f"DECLARE CONTINUE HANDLER FOR {DUPLICATE} SET `is new` = FALSE",
-            ],
+            ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN],
             [
                 f"INSERT INTO {words.head} ({words.names(key)}, n) VALUES ({words.news(key)}, 0)\n"
                 "    ON DUPLICATE KEY UPDATE n = n",
@@ -279,9 +282,8 @@ _MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
 def _front(plan: StructurePlan, powers: Powers | None) -> Front:
     made, name, rows = _MAKERS[type(plan)](plan), plan.structure.name, plan.rows_table
     mark = f"roost_front_{_digest(made.view)}"
-    make, objects = [f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}"], {name: mark}
-    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
-    undo = [f"DROP TABLE IF EXISTS {', '.join(f'roost_{each}' for each in inlets)}"]
+    objects = {name: mark}
+    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
     if made.counted:
         key = plan.structure.key.columns
         count = (
@@ -289,28 +291,32 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
             f" WHERE {' AND '.join(f'h.`{each.name}` = OLD.`{each.name}`' for each in key)}"
         )
         objects[f"roost_{name}_deleted"] = count
-        make.append(f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}")
-        undo.append(f"DROP TRIGGER IF EXISTS roost_{name}_deleted")
+        trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
+        make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
     if powers is not None and BLACKHOLE not in powers:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(_Words(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
             body = _transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
-            make.append(f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}")
-        return Front(tuple(make), (), objects)
+            sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
+            make[sql] = f"DROP PROCEDURE `{procedure}`"
+        return Front(tuple(make), (), objects, tuple(make.values()))
+    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
+    unnamed = ", ".join(f"roost_{each}" for each in inlets)
+    make[f"DROP TABLE IF EXISTS {unnamed}"] = f"DROP TABLE IF EXISTS {unnamed}"  # of a making that was cut off
     for inlet, door in inlets.items():
         built = door(_Words(plan, "NEW.`{}`"))
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
         objects[f"roost_{inlet}"] = body
-        make += [
-            f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'",
-            f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}",
-        ]
-    make.append(f"RENAME TABLE {', '.join(f'roost_{each} TO `{each}`' for each in inlets)}")
-    return Front(tuple(make), (), objects)
+        table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
+        trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
+        make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
+    renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
+    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
+    return Front(tuple(make), (), objects, tuple(make.values()))
 
 
 def _digest(text: str) -> str:
@@ -337,102 +343,85 @@ BEGIN
 END"""
 
 
+# One table of information_schema per query: 10.11 was seen to crash where one stands in a subquery of another.
+ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+TABLES = """\
+SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
+  WHERE table_schema = DATABASE() AND table_name IN ({})"""
+VIEW = each("SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name = %s")
+ROUTINES = """\
+SELECT routine_name, routine_comment FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
+TRIGGERS = """\
+SELECT trigger_name, event_object_table, action_statement, action_order FROM information_schema.triggers
+  WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+NAMED_TRIGGERS = """\
+SELECT trigger_name FROM information_schema.triggers
+  WHERE trigger_schema = DATABASE() AND trigger_name IN ({})"""
+
+
+def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:
+    found = yield Statement(each(sql.format(plan.dialect.holes(len(names)))), [names])
+    rows: list[Any] = found[0]
+    return rows
+
+
 def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
     # A front of procedures stays one when the engine comes later: alter(front=True) makes it anew.
-    found = yield Statement(
-        each(
-            "SELECT 1 FROM information_schema.engines WHERE engine = 'BLACKHOLE' AND support IN ('YES', 'DEFAULT')\n"
-            "  AND NOT EXISTS (SELECT 1 FROM information_schema.routines WHERE routine_schema = DATABASE()\n"
-            "    AND routine_name = %s AND routine_comment LIKE %s)"
-        ),
-        [(f"{plan.structure.name}_add", f"{MARK}%")],
-    )
-    return frozenset([BLACKHOLE]) if found[0] else frozenset()
+    engines = yield Statement(ENGINES, [()])
+    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
+    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARK) for _, told in procedures):
+        return frozenset([BLACKHOLE])
+    return frozenset()
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     name = plan.structure.name
-    inlets = [f"{name}_in", f"{name}_out"]
     objects: dict[str, str] = {}
     drop: list[str] = []
-    tables = yield Statement(
-        each(
-            "SELECT table_name, concat(engine, ' ', table_comment) FROM information_schema.tables\n"
-            f"  WHERE table_schema = DATABASE() AND table_name IN ({plan.dialect.holes(2)})"
-        ),
-        [inlets],
-    )
-    for inlet, told in tables[0]:
+    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out")):
         if MARK in told:
             objects[inlet] = told
-            drop.append(f"DROP TABLE `{inlet}`")  # its trigger goes with it
-    routines = yield Statement(
-        each(
-            "SELECT routine_name, routine_comment FROM information_schema.routines\n"
-            f"  WHERE routine_schema = DATABASE() AND routine_name IN ({plan.dialect.holes(2)})"
-        ),
-        [(f"{name}_add", f"{name}_remove")],
-    )
-    for routine, told in routines[0]:
+            drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
+    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
         if told.startswith(MARK):
             objects[routine] = told
             drop.append(f"DROP PROCEDURE `{routine}`")
-    views = yield Statement(
-        each("SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name = %s"),
-        [(name,)],
-    )
+    views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
         if mark := re.search("`(roost_front_[0-9a-f]+)`", text):
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
-    own = yield from _triggers(plan, inlets, objects, drop)
-    return Found(objects, own, tuple(drop))
-
-
-def _triggers(
-    plan: StructurePlan, inlets: Sequence[str], objects: dict[str, str], drop: list[str]
-) -> Generator[Statement, Any, tuple[str, ...]]:
-    name = plan.structure.name
-    found = yield Statement(
-        each(
-            "SELECT trigger_name, event_object_table, action_statement FROM information_schema.triggers\n"
-            f"  WHERE trigger_schema = DATABASE() AND event_object_table IN ({plan.dialect.holes(3)})\n"
-            "  ORDER BY event_object_table, action_timing, event_manipulation, action_order"
-        ),
-        [(*inlets, plan.rows_table)],
-    )
     own: list[str] = []
-    for trigger, table, body in found[0]:
-        if trigger in (f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"):
+    triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    for trigger, table, body, _ in sorted(triggers, key=lambda row: row[3]):
+        if trigger in _trigger_names(name):
             objects[trigger] = body
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
-        elif table in inlets and table in objects:
+        elif table in objects:
             made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
             own.append(made[0][0][2])
-    return tuple(own)
+    return Found(objects, tuple(own), tuple(drop))
+
+
+def _trigger_names(name: str) -> tuple[str, ...]:
+    return f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
-    name, holes = plan.structure.name, plan.dialect.holes
-    found = yield Statement(
-        each(
-            "SELECT IF(table_type = 'VIEW', 'view', 'table'), table_name FROM information_schema.tables\n"
-            f"  WHERE table_schema = DATABASE() AND table_name IN ({holes(3)})\n"
-            "UNION ALL SELECT 'trigger', trigger_name FROM information_schema.triggers\n"
-            f"  WHERE trigger_schema = DATABASE() AND trigger_name IN ({holes(3)})\n"
-            "UNION ALL SELECT 'procedure', routine_name FROM information_schema.routines\n"
-            f"  WHERE routine_schema = DATABASE() AND routine_name IN ({holes(2)})"
-        ),
-        [
-            (
-                *(name, f"{name}_in", f"{name}_out"),
-                *(f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"),
-                *(f"{name}_add", f"{name}_remove"),
-            )
-        ],
-    )
-    return " ".join(found[0][0]) if found[0] else ""
+    name = plan.structure.name
+    if BLACKHOLE in (yield from _powers(plan)):
+        names = [name, f"{name}_in", f"{name}_out"]
+    else:
+        names = [name]
+        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+            return f"procedure {routine}"
+    for table, told in (yield from _asked(plan, TABLES, *names)):
+        return f"{'view' if told == 'VIEW' else 'table'} {table}"
+    for (trigger,) in (yield from _asked(plan, NAMED_TRIGGERS, *_trigger_names(name))):
+        return f"trigger {trigger}"
+    return ""
 
 
 MARIADB_FRONTS = Room(_front, _found, _taken, _powers)
