@@ -155,10 +155,10 @@ class MariaDBConnection(ServerExecutor):
             self.raw.close()
 
 
-FRONT = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE|TABLE)|RENAME|SHOW CREATE")
+FRONT = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
 RIGHTS = (
     "; a front needs the privileges CREATE, DROP, ALTER, INSERT, CREATE VIEW, SHOW VIEW and TRIGGER on the database "
-    "(where it has no BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the front out (front=False, "
+    "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the front out (front=False, "
     "on the command line --no-front)"
 )
 ADVICE = {
@@ -179,7 +179,9 @@ def advice(code: int, sql: str) -> str:
 def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
     """Return our error for one of MariaDB's, by its number."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code}){advice(code, sql)}"
+    told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
+    if more := advice(code, sql):
+        return StatementFailed(told + more)
     match code:
         case 1213 | 1020:
             return Conflict(told)
@@ -191,12 +193,10 @@ def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
             return DiskFull(told)
         case 1290 | 1792 | 1036:
             return ReadOnly(told)
-        case 1045 | 1049 | 2002 | 2003 | 2006 | 2013 | 1927 | 1053:
-            return CannotOpen(told)
-        case 1044 if not sql:
+        case 1044 | 1045 | 1049 | 2002 | 2003 | 2006 | 2013 | 1927 | 1053:
             return CannotOpen(told)
     if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)) or code in (
-        *(1044, 1054, 1064, 1118, 1142, 1146, 1227, 1264, 1364, 1370, 1406, 1419, 1644, 1665, 1071, 1103, 1059),
+        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059),
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

@@ -213,13 +213,13 @@ def _capped(plan: StructurePlan) -> _Made:
                 f"IF `the count` > {keep} THEN\n{counted}    IF `the count` > {keep} THEN {full}; END IF;\n  END IF"
             ]
         else:
-            # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than went,
-            # it was wrong, and is counted anew.
+            # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than
+            # went, it was wrong, and is counted anew.
             written += [
                 f"SET `too many` = `the count` - {keep}",
                 "IF `too many` > 0 THEN\n"
-                f"    DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')} AND sequence <= `the sequence`"
-                f" - {keep}\n      ORDER BY sequence LIMIT `too many`;\n"
+                f"    DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')}\n"
+                f"      AND sequence <= `the sequence` - {keep} ORDER BY sequence LIMIT `too many`;\n"
                 f"    IF ROW_COUNT() < `too many` THEN\n{counted}    END IF;\n  END IF",
             ]
         return words.door(
@@ -324,7 +324,9 @@ def _digest(text: str) -> str:
 
 
 def _block(door: _Door, indent: str = "") -> str:
-    return f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+    return (
+        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+    )
 
 
 def _transaction(block: str) -> str:
@@ -387,16 +389,18 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         if told.startswith(MARK):
             objects[routine] = told
             drop.append(f"DROP PROCEDURE `{routine}`")
+    # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
+    wanted = _front(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
     views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
-        if mark := re.search("`(roost_front_[0-9a-f]+)`", text):
+        if mark := re.search("`(roost_front_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
     triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
     for trigger, table, body, _ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
-            objects[trigger] = body
+            objects[trigger] = body or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:

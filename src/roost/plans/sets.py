@@ -55,9 +55,7 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
 # Where a trigger of the front counts deletes: the sizes are read before them, and written behind them as they are.
 SIZES = {
     "sqlite": None,
-    "mariadb": Template(
-        "(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL
-    ),
+    "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
     "postgresql": None,
 }
 PUT_SIZE = "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)"
@@ -160,7 +158,9 @@ class SetPlan(StructurePlan):
         resize = self.resize
         if gone and self.sizes is not None:
             found = yield Statement(self.sizes, [head[:-1] for head in heads])
-            heads = [(*head[:-1], (rows[0][0] if rows else 0) + head[-1]) for head, rows in zip(heads, found, strict=True)]
+            heads = [
+                (*head[:-1], (rows[0][0] if rows else 0) + head[-1]) for head, rows in zip(heads, found, strict=True)
+            ]
             resize = self.put_size
         if new:
             yield Statement(self.put, new)
