@@ -18,6 +18,19 @@ class SQLiteClient(sqlite3.Connection):
         found = self.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name")
         return [name for (name,) in found]
 
+    def private_tables(self) -> list[str]:
+        """Return the names of Roost's tables."""
+        found = self.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost%' ORDER BY name")
+        return [name for (name,) in found]
+
+    def view(self, name: str) -> Any:
+        """Return the text of a view."""
+        return self.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+
+    def drop_trigger(self, name: str, _: str) -> None:
+        """Drop a trigger of a relation."""
+        self.execute(f"DROP TRIGGER {name}")
+
     def as_stored(self, column: str) -> str:
         """Return the expression that shows a value exactly as it is stored."""
         return f"quote({column})"
@@ -49,9 +62,28 @@ class PostgreSQLClient(psycopg.Connection[Any]):
         )
         return [name for (name,) in found]
 
+    def private_tables(self) -> list[str]:
+        """Return the names of Roost's tables."""
+        found = self.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'roost%' ORDER BY 1")
+        return [name for (name,) in found]
+
+    def view(self, name: str) -> Any:
+        """Return the text of a view."""
+        return self.execute("SELECT pg_get_viewdef(?::regclass)", (name,)).fetchone()
+
+    def drop_trigger(self, name: str, relation: str) -> None:
+        """Drop a trigger of a relation."""
+        self.execute(f"DROP TRIGGER {name} ON {relation}")
+
     def as_stored(self, column: str) -> str:
         """Return the expression that shows a value exactly as it is stored."""
         return f"{column}::text"
+
+    def copy(self, statement: str, *rows: Sequence[Any]) -> None:
+        """Run a COPY … FROM STDIN."""
+        with self.cursor() as cursor, cursor.copy(statement.encode()) as lines:
+            for row in rows:
+                lines.write_row(row)
 
 
 def _in_psycopg(query: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import count
 from threading import Barrier
 from typing import Any
@@ -28,7 +28,7 @@ def at_once(open_store: Open, url: str, library: Work, *foreign: Work) -> list[l
     """Let four stores do one thing and four SQL clients each of the others; return what they were told, by thing."""
     stores = [open_store() for _ in range(4)]
     connections = [clients.connect(url) for _ in range(4 * len(foreign))]
-    work = [(library, store) for store in stores]
+    work: list[tuple[Work, Any]] = [(library, store) for store in stores]
     work += [(each, connections[4 * i + j]) for i, each in enumerate(foreign) for j in range(4)]
     start = Barrier(len(work))
 
@@ -126,17 +126,20 @@ def test_a_collection_holds_its_newest_and_its_count(
         "capped", Egg, per="basket", keep=12, unique="egg", on_full=on_full, on_duplicate=on_duplicate
     )
     store, ids = open_store(capped), count()
-    some = (lambda: next(ids)) if on_duplicate == "error" else (lambda: next(ids) % 20)
+    full = (roost.Full, psycopg.errors.CheckViolation) if on_full == "reject" else ()
+
+    def some() -> int:
+        return next(ids) if on_duplicate == "error" else next(ids) % 20
 
     def adds(each: roost.Store, _: int) -> Iterator[Any]:
         for turn in range(TURNS):
-            with suppress(roost.Full) if on_full == "reject" else nullcontext():
+            with suppress(*full[:1]):
                 yield each.run(capped.add(Egg(turn % keys, some())))
 
     def inserts(sql: clients.Client, _: int) -> Iterator[Any]:
         for turn in range(TURNS):
             statement = "INSERT INTO capped (basket, egg, colour) VALUES (?, ?, 'red')"
-            with suppress(psycopg.errors.CheckViolation) if on_full == "reject" else nullcontext():
+            with suppress(*full[1:]):
                 yield sql.execute(statement, (turn % keys, some()))
 
     def deletes(sql: clients.Client, _: int) -> Iterator[Any]:
