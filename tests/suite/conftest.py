@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import roost
 from tests import servers
+from tests.suite import clients
 from tests.suite.engines import ENGINES, Engine
 
 Open = Callable[..., roost.Store]
@@ -67,9 +67,9 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
 
 
 @pytest.fixture
-def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """What a SQL client has: the database file, and nothing of Roost."""
-    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
+def sql(store_url: str) -> Iterator[clients.Client]:
+    """What a SQL client has: the database, and nothing of Roost."""
+    connection = clients.connect(store_url)
     yield connection
     connection.close()
 

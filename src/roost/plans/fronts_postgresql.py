@@ -289,8 +289,8 @@ def _counter(plan: StructurePlan) -> _Made:
         "23514",
         f".total: it takes {wanted(words.dialect, TOTAL)}",
     )
-    # All slots are locked, those that are not there by making them; what the key had goes in one statement that tells
-    # it. Where all had to be made, the key was gone.
+    # All slots are locked, those that are not there by making them; where all had to be made, the key was gone. Then
+    # what it has goes, in one statement that tells how much it was.
     take = [
         f"INSERT INTO {rows} ({key}, slot, n)\n"
         f"  SELECT {words.values(words.key, 'OLD')}, s, 0 FROM generate_series(0, {plan.slots - 1}) s\n"
@@ -323,7 +323,7 @@ def _counter(plan: StructurePlan) -> _Made:
             f"INSERT INTO {rows} ({key}, slot, n) VALUES ({words.values(words.key, 'OLD')}, {slot}, NEW.total);",
             "RETURN NEW;",
         ],
-        delete=[words.refuse(), *take, "OLD.total := it.had;", "RETURN OLD;"],
+        delete=[words.refuse(), *take, "RETURN OLD;"],
         variables=("made bigint", "had numeric"),
     )
 
