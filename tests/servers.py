@@ -115,6 +115,16 @@ def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
 @functools.cache
 def mariadb() -> Server:
     """Start MariaDB, once."""
+    return _mariadb(os.environ.get("ROOST_TEST_MYSQL"), "--plugin-load-add=ha_blackhole.so")
+
+
+@functools.cache
+def bare_mariadb() -> Server:
+    """Start a MariaDB as it comes, without BLACKHOLE, but with a binary log; once."""
+    return _mariadb(None, "--log-bin", "--server-id=1")
+
+
+def _mariadb(url: str | None, *options: str) -> Server:
     import pymysql
 
     def connect(url: str) -> pymysql.Connection[Any]:
@@ -122,13 +132,14 @@ def mariadb() -> Server:
 
         return pymysql.connect(**arguments(url)[0], autocommit=True)
 
-    if url := os.environ.get("ROOST_TEST_MYSQL"):
+    if url:
         url = url.rstrip("/")
     else:
         program, user = binary(*MARIADB), account("mysql")
         folder, port = folder_for(user), free_port()
         data = folder / "data"
-        own = ["--no-defaults", f"--datadir={data}", *([f"--user={user}"] if user else [])]
+        # A server that starts removes what others have in a folder for temporary tables that they share.
+        own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
         subprocess.run(
             [
                 binary("mariadb-install-db", [], MARIADB[2]),
@@ -140,7 +151,7 @@ def mariadb() -> Server:
         url = f"mysql://root@127.0.0.1:{port}"
         command = [
             *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
-            *("--plugin-load-add=ha_blackhole.so", "--max-connections=400", "--skip-name-resolve"),
+            *("--max-connections=400", "--skip-name-resolve", *options),
         ]
         started(command, user, folder, lambda: connect(f"{url}/mysql").close())
 

@@ -345,7 +345,6 @@ BEGIN
 END"""
 
 
-# One table of information_schema per query: 10.11 was seen to crash where one stands in a subquery of another.
 ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
 TABLES = """\
 SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
