@@ -303,8 +303,6 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
             make[sql] = f"DROP PROCEDURE `{procedure}`"
         return Front(tuple(make), (), objects, tuple(make.values()))
     inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
-    unnamed = ", ".join(f"roost_{each}" for each in inlets)
-    make[f"DROP TABLE IF EXISTS {unnamed}"] = f"DROP TABLE IF EXISTS {unnamed}"  # of a making that was cut off
     for inlet, door in inlets.items():
         built = door(_Words(plan, "NEW.`{}`"))
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
@@ -380,9 +378,10 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     name = plan.structure.name
     objects: dict[str, str] = {}
     drop: list[str] = []
-    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out")):
+    unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
+    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
         if MARK in told:
-            objects[inlet] = told
+            objects[f"table {inlet}" if inlet in unnamed else inlet] = told
             drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
     for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
         if told.startswith(MARK):

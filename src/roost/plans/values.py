@@ -127,6 +127,7 @@ def stored(dialect: Dialect, column: Column, name: str) -> str:
 def wanted(dialect: Dialect, column: Column) -> str:
     """Return in words what a SQL client may write."""
     limit = column.type.limit
+    number = "number" if dialect.name == "mariadb" else "text"
     words = {
         "int": "an integer",
         "float": "a finite number",
@@ -135,7 +136,7 @@ def wanted(dialect: Dialect, column: Column) -> str:
         "binary": f"a blob of at most {limit} bytes",
         "datetime": "a UTC time such as '2008-01-01 22:03:23'",
         "date": "a date such as '2008-01-01'",
-        "decimal": f"a {'number' if dialect.name == 'mariadb' else 'text'} of {limit} digits at most, {column.type.scale} of them behind the point",
+        "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
     }
     told = _choice(column) if column.type.enum else words[column.type.kind]
