@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template
@@ -16,6 +16,7 @@ from roost.errors import Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
+from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
@@ -48,11 +49,11 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
-    dropped: Sequence[str] | None = None
+    dropped = NO_FRONT
     if front is not None or old != new:
         dropped = yield from drop_front(plan)
-    had_front = dropped is not None
-    if front is False and dropped:
+    had_front = bool(dropped.objects)
+    if front is False and dropped.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
@@ -66,7 +67,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
     if front or (front is None and had_front):
-        yield from make_front(plan, dropped or ())
+        yield from make_front(plan, dropped)
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
