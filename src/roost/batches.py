@@ -286,6 +286,8 @@ class Batch:
         # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
         # (more than the server takes, say) is run in halves, like any other culprit.
         committing, self.committing = self.committing, ()
+        if not any([atom.writes for atom in committing]):
+            committing = ()  # nothing to commit
         try:
             committed = yield Control.OUTCOME if committing else Control.RECONNECT
         except Error as failed:

@@ -132,6 +132,7 @@ class MariaDBEngine:
     dialect = MARIADB
     memory = False
     file: str | None = None
+    reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self._arguments, self.place = arguments(url)
@@ -250,10 +251,33 @@ class MariaDBConnection(ServerConnection):
             self._locked = False
             self.say("SELECT RELEASE_LOCK(CONCAT('roost ', DATABASE()))")
 
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+        lost, noted = self._thread(), self._noted
+        self.reconnect(self.wait)
+        if noted:
+            try:
+                self.say("SET SESSION innodb_lock_wait_timeout = 0")
+                self.say(LAST_BATCH.format(writer=self._writer))
+                self._cursor.fetchall()
+            except Busy:
+                self._end(lost)
+
+    def _thread(self) -> int:
+        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
+        return number
+
+    def _end(self, thread: int) -> None:
+        # Only while it holds the writer's row: after a restart its number may be somebody else's.
+        log.info("ending connection %s, which was lost", thread)
+        try:
+            self.say(f"KILL {thread}")
+        except StatementFailed:
+            pass  # it has just ended by itself
+
     def look_up(self, wait: Wait) -> bool | None:
         """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
-        lost: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
-        noted, batch = self._noted, self._batch
+        lost, noted, batch = self._thread(), self._noted, self._batch
         self.reconnect(wait)
         if not noted:
             return None
@@ -275,11 +299,7 @@ class MariaDBConnection(ServerConnection):
                 return bool(self._cursor.fetchall() == ((batch,),))
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
-                log.info("ending connection %s, which was lost", lost)
-                try:
-                    self.say(f"KILL {lost}")
-                except StatementFailed:
-                    pass  # it is gone
+                self._end(lost)
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""

@@ -55,6 +55,7 @@ class PostgreSQLEngine:
     dialect = POSTGRESQL
     memory = False
     file: str | None = None
+    reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.timeout = timeout
@@ -175,6 +176,13 @@ class PostgreSQLConnection(ServerConnection):
         """Roll back what is open."""
         if not self.raw.closed and self.in_transaction:
             self.say("ROLLBACK")
+
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+        xid, who = self._xid, self._who
+        self.reconnect(self.wait)
+        if xid is not None and self._asked(WHO) == who:
+            self.say(END, (xid,))
 
     def look_up(self, wait: Wait) -> bool | None:
         """Ask for the status of the last batch's transaction; one that nobody will end any more is ended."""

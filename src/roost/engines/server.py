@@ -63,6 +63,7 @@ class ServerEngine(Protocol):
 
     trace: Trace | None
     random: Random
+    reached: bool  # the server has been there: when it is away it may come back
 
     def open(self, timeout: float) -> Any:
         """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
@@ -76,8 +77,9 @@ class ServerConnection(ServerExecutor):
         self.engine = engine
         self.wait = wait
         self.broken = False
-        self.raw = engine.open(wait.left)
-        super().__init__(self.raw.cursor(), engine.trace)
+        self.raw: Any = None
+        super().__init__(None, engine.trace)
+        self._connect(wait)
 
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""
@@ -92,7 +94,7 @@ class ServerConnection(ServerExecutor):
             case Control.JITTER:
                 time.sleep(self.engine.random.random() * JITTER)
             case Control.RECONNECT:
-                self.reconnect(self.wait)
+                self.replace()
             case Control.OUTCOME:
                 return self.look_up(Wait(max(self.wait.deadline, time.monotonic() + LOOKUP)))
         return None
@@ -108,16 +110,20 @@ class ServerConnection(ServerExecutor):
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
         self.close_raw()
+        self._connect(wait)
+        self.broken = False
+
+    def _connect(self, wait: Wait) -> None:
         while True:
             try:
                 self.raw = self.engine.open(wait.left)
                 break
             except ConnectionLost:
-                if wait.left <= PAUSE:
+                if wait.left <= PAUSE or not self.engine.reached:
                     raise
             time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+        self.engine.reached = True
         self._cursor = self.raw.cursor()
-        self.broken = False
 
     def outcome(self) -> bool | None:
         """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
@@ -153,6 +159,10 @@ class ServerConnection(ServerExecutor):
     @abstractmethod
     def roll_back(self) -> None:
         """Roll back what is open."""
+
+    @abstractmethod
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
 
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
