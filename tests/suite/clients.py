@@ -58,7 +58,7 @@ class PostgreSQLClient(psycopg.Connection[Any]):
         found = self.execute(
             "SELECT viewname FROM pg_views WHERE schemaname = current_schema()\n"
             "UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal\n"
-            "UNION SELECT proname FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace ORDER BY 1"
+            "UNION SELECT proname FROM pg_proc WHERE proname LIKE 'roost%' ORDER BY 1"
         )
         return [name for (name,) in found]
 

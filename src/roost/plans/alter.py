@@ -11,19 +11,19 @@ import json
 from collections.abc import Generator
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Statement, Template
-from roost.errors import Invalid, Missing, Overflow, StatementFailed
+from roost.dialects.dialect import Control, Dialect, Statement, Template
+from roost.errors import Busy, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
 from roost.plans.front import NO_FRONT
-from roost.plans.fronts import drop_front, make_front
+from roost.plans.fronts import drop_front, found_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
-Changes = Generator[Statement, Any, list[str]]
+Changes = Generator[Statement | Control, Any, list[str]]
 Facts = dict[str, Any]
 
 _FIXED = {
@@ -41,7 +41,8 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     front: add it, or drop it; None: as it is.
     """
     structure = plan.structure
-    found = yield Statement(catalog.definition, [(structure.name,)])
+    yield Control.LOCK_CATALOG
+    found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
@@ -49,14 +50,21 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
+    had_front = bool((yield from found_front(plan)).objects)
     dropped = NO_FRONT
-    if front is not None or old != new:
+    if front is False or old != new:
         dropped = yield from drop_front(plan)
-    had_front = bool(dropped.objects)
     if front is False and dropped.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
+    if not plan.dialect.transactional_ddl:
+        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
+        # in nobody's way if this ends here.
+        yield Control.BEGIN_ALONE
+        again = yield Statement(catalog.lock, [(structure.name,)])
+        if again != found:
+            raise Busy(f"{structure.name}: another process changed it meanwhile")
     for fact, change in (("slots", _slots), ("keep", _keep)):
         if old.get(fact) != new.get(fact):
             yield from change(plan, old, new)
@@ -66,7 +74,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     ]
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
-    if front or (front is None and had_front):
+    if front or (front is None and dropped.objects):
         yield from make_front(plan, dropped)
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
@@ -87,11 +95,12 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
             )
     added = [column for column in structure.columns if column.name not in before]
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
+    may_be = "" if plan.dialect.transactional_ddl else "IF NOT EXISTS "  # since an alter that was cut short
     for column in added:
         value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
-        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {may_be}{declared} DEFAULT {stored}"), [()])
     told = [f"column {column.name} ({column.spec}) added" for column in added]
     if not told and list(before) != list(after):
         told = ["the order of the columns"]

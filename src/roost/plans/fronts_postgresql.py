@@ -36,7 +36,8 @@ TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD
 VIEW = "md5(pg_get_viewdef(c.oid)) || ' ' || current_setting('server_version_num')::integer / 10000"
 BIND = """\
 DO $roost$ DECLARE c pg_class; BEGIN
-  SELECT * INTO c FROM pg_class WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
+  SELECT * INTO c FROM pg_class
+    WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
   IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
     RAISE EXCEPTION USING ERRCODE = '3F000',
       MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its front would be made';
