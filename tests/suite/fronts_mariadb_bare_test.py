@@ -109,14 +109,14 @@ def test_a_deadlock_ends_the_client_s_transaction_and_is_told(open_store: Callab
     for client, key in ((one, 1), (other, 2)):
         client.execute("BEGIN")
         client.execute("CALL likes_add(?, 'x')", (key,))
-    one._execute_command(3, b"CALL likes_add(2, 'y')")  # type: ignore[union-attr]  # sent; the answer comes later
+    one._execute_command(3, b"CALL likes_add(2, 'y')")  # sent; the answer comes later
     errors = []
     try:
         other.execute("CALL likes_add(1, 'y')")
     except pymysql.Error as error:
         errors.append(error.args[0])
     try:
-        one._read_query_result()  # type: ignore[union-attr]
+        one._read_query_result()
     except pymysql.Error as error:
         errors.append(error.args[0])
     assert errors == [1213]
@@ -131,7 +131,9 @@ def test_a_front_of_procedures_stays_until_it_is_made_anew(open_store: Callable[
         store.create(likes)
         assert "likes_add" in sql.front()
         assert store.check() == []
-        store.alter(likes, front=True)
+        assert store.alter(likes, front=True) == []
+        assert store.alter(likes, front=False) == ["front dropped"]
+        store.create(likes)
         assert sql.front() == [
             "likes",
             "likes_in",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -77,11 +77,10 @@ REFUSED: list[tuple[str, str]] = [
 @pytest.fixture(
     params=["STRICT_ALL_TABLES", "", "ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES"], ids=["strict", "lax", "ansi"]
 )
-def settings(request: pytest.FixtureRequest, sql: Any) -> Iterator[None]:
+def settings(request: pytest.FixtureRequest, sql: Any) -> None:
     """A client's own settings."""
     sql.execute("SET sql_mode = ?, default_regex_flags = 'MULTILINE,EXTENDED,DOTALL'", (request.param,))
     sql.execute("SET collation_connection = utf8mb4_unicode_ci, time_zone = '+05:00'")
-    return
 
 
 def test_a_value_is_stored_as_python_stores_it(open_store: Open, sql: Any, settings: None) -> None:

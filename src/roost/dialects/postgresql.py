@@ -1,4 +1,4 @@
-"""PostgreSQL's words. There is no engine for it yet; its plans are asserted as text, so that the cut is proven."""
+"""PostgreSQL's words."""
 
 from __future__ import annotations
 
@@ -44,4 +44,6 @@ POSTGRESQL = Dialect(
     decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     slots=16,
     fronts=True,
+    for_share=" FOR SHARE",
+    for_update=" FOR UPDATE",
 )

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Statement, Template
-from roost.errors import Error, Invalid, Missing, Overflow, StatementFailed
+from roost.dialects.dialect import Control, Dialect, Statement, Template
+from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
+from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, found_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
@@ -23,7 +24,7 @@ from roost.structures import from_definition
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
-Changes = Generator[Statement, Any, list[str]]
+Changes = Generator[Statement | Control, Any, list[str]]
 Facts = dict[str, Any]
 
 _FIXED = {
@@ -41,40 +42,52 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     front: add it, or drop it; None: as it is.
     """
     structure = plan.structure
-    found = yield Statement(catalog.definition, [(structure.name,)])
+    yield Control.LOCK_CATALOG
+    found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
     for fact, reason in _FIXED.items():
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
-    dropped: Sequence[str] | None = None
-    if front is False and (yield from found_front(plan)).own:
+    stored = yield from found_front(plan)
+    had_front = bool(stored.objects)
+    if front is False and stored.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
-    if front is not None or old != new:
+    dropped = NO_FRONT
+    if front is False or old != new:
         dropped = yield from drop_front(plan)
-    had_front = dropped is not None
     try:
-        told = yield from _change(plan, old, new)
-        if old != new:
-            yield Statement(catalog.change, [(structure.definition, structure.name)])
+        told = yield from _change(catalog, plan, found, old, new)
     except Error:
-        if dropped is not None and plan.dialect.name == "mariadb":  # where a transaction does not bring it back
+        if dropped.objects and not plan.dialect.transactional_ddl:
+            yield Control.ROLLBACK
+            yield Control.LOCK_CATALOG
             yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect), dropped)
         raise
-    if front or (front is None and had_front):
-        yield from make_front(plan, dropped or ())
+    if front or (front is None and dropped.objects):
+        yield from make_front(plan, dropped)
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
 
 
-def _change(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
+def _change(catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts) -> Changes:
+    name = plan.structure.name
     told = (yield from _columns(plan, old, new)) if "columns" in new else []
+    if not plan.dialect.transactional_ddl:
+        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
+        # in nobody's way if this ends here.
+        yield Control.BEGIN_ALONE
+        again = yield Statement(catalog.lock, [(name,)])
+        if again != found:
+            raise Busy(f"{name}: another process changed it meanwhile")
     for fact, change in (("slots", _slots), ("keep", _keep)):
         if old.get(fact) != new.get(fact):
             yield from change(plan, old, new)
             told.append(f"{fact}: {old[fact]} -> {new[fact]}")
+    if old != new:
+        yield Statement(catalog.change, [(plan.structure.definition, name)])
     return told + [
         f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
     ]
@@ -94,11 +107,12 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
             )
     added = [column for column in structure.columns if column.name not in before]
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
+    may_be = "" if plan.dialect.transactional_ddl else "IF NOT EXISTS "  # since an alter that was cut short
     for column in added:
         value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
-        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {may_be}{declared} DEFAULT {stored}"), [()])
     told = [f"column {column.name} ({column.spec}) added" for column in added]
     if not told and list(before) != list(after):
         told = ["the order of the columns"]

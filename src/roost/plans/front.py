@@ -35,13 +35,20 @@ class Front:
 class Found:
     """What a database has of a front: its objects as `Front.objects` has them; none where there is no front.
 
-    own: what hangs on it and is the application's own, as the statements that make it again.
+    own: the application's own triggers on it, as the statements that make them again.
+    said: what else was said about it, the same way: rights, a comment.
+    users: the application's own objects that are made of it and could not be without it.
     drop: the statements that drop what is there, where only a part of the front may be.
     """
 
     objects: Mapping[str, str]
     own: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+
+
+NO_FRONT = Found({})
 
 
 def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Powers]:

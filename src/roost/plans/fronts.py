@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Error, Invalid
-from roost.plans.front import Found, Front, Powers, Room
+from roost.plans.front import NO_FRONT, Found, Front, Powers, Room
 from roost.plans.fronts_mariadb import MARIADB_FRONTS
 from roost.plans.fronts_postgresql import POSTGRESQL_FRONTS
 from roost.plans.fronts_sqlite import SQLITE_FRONTS
@@ -31,21 +31,21 @@ def wanted_front(plan: StructurePlan) -> Generator[Statement, Any, Front]:
 
 def found_front(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     """Return what is stored of a structure's front; nothing when it has none."""
-    return (yield from _room(plan).found(plan)) if plan.dialect.fronts else Found({})
+    return (yield from _room(plan).found(plan)) if plan.dialect.fronts else NO_FRONT
 
 
-def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[Statement, Any, bool]:
+def make_front(plan: StructurePlan, dropped: Found = NO_FRONT) -> Generator[Statement, Any, bool]:
     """Make the front where it is missing or of another version; return whether it was.
 
     `Invalid` when a name of its is taken by something else.
 
-    also: the application's own objects on the front that was dropped.
+    dropped: the one that was there before; what the application added to it is made again.
     """
     front, found = (yield from wanted_front(plan)), (yield from found_front(plan))
     if found.objects == front.objects:
         return False
     if found.objects:
-        also = (yield from drop_front(plan)) or ()
+        dropped = yield from drop_front(plan)
     if taken := (yield from _room(plan).taken(plan)):
         raise Invalid(
             f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
@@ -54,7 +54,7 @@ def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[State
         )
     done = 0
     try:
-        for sql in [*front.make, *also]:
+        for sql in [*front.make, *dropped.own, *dropped.said]:
             yield Statement(Template(sql), [()])
             done += 1
     except Error:
@@ -64,14 +64,18 @@ def make_front(plan: StructurePlan, also: Sequence[str] = ()) -> Generator[State
     return True
 
 
-def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Sequence[str] | None]:
-    """Drop the front; return what of the application's own went with it, or None when there was no front."""
+def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    """Drop the front, and return what it was; `Invalid` when something of the application's own is made of it."""
     found = yield from found_front(plan)
-    if not found.objects:
-        return None
-    for sql in found.drop or front_of(plan).drop:
-        yield Statement(Template(sql), [()])
-    return found.own
+    if found.users:
+        raise Invalid(
+            f"{plan.structure.name}: its front has to be dropped, and {', '.join(found.users)} would go with it; "
+            "drop that first, and make it again after"
+        )
+    if found.objects:
+        for sql in found.drop or front_of(plan).drop:
+            yield Statement(Template(sql), [()])
+    return found
 
 
 def _room(plan: StructurePlan) -> Room:

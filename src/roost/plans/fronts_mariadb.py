@@ -404,7 +404,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         elif table in objects:
             made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
             own.append(made[0][0][2])
-    return Found(objects, tuple(own), tuple(drop))
+    return Found(objects, tuple(own), drop=tuple(drop))
 
 
 def _trigger_names(name: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from roost.dialects.dialect import Statement
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.front import MARK, Found, Front, Powers, Room
+from roost.plans.front import MARK, NO_FRONT, Found, Front, Powers, Room
 from roost.plans.plan import AT, SEQUENCE, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
@@ -36,7 +36,8 @@ TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD
 VIEW = "md5(pg_get_viewdef(c.oid)) || ' ' || current_setting('server_version_num')::integer / 10000"
 BIND = """\
 DO $roost$ DECLARE c pg_class; BEGIN
-  SELECT * INTO c FROM pg_class WHERE relname = {literal} AND relnamespace = current_schema()::regnamespace;
+  SELECT * INTO c FROM pg_class
+    WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
   IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
     RAISE EXCEPTION USING ERRCODE = '3F000',
       MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its front would be made';
@@ -48,46 +49,54 @@ BIND_FUNCTION = """\
   EXECUTE format('ALTER FUNCTION {function}() SET search_path = %I, pg_temp', current_schema());
   REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;"""
 
-# The view, and its triggers with their functions: name, what is compared, and whether it is Roost's or how to make it.
+# What is there, by kind: objects and triggers with what is compared; what makes triggers, rights and a comment again;
+# views that are made of the front.
 FOUND = f"""\
 WITH c AS (
-  SELECT * FROM pg_class WHERE relname = %s AND relkind = 'v' AND relnamespace = current_schema()::regnamespace
+  SELECT * FROM pg_class
+  WHERE relname = %s AND relkind = 'v' AND relnamespace = quote_ident(current_schema())::regnamespace
 )
-SELECT c.relname::text, coalesce((SELECT CASE
+SELECT 'view', c.relname::text, '', coalesce((SELECT CASE
     WHEN split_part(d.description, ' ', 3) <> split_part({VIEW}, ' ', 2) THEN split_part(d.description, ' ', 1)
     WHEN substr(d.description, 34) = {VIEW} THEN split_part(d.description, ' ', 1) END
   FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass
-  WHERE t.tgrelid = c.oid AND t.tgname = 'roost_' || c.relname || '_insert'), 'changed'), ''
+  WHERE t.tgrelid = c.oid AND t.tgname = 'roost_' || c.relname || '_insert'), 'changed')
   FROM c
 UNION ALL
-SELECT t.tgname::text, concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr, p.proname, l.lanname, p.prosecdef,
+SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
+    p.proname, l.lanname, p.prosecdef,
     p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
-    has_function_privilege('public', p.oid, 'EXECUTE')) || p.prosrc,
-    pg_get_triggerdef(t.oid, true)
+    has_function_privilege('public', p.oid, 'EXECUTE')) || p.prosrc
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal
 UNION ALL
-SELECT '', '', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
+SELECT 'said', '', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
     CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
-    CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+    CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), ''
   FROM c, LATERAL (
     SELECT '' AS columns, g.* FROM aclexplode(c.relacl) g
     UNION ALL
     SELECT format(' (%%I)', attname), g.* FROM pg_attribute, aclexplode(attacl) g WHERE attrelid = c.oid
   ) a WHERE a.grantee <> c.relowner
 UNION ALL
-SELECT '', '', format('COMMENT ON VIEW %%I IS %%L', c.relname, obj_description(c.oid, 'pg_class'))
-  FROM c WHERE obj_description(c.oid, 'pg_class') IS NOT NULL"""
+SELECT 'said', '', format('COMMENT ON VIEW %%I IS %%L', c.relname, obj_description(c.oid, 'pg_class')), ''
+  FROM c WHERE obj_description(c.oid, 'pg_class') IS NOT NULL
+UNION ALL
+SELECT DISTINCT 'user', v.oid::regclass::text, '', ''
+  FROM c JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+    JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+    JOIN pg_class v ON v.oid = r.ev_class AND v.oid <> c.oid"""
 
 TAKEN = """\
-SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'i' THEN 'index ' WHEN 'S' THEN 'sequence ' ELSE 'table ' END || relname
-  FROM pg_class WHERE relname = %s AND relnamespace = current_schema()::regnamespace
+SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'i' THEN 'index '
+    WHEN 'S' THEN 'sequence ' ELSE 'table ' END || relname
+  FROM pg_class WHERE relname = %s AND relnamespace = quote_ident(current_schema())::regnamespace
 UNION ALL
-SELECT 'type ' || typname FROM pg_type WHERE typname = %s AND typnamespace = current_schema()::regnamespace
+SELECT 'type ' || typname FROM pg_type WHERE typname = %s AND typnamespace = quote_ident(current_schema())::regnamespace
 UNION ALL
 SELECT 'function ' || proname FROM pg_proc
-  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = current_schema()::regnamespace"""
+  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
 def _front(plan: StructurePlan, _: Powers | None) -> Front:
@@ -138,10 +147,15 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     name = plan.structure.name
     ours = {name, *_functions(name)}
     found = yield Statement(each(FOUND), [(name,)])
-    objects = {object_: told for object_, told, _ in found[0] if object_ in ours}
+    objects = {object_: told for kind, object_, _, told in found[0] if kind in ("view", "trigger") and object_ in ours}
     if not any(MARK in told for told in objects.values()):
-        return Found({})
-    return Found(objects, tuple(sql for object_, _, sql in found[0] if object_ not in ours))
+        return NO_FRONT
+    return Found(
+        objects,
+        own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
+        said=tuple(sql for kind, _, sql, _ in found[0] if kind == "said"),
+        users=tuple(object_ for kind, object_, _, _ in found[0] if kind == "user"),
+    )
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:

@@ -17,7 +17,7 @@ from typing import Any
 from roost.dialects.dialect import Dialect, Statement
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.front import MARK, Found, Front, Powers, Room
+from roost.plans.front import MARK, NO_FRONT, Found, Front, Powers, Room
 from roost.plans.plan import N, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
@@ -53,7 +53,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         [(plan.structure.name,)],
     )
     if not any(type_ == "view" and MARK in sql for type_, _, sql in found[0]):
-        return Found({})
+        return NO_FRONT
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return Found(
         {name: sql for _, name, sql in found[0] if name in ours},
