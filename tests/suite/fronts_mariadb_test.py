@@ -9,7 +9,7 @@ import pytest
 
 import roost
 from tests.suite.fronts import ADDED, COUNTED, FILL, HELD, LIKED, PUSHED, baskets, both, refreshing, rejecting, slotted
-from tests.suite.fronts_table_test import Cell, says_what_is_tested
+from tests.suite.fronts_table_test import PAGE, Cell, says_what_is_tested
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
 
 pytestmark = pytest.mark.needs("pymysql")
@@ -38,7 +38,7 @@ CELLS: list[Cell] = [
      None),
     ("SELECT", "likes", "SELECT member FROM likes WHERE `key` = 7 ORDER BY member", [("ada",), ("bob",)], None),
     ("INSERT INTO NAME_in … SELECT", "pageviews",
-     "INSERT INTO pageviews_in SELECT ELT(seq, '/a', '/b', '/a'), seq - 2 FROM seq_1_to_3", [],
+     "INSERT INTO pageviews_in SELECT ELT(seq, '/a', '/b', '/a'), CAST(seq AS SIGNED) - 2 FROM seq_1_to_3", [],
      [("/a", 0), ("/about", 1), ("/b", 0), ("/home", 3)]),
     ("INSERT INTO NAME_in … SELECT", "visits", "INSERT INTO visits_in (visitor, uid) SELECT seq, 6 FROM seq_1_to_3", [],
      [(6, 4, 3), (6, 3, 2), (6, 2, 1), *HELD["visits"][1]]),
@@ -116,7 +116,16 @@ def test_a_cell_of_mariadb_s_table(open_store: Open, sql: Any, cell: Cell) -> No
 
 
 def test_every_cell_of_mariadb_s_table_is_tested() -> None:
-    says_what_is_tested("### On MariaDB", CELLS)
+    says_what_is_tested("## On MariaDB", CELLS)
+
+
+def test_the_sql_of_the_page_runs(open_store: Open, sql: Any) -> None:
+    store = open_store(pageviews, visits, baskets, likes)
+    example = PAGE.read_text().partition("## On MariaDB")[2].partition("```sql\n")[2].partition("```")[0]
+    for line in example.splitlines():
+        if statement := line.partition("--")[0].strip():
+            sql.execute(statement)
+    assert store.run_all(visits.latest(5), pageviews.total("/home"), baskets.count(42), likes.size(7)) == ([], 0, 0, 0)
 
 
 # What the table cannot say

@@ -52,13 +52,19 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
     ),
 }
 
-# Where a trigger of the front counts deletes: the sizes are read before them, and written behind them as they are.
+# Where a trigger of the front counts deletes, sizes are read before them, and written behind them as they are.
 SIZES = {
     "sqlite": None,
     "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
     "postgresql": None,
 }
-PUT_SIZE = "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)"
+PUT_SIZE = {
+    "sqlite": None,
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)", Gather.VALUES
+    ),
+    "postgresql": None,
+}
 
 # Creates the head or takes its lock, and changes nothing.
 LOCK = {
@@ -104,12 +110,11 @@ class SetPlan(StructurePlan):
         )
         self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
         self.resize = RESIZE[name].format(words)
-        sizes, lock = SIZES[name], LOCK[name]
-        self.sizes = None if sizes is None else sizes.format(words)
-        self.put_size = Template(PUT_SIZE, Gather.VALUES).format(words)
-        self.lock = None if lock is None else lock.format(words)
+        self.sizes, self.put_size, self.lock = (
+            None if each is None else each.format(words) for each in (SIZES[name], PUT_SIZE[name], LOCK[name])
+        )
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
-        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
+        self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.all = each(f"SELECT {dialect.names(member)} FROM {rows} WHERE {equal}")
         self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
@@ -156,7 +161,7 @@ class SetPlan(StructurePlan):
         gone = [key + member for (key, member), there in now.items() if not there and before[key, member]]
         heads = [(*key, change) for key, change in sorted(sizes.items())]
         resize = self.resize
-        if gone and self.sizes is not None:
+        if gone and self.sizes is not None and self.put_size is not None:
             found = yield Statement(self.sizes, [head[:-1] for head in heads])
             heads = [
                 (*head[:-1], (rows[0][0] if rows else 0) + head[-1]) for head, rows in zip(heads, found, strict=True)
