@@ -135,7 +135,8 @@ def test_sizes_are_exact(open_store: Open, store_url: str, keys: int) -> None:
 
     def inserts(sql: Any, number: int) -> Iterator[Any]:
         for turn in range(TURNS):
-            yield sql.execute("INSERT INTO likes_in VALUES (?, ?)", ((turn + number) % keys, f"{turn % 9}"))
+            key = (turn + number) % keys
+            yield sql.execute("INSERT INTO likes_in VALUES (?, ?), (?, ?)", (key, f"{turn % 9}", key, f"{turn % 4}"))
 
     def removes(sql: Any, number: int) -> Iterator[Any]:
         for turn in range(TURNS):
