@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
@@ -10,9 +11,10 @@ import psycopg
 import pytest
 
 import roost
+from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.fronts import WRITES, baskets, refreshing, rejecting, slotted
+from tests.suite.fronts import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("psycopg")
@@ -346,6 +348,47 @@ def test_the_statements_of_ddl_make_the_same_front(open_store: Open, sql: Postgr
     store.create(*ALL)
     assert rows(sql, "SELECT max(oid) FROM pg_proc") == made
     assert store.check() == []
+
+
+def test_a_dump_that_was_restored_has_the_same_fronts(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
+    try:
+        dumps, restores = [
+            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
+        ]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    store = open_store(*ALL)
+    store.run(visits.push(Visit(5, 7)))
+    sql.execute(f"CREATE DATABASE {sql.info.dbname}_restored")
+    dump = subprocess.run([dumps, store_url], check=True, capture_output=True).stdout
+    subprocess.run([restores, "-q", f"{store_url}_restored"], input=dump, check=True, capture_output=True)
+    with roost.Store(f"{store_url}_restored") as restored:
+        restored.create(*ALL)
+        assert restored.check() == []
+        with clients.connect(f"{store_url}_restored") as client:
+            client.execute("INSERT INTO visits (uid, visitor) VALUES (5, 8)")
+        assert restored.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 7)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET f = 'NaN'",
+        "SET f = '-Infinity'",
+        "SET price = 'NaN'",
+        "SET day = 'infinity'",
+        "SET moment = '0044-03-15 00:00:00+00 BC'",
+        "SET s = 'long'",
+        "SET b = '\\x00112233'",
+        "SET colour = 'blue'",
+    ],
+)
+def test_a_value_that_python_has_not_is_found(open_store: Open, sql: PostgreSQLClient, change: str) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1)))
+    sql.execute(f"UPDATE roost_ring_rows {change}")
+    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
+    sql.execute("DELETE FROM ring")
 
 
 # What it tells

@@ -33,7 +33,10 @@ TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD
 
 # A view's text is rewritten by the server. What it was made of, and what the server made of it, is kept as a comment;
 # another major version may write the same view in other words.
-VIEW = "md5(pg_get_viewdef(c.oid)) || ' ' || current_setting('server_version_num')::integer / 10000"
+VIEW = (
+    "encode(sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8')), 'hex') || ' '"
+    " || current_setting('server_version_num')::integer / 10000"
+)
 BIND = """\
 DO $roost$ DECLARE c pg_class; BEGIN
   SELECT * INTO c FROM pg_class
@@ -58,7 +61,7 @@ WITH c AS (
 )
 SELECT 'view', c.relname::text, '', coalesce((SELECT CASE
     WHEN split_part(d.description, ' ', 3) <> split_part({VIEW}, ' ', 2) THEN split_part(d.description, ' ', 1)
-    WHEN substr(d.description, 34) = {VIEW} THEN split_part(d.description, ' ', 1) END
+    WHEN substr(d.description, 66) = {VIEW} THEN split_part(d.description, ' ', 1) END
   FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass
   WHERE t.tgrelid = c.oid AND t.tgname = 'roost_' || c.relname || '_insert'), 'changed')
   FROM c
@@ -105,7 +108,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
     quoted, literal = _quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {quoted} AS {MARK}\n{made.view}"
     make, drop = [view], [f"DROP VIEW {quoted}"]
-    hash_ = hashlib.md5(view.encode(), usedforsecurity=False).hexdigest()
+    hash_ = hashlib.sha256(view.encode()).hexdigest()
     objects = {name: hash_}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
