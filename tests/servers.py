@@ -16,8 +16,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -211,6 +212,19 @@ def postgresql_server(url: str) -> Server:
 def postgresql() -> Server:
     """Start PostgreSQL, once."""
     return postgresql_server(os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/") or postgresql_daemon().url)
+
+
+SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
+
+_numbers = count()
+
+
+@contextlib.contextmanager
+def database(name: str) -> Iterator[str]:
+    """Make a database of its own on a server, started when it is the first; dropped at the end."""
+    server, made = SERVERS[name](), f"own_{next(_numbers)}"
+    yield server.database(made)
+    server.drop(made)
 
 
 def wait_for_silence(url: str) -> None:

@@ -6,11 +6,9 @@ The source texts' own way lost 846 to 1039 of 1200 inserts with 8 writers on one
 from __future__ import annotations
 
 import argparse
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,15 +126,6 @@ def _newest(entries: Sequence[roost.Entry[Any]], numbers: list[int]) -> None:
     assert {entry.row.number for entry in entries} <= set(numbers)
 
 
-@contextmanager
-def database(name: str) -> Iterator[str]:
-    """A database of its own on a server that is started for it."""
-    server = {"mariadb": servers.mariadb, "postgresql": servers.postgresql}[name]()
-    made = f"campaign_{random.randrange(10**9)}"
-    yield server.database(made)
-    server.drop(made)
-
-
 def main() -> None:
     """Run on each server and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,7 +137,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.servers:
         for keys in options.keys:
-            with database(name) as url:
+            with servers.database(name) as url:
                 told = crowd(url, options.processes, options.threads, options.operations, keys)
             print(f"{name}, {keys} keys: {told}, nothing lost or doubled, check() clean", flush=True)
 
