@@ -97,6 +97,7 @@ def test_operators_that_others_make_are_not_called(open_store: Open, sql: Postgr
     for name, (columns, good, _, _) in WRITES.items():
         sql.execute(f"INSERT INTO {name} ({columns}) VALUES ({good})")
     sql.execute("INSERT INTO ring (k, f, price, moment, level) VALUES (1, 1.5, 1.5, now(), 2)")
+    sql.execute("INSERT INTO pageviews VALUES ('/home', 1)")
     sql.execute("UPDATE ring SET f = 2")
     sql.execute("UPDATE visits SET visitor = 1")
     sql.execute("UPDATE pageviews SET total = '8'")
