@@ -74,6 +74,17 @@ def sql(store_url: str) -> Iterator[clients.Client]:
     connection.close()
 
 
+@pytest.fixture
+def role(sql: clients.PostgreSQLClient) -> Iterator[str]:
+    """A role that may use the schema, and nothing else."""
+    name = f"stranger_of_{sql.info.dbname}"
+    sql.execute(f"CREATE ROLE {name}")
+    yield name
+    sql.execute("RESET ROLE")
+    sql.execute(f"DROP OWNED BY {name}")
+    sql.execute(f"DROP ROLE {name}")
+
+
 class InAsyncio:
     """An `AsyncStore` used like a `Store`, so that every test of behaviour can run on both."""
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
 
@@ -10,6 +15,36 @@ import roost
 from tests.suite.clients import SQLiteClient
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
 
+
+class Colour(enum.Enum):
+    WHITE = "white"
+    QUOTED = "it's"
+
+
+class Level(enum.IntEnum):
+    LOW = -1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Everything:
+    k: int
+    i: int | None = None
+    f: float | None = None
+    s: Annotated[str, roost.text(3)] | None = None
+    b: Annotated[bytes, roost.binary(3)] | None = None
+    t: bool | None = None
+    moment: dt.datetime | None = None
+    day: dt.date | None = None
+    price: Annotated[Decimal, roost.decimal(5, 2)] | None = None
+    whole: Annotated[Decimal, roost.decimal(3, 0)] | None = None
+    part: Annotated[Decimal, roost.decimal(2, 2)] | None = None
+    ident: uuid.UUID | None = None
+    colour: Colour | None = None
+    level: Level | None = None
+
+
+ring = roost.Ring("ring", Everything, per="k", keep=3)
 baskets = roost.Capped("baskets", Egg, per="basket", keep=3, unique="egg")
 refreshing = roost.Capped("refreshing", Visit, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
 rejecting = roost.Capped("rejecting", Visit, per="uid", keep=2, unique="visitor", on_full="reject")

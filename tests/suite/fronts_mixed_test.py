@@ -15,7 +15,7 @@ import pytest
 
 import roost
 from tests.suite import clients
-from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
+from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("psycopg")
 
@@ -184,3 +184,23 @@ def test_sizes_are_exact(open_store: Open, store_url: str, keys: int) -> None:
 
     told = at_once(open_store, store_url, adds, inserts, deletes)
     assert sum(store.run(likes.size(key)) for key in range(keys)) == sum(sum(each) for each in told)
+
+
+def test_an_alter_disturbs_no_client(open_store: Open, store_url: str) -> None:
+    open_store(visits)
+
+    def alters(each: roost.Store, _: int) -> Iterator[Any]:
+        for keep in (9, 3, 4):
+            yield each.alter(roost.Ring("visits", Visit, per="uid", keep=keep))
+
+    def inserts(sql: clients.Client, number: int) -> Iterator[Any]:
+        for turn in range(TURNS):
+            yield sql.execute("INSERT INTO visits (uid, visitor) VALUES (?, ?)", (turn % 10, number))
+
+    def deletes(sql: clients.Client, number: int) -> Iterator[Any]:
+        for turn in range(TURNS // 4):
+            yield sql.execute("DELETE FROM visits WHERE uid = ? AND visitor = ?", (turn % 10, number - 4))
+
+    at_once(open_store, store_url, alters, inserts, deletes)
+    with clients.connect(store_url) as sql:
+        assert rows(sql, "SELECT sum(sequence) FROM roost_visits_head") == [(4 * TURNS,)]

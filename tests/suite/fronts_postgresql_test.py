@@ -1,18 +1,21 @@
-"""Fronts on PostgreSQL: rights, search paths, isolation levels, objects of one's own, query plans."""
+"""Fronts on PostgreSQL: isolation levels, objects of one's own, errors, query plans."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
 import roost
+from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.fronts import WRITES, baskets, refreshing, rejecting, slotted
+from tests.suite.fronts import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("psycopg")
@@ -30,105 +33,6 @@ def other(store_url: str) -> Iterator[clients.Client]:
     connection = clients.connect(store_url)
     yield connection
     connection.close()
-
-
-@pytest.fixture
-def role(sql: PostgreSQLClient) -> Iterator[str]:
-    """A role that may use the schema, and nothing else."""
-    name = f"stranger_of_{sql.info.dbname}"
-    sql.execute(f"CREATE ROLE {name}")
-    yield name
-    sql.execute("RESET ROLE")
-    sql.execute(f"DROP OWNED BY {name}")
-    sql.execute(f"DROP ROLE {name}")
-
-
-# Whose tables, by whose right
-
-
-def test_a_grant_on_the_view_is_all_that_a_client_needs(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
-    store = open_store(*ALL)
-    for structure in ALL:
-        sql.execute(f"GRANT SELECT, INSERT, DELETE ON {structure.name} TO {role}")
-    sql.execute(f"SET ROLE {role}")
-    for name, (columns, good, _, _) in WRITES.items():
-        sql.execute(f"INSERT INTO {name} ({columns}) VALUES ({good})")
-        assert len(rows(sql, f"SELECT * FROM {name}")) == 1
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            sql.execute(f"SELECT * FROM roost_{name}_rows")
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        sql.execute("UPDATE visits SET visitor = 1")
-    sql.execute("DELETE FROM visits")
-    assert store.run_all(visits.latest(5), likes.size(7)) == ([], 1)
-
-
-def test_nobody_else_can_use_a_front_s_functions(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
-    open_store(visits)
-    sql.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
-    sql.execute(f"SET ROLE {role}")
-    sql.execute(f"CREATE VIEW {role}.mine AS SELECT 5 AS uid, 1 AS visitor, NULL AS sequence, NULL AS at")
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        sql.execute(
-            f"CREATE TRIGGER mine INSTEAD OF INSERT ON {role}.mine FOR EACH ROW EXECUTE FUNCTION roost_visits_insert()"
-        )
-
-
-def test_a_front_writes_its_own_tables_whatever_the_search_path(
-    open_store: Open, store_url: str, sql: PostgreSQLClient
-) -> None:
-    tenants = []
-    for tenant in ("one", "it's two"):
-        sql.execute(f'CREATE SCHEMA "{tenant}"')
-        sql.execute(f'SET search_path = "{tenant}"')
-        for statement in roost.Store(store_url).ddl(visits, likes):
-            sql.execute(statement)
-        tenants.append(f'"{tenant}"')
-    for path in (*tenants, "pg_temp", "''"):
-        sql.execute(f"SET search_path = {path}")
-        for tenant in tenants:
-            sql.execute(f"INSERT INTO {tenant}.visits (uid, visitor) VALUES (5, 1)")
-            sql.execute(f"INSERT INTO {tenant}.likes VALUES (5, ?)", (path,))
-            sql.execute(f"DELETE FROM {tenant}.likes WHERE member <> ?", (path,))
-    for tenant in tenants:
-        assert rows(sql, f"SELECT sequence FROM {tenant}.visits ORDER BY 1") == [(1,), (2,), (3,), (4,)]
-        assert rows(sql, f"SELECT n FROM {tenant}.roost_likes_head") == [(1,)]
-
-
-def test_temporary_tables_of_a_client_are_not_written(open_store: Open, sql: PostgreSQLClient) -> None:
-    store = open_store(visits)
-    for table in ("rows", "head"):
-        sql.execute(f"CREATE TEMP TABLE roost_visits_{table} (LIKE public.roost_visits_{table} INCLUDING ALL)")
-    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 1)")
-    assert store.run(visits.latest(5)) == [Visit(5, 1)]
-
-
-def test_a_schema_that_was_renamed_is_told_and_mended(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
-    sql.execute("CREATE SCHEMA old")
-    store = roost.Store(f"{store_url}?options=-csearch_path%3Dold,fresh")
-    store.create(visits)
-    sql.execute("ALTER SCHEMA old RENAME TO fresh")
-    sql.execute("CREATE SCHEMA old")  # another one of that name: what the functions say is there
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="visits: its front was made for another"):
-        sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
-    sql.execute("DROP SCHEMA old")
-    with pytest.raises(psycopg.Error):
-        sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
-    assert [each.rule for each in store.check()] == ["front"]
-    store.alter(visits, front=True)
-    sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
-    assert store.run(visits.latest(5)) == [Visit(5, 1)]
-    assert store.check() == []
-    store.close()
-
-
-def test_a_front_is_made_only_where_its_tables_are(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
-    open_store().create(visits, front=False)
-    sql.execute("CREATE SCHEMA nearer")
-    store = roost.Store(f"{store_url}?options=-csearch_path%3Dnearer,public")
-    with pytest.raises(roost.Error, match="its tables are not in schema nearer"):
-        store.alter(visits, front=True)
-    store.close()
-    assert sql.front() == []
 
 
 # Other transactions meanwhile
@@ -248,6 +152,49 @@ def test_an_update_of_a_total_loses_no_add(open_store: Open, sql: PostgreSQLClie
 # Objects of the application's own
 
 
+def test_columns_of_any_name(open_store: Open, sql: PostgreSQLClient) -> None:
+    """The triggers have variables and aliases of their own."""
+
+    @dataclass(frozen=True)
+    class Line:
+        it: int
+        last: int
+        gone: int
+        made: int
+        found: int
+        new: int
+        old: int
+        s: int
+
+    class Key(NamedTuple):
+        it: int
+        had: int
+        made: int
+        s: int
+        r: int
+
+    lines = roost.Capped("lines", Line, per=("it", "new", "s"), keep=2, unique=("last", "made"))
+    ticks = roost.Ring("ticks", Line, per=("it", "new", "s"), keep=2)
+    counts = roost.Counter("counts", key=Key)
+    pairs = roost.Set("pairs", key=Key, member=str)
+    store = open_store(lines, ticks, counts, pairs)
+    for name in ("lines", "ticks"):
+        for n in range(4):
+            sql.execute(
+                f"INSERT INTO {name} (it, last, gone, made, found, new, old, s) VALUES (1, {n}, 3, 4, 5, 6, 7, 8)"
+            )
+        sql.execute(f"UPDATE {name} SET found = found + 1, gone = 0")
+        sql.execute(f"DELETE FROM {name} WHERE last = 2")
+    left = [Line(1, 3, 0, 4, 6, 6, 7, 8)]
+    assert store.run_all(lines.latest((1, 6, 8)), ticks.latest((1, 6, 8))) == (left, left)
+    sql.execute("INSERT INTO counts VALUES (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7)")
+    sql.execute("UPDATE counts SET total = total + 1")
+    sql.execute("INSERT INTO pairs VALUES (1, 2, 3, 4, 5, 'a'), (1, 2, 3, 4, 5, 'a')")
+    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (14, 1)
+    for name in ("counts", "pairs"):
+        sql.execute(f"DELETE FROM {name}")
+
+
 def test_what_the_application_added_to_a_front_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
     store = open_store(visits)
     sql.execute("CREATE TABLE log (visitor int)")
@@ -346,6 +293,47 @@ def test_the_statements_of_ddl_make_the_same_front(open_store: Open, sql: Postgr
     store.create(*ALL)
     assert rows(sql, "SELECT max(oid) FROM pg_proc") == made
     assert store.check() == []
+
+
+def test_a_dump_that_was_restored_has_the_same_fronts(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
+    try:
+        dumps, restores = [
+            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
+        ]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    store = open_store(*ALL)
+    store.run(visits.push(Visit(5, 7)))
+    sql.execute(f"CREATE DATABASE {sql.info.dbname}_restored")
+    dump = subprocess.run([dumps, store_url], check=True, capture_output=True).stdout
+    subprocess.run([restores, "-q", f"{store_url}_restored"], input=dump, check=True, capture_output=True)
+    with roost.Store(f"{store_url}_restored") as restored:
+        restored.create(*ALL)
+        assert restored.check() == []
+        with clients.connect(f"{store_url}_restored") as client:
+            client.execute("INSERT INTO visits (uid, visitor) VALUES (5, 8)")
+        assert restored.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 7)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET f = 'NaN'",
+        "SET f = '-Infinity'",
+        "SET price = 'NaN'",
+        "SET day = 'infinity'",
+        "SET moment = '0044-03-15 00:00:00+00 BC'",
+        "SET s = 'long'",
+        "SET b = '\\x00112233'",
+        "SET colour = 'blue'",
+    ],
+)
+def test_a_value_that_python_has_not_is_found(open_store: Open, sql: PostgreSQLClient, change: str) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1)))
+    sql.execute(f"UPDATE roost_ring_rows {change}")
+    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
+    sql.execute("DELETE FROM ring")
 
 
 # What it tells

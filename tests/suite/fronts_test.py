@@ -60,18 +60,22 @@ def test_a_place_that_was_freed_is_taken_again(open_store: Open, sql: Client) ->
 
 
 @pytest.mark.parametrize("structure", [baskets, rejecting, both], ids=lambda each: each.name)
-def test_a_wrong_count_heals_and_costs_none_of_the_newest(open_store: Open, sql: Client, structure: Any) -> None:
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_wrong_count_heals_and_costs_none_of_the_newest(
+    open_store: Open, sql: Client, structure: Any, left: int
+) -> None:
     """Somebody has deleted from the private table: the count is too high, and must evict or refuse nothing."""
     store = open_store(structure)
-    name = structure.name
+    name, keep = structure.name, structure.keep
     make = (lambda n: Egg(5, n)) if structure is baskets else (lambda n: Visit(5, n))
-    store.run_all(*[structure.add(make(n)) for n in range(structure.keep)])
-    sql.execute(f"DELETE FROM roost_{name}_rows")
+    store.run_all(*[structure.add(make(n)) for n in range(keep)])
+    sql.execute(f"DELETE FROM roost_{name}_rows WHERE sequence <= {keep - left}")
     if structure is baskets:
         sql.execute("INSERT INTO baskets (basket, egg, colour) VALUES (5, 9, 'white')")
     else:
         sql.execute(f"INSERT INTO {name} (uid, visitor) VALUES (5, 9)")
-    assert store.run_all(structure.latest(5), structure.count(5)) == ([make(9)], 1)
+    newest = [make(9), make(keep - 1)][: left + 1]
+    assert store.run_all(structure.latest(5), structure.count(5)) == (newest, left + 1)
 
 
 def test_the_slots_of_a_counter_are_one_total(open_store: Open, sql: Client) -> None:

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-import enum
 import sqlite3
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.fronts import forms
+from tests.suite.fronts import Colour, Everything, Level, forms, ring
 from tests.suite.shapes import rows
 
 Open = Callable[..., roost.Store]
-
-
-class Colour(enum.Enum):
-    WHITE = "white"
-    QUOTED = "it's"
-
-
-class Level(enum.IntEnum):
-    LOW = -1
-    HIGH = 2
-
-
-@dataclass(frozen=True)
-class Everything:
-    k: int
-    i: int | None = None
-    f: float | None = None
-    s: Annotated[str, roost.text(3)] | None = None
-    b: Annotated[bytes, roost.binary(3)] | None = None
-    t: bool | None = None
-    moment: dt.datetime | None = None
-    day: dt.date | None = None
-    price: Annotated[Decimal, roost.decimal(5, 2)] | None = None
-    whole: Annotated[Decimal, roost.decimal(3, 0)] | None = None
-    part: Annotated[Decimal, roost.decimal(2, 2)] | None = None
-    ident: uuid.UUID | None = None
-    colour: Colour | None = None
-    level: Level | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +27,6 @@ class Text:
     s: str
 
 
-ring = roost.Ring("ring", Everything, per="k", keep=3)
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 MOMENT = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
 

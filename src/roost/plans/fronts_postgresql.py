@@ -8,6 +8,8 @@ Rules that hold for all of them:
   another one, by its sequence. So whatever runs at once, the outcome is that of some order.
 - They run with the rights of the front's owner, as a view reads: who writes needs a GRANT on the view alone. Their
   search path is the schema they were made in, so a front writes its own tables whatever the client's path says.
+- Operators and functions are called with exactly the types that the system's have: of two that fit equally well its own
+  come first, so whoever may create operators in that schema gets none of his called with the owner's rights.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD
 
 # A view's text is rewritten by the server. What it was made of, and what the server made of it, is kept as a comment;
 # another major version may write the same view in other words.
-VIEW = "md5(pg_get_viewdef(c.oid)) || ' ' || current_setting('server_version_num')::integer / 10000"
+VIEW = (
+    "encode(sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8')), 'hex') || ' '"
+    " || current_setting('server_version_num')::integer / 10000"
+)
 BIND = """\
 DO $roost$ DECLARE c pg_class; BEGIN
   SELECT * INTO c FROM pg_class
@@ -58,7 +63,7 @@ WITH c AS (
 )
 SELECT 'view', c.relname::text, '', coalesce((SELECT CASE
     WHEN split_part(d.description, ' ', 3) <> split_part({VIEW}, ' ', 2) THEN split_part(d.description, ' ', 1)
-    WHEN substr(d.description, 34) = {VIEW} THEN split_part(d.description, ' ', 1) END
+    WHEN substr(d.description, 66) = {VIEW} THEN split_part(d.description, ' ', 1) END
   FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass
   WHERE t.tgrelid = c.oid AND t.tgname = 'roost_' || c.relname || '_insert'), 'changed')
   FROM c
@@ -105,7 +110,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
     quoted, literal = _quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {quoted} AS {MARK}\n{made.view}"
     make, drop = [view], [f"DROP VIEW {quoted}"]
-    hash_ = hashlib.md5(view.encode(), usedforsecurity=False).hexdigest()
+    hash_ = hashlib.sha256(view.encode()).hexdigest()
     objects = {name: hash_}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
@@ -296,7 +301,7 @@ def _counter(plan: StructurePlan) -> _Made:
     words = _Words(plan)
     key, rows, mine = words.names(words.key), words.rows, words.equal(words.key, "OLD")
     slot = f"pg_backend_pid() % {plan.slots}" if plan.slots > 1 else "0"
-    in_range = f"BETWEEN {INT_MIN} AND {INT_MAX}"
+    in_range = f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
     beyond = words.stop("22003", ": the sum would leave 64 bits")
     total = (
         f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
@@ -321,7 +326,7 @@ def _counter(plan: StructurePlan) -> _Made:
             words.refuse(*words.rules(words.key), total),
             f"INSERT INTO {rows} AS r ({key}, slot, n) VALUES ({words.values(words.key)}, {slot}, NEW.total)\n"
             f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n\n"
-            f"  WHERE r.n::numeric + excluded.n {in_range};",
+            f"  WHERE r.n::numeric + excluded.n::numeric {in_range};",
             f"IF NOT FOUND THEN\n  {beyond}\nEND IF;",
             "RETURN NEW;",
         ],
@@ -344,7 +349,7 @@ def _counter(plan: StructurePlan) -> _Made:
 
 def _ring(plan: StructurePlan) -> _Made:
     assert isinstance(plan, RingPlan)
-    words, keep = _Words(plan), plan.structure.keep
+    words, keep = _Words(plan), f"{plan.structure.keep}::bigint"
     rows, head, key = words.rows, words.head, words.names(words.key)
     others = [each for each in plan.structure.columns if each not in words.key]
     shown, written = [*words.key, SEQUENCE, AT, *others], [SEQUENCE, AT, *others]

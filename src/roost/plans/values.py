@@ -9,9 +9,9 @@ _DIGITS = "[0-9]" * 2
 _MOMENT = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{_DIGITS}{_DIGITS}{_DIGITS}"
 
 
-# What types of PostgreSQL take beyond what Python has.
+# What types of PostgreSQL take beyond what Python has. NaN is greater than all numbers there.
 _POSTGRESQL = {
-    "float": "NOT BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308",  # NaN is greater than all
+    "float": "NOT BETWEEN '-1.7976931348623157e308'::float8 AND '1.7976931348623157e308'::float8",
     "decimal": "= 'NaN'",
     "date": "NOT BETWEEN '0001-01-01' AND '9999-12-31'",
     "datetime": "NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'",
@@ -113,7 +113,7 @@ def refused(dialect: Dialect, column: Column, name: str) -> str:
 def stored(dialect: Dialect, column: Column, name: str) -> str:
     """Return the value as it is stored, for one that a SQL client writes: some may be written in two ways."""
     if dialect.name != "sqlite":
-        return f"{name} + 0.0" if column.type.kind == "float" else name
+        return f"{name} + 0.0::float8" if column.type.kind == "float" else name
     match column.type.kind:
         case "float":
             return f"(CAST({name} AS REAL) + 0.0)"  # -0.0 is 0.0
