@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.fronts_values_test import KEYS, MOMENT, UUID, Colour, Everything, Level, ring
+from tests.suite.fronts import Colour, Everything, Level, ring
+from tests.suite.fronts_values_test import KEYS, MOMENT, UUID
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 pytestmark = pytest.mark.needs("pymysql")
