@@ -8,7 +8,7 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.fronts import front_of, make_front
-from roost.plans.plan import StructurePlan, definition_of, difference
+from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
@@ -61,7 +61,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
     made = [*catalog.tables]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
-        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
+        made += [*plan.tables, entry(plan), *(front_of(plan).make if has_front else ())]
     return made
 
 
@@ -92,6 +92,10 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
     """Return name, version and definition of every structure; none where there is no catalog."""
+    if catalog.dialect.name == "postgresql":  # an error would end the transaction
+        there = yield Statement(each("SELECT 1 WHERE to_regclass('roost_catalog') IS NOT NULL"), [()])
+        if not there[0]:
+            return []
     try:
         found = yield Statement(catalog.all, [()])
     except Missing:
