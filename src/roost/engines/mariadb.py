@@ -49,7 +49,8 @@ BEGIN = """\
 SET SESSION sql_mode = '{mode}', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
-BEGIN_READ = """\
+BEGIN_READ = f"""\
+SET SESSION sql_mode = '{SQL_MODE}';
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
