@@ -201,9 +201,13 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
 
 def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:
     # As many rows at a time as one text may have, and at least one; with the ordinal of the first.
+    long = [place for place, value in enumerate(rows[0]) if value is None or isinstance(value, (str, bytes))]
+    if not long and len(rows) <= most:  # as most are: only whole numbers
+        yield 0, rows
+        return
     begin = size = 0
     for place, row in enumerate(rows):
-        weight = sum([len(value) for value in row if isinstance(value, (str, bytes))])
+        weight = sum([len(row[column]) for column in long if row[column] is not None])
         if place > begin and (place - begin >= most or size + weight > MOST_BYTES):
             yield begin, rows[begin:place]
             begin, size = place, 0

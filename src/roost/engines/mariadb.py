@@ -6,12 +6,14 @@ the row of its writer: when the connection is lost during COMMIT, that row tells
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 import re
 import ssl
 import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -238,6 +240,16 @@ class MariaDBConnection(ServerConnection):
             sql = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
         super().say(sql, row)
 
+    def send(self, sql: str, row: Sequence[Any]) -> None:
+        """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
+        if row:
+            sql %= tuple([str(value) if type(value) is int else self._written(value) for value in row])
+        self._cursor.execute(sql)
+
+    def _written(self, value: Any) -> str:
+        written: str = _moment(value) if type(value) is dt.datetime else self.raw.escape(value)
+        return written
+
     def commit(self) -> None:
         """Commit."""
         self._limit = None
@@ -368,6 +380,11 @@ def advice(code: int, sql: str) -> str:
     if code in (1142, 1044, 1227, 1370) and FRONT.match(sql):
         return RIGHTS
     return ADVICE.get(code, "")
+
+
+@lru_cache(256)
+def _moment(value: dt.datetime) -> str:
+    return f"'{value.isoformat(' ')}'"  # a batch has one for all its rows
 
 
 def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:

@@ -45,9 +45,13 @@ class ServerExecutor(ABC):
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            self._cursor.execute(sql, row or None)
+            self.send(sql, row)
         except self.failures as error:
             raise self.failed(error, sql) from error
+
+    def send(self, sql: str, row: Sequence[Any]) -> None:
+        """Give a text with its parameters to the driver."""
+        self._cursor.execute(sql, row or None)
 
     @abstractmethod
     def obey(self, word: Control) -> Any:
