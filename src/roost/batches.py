@@ -103,10 +103,17 @@ class Known:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
-    def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, StructurePlan | Error]:
-        """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
+    def verify(
+        self, plan: StructurePlan, operations: Iterable[Operation[Any]], context: Context
+    ) -> Generator[Statement | Control, Any, StructurePlan | Error]:
+        """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction.
+
+        One of the application's may have taken its snapshot long ago, and may stay open for as long: where it writes,
+        the definition is locked.
+        """
+        locks = context.joined and any(op.writes for op in operations)
         try:
-            stored = yield plan.stored
+            stored = yield plan.stored_now if locks else plan.stored
         except Missing as missing:
             return missing
         if not stored[0]:
@@ -121,7 +128,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = yield from known.verify(known.plan(structure))
+    plan = yield from known.verify(known.plan(structure), operations, context)
     if isinstance(plan, Error):
         return [plan] * len(operations)
     return (yield from plan.run(operations, context))
@@ -132,13 +139,14 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     begun: list[tuple[str, Plan, list[int], list[Any] | None]] = []
     # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
     # slot), and nothing is written before all are had.
-    for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-        plan = yield from known.verify(known.plan(structure))
+    for structure, places in sorted(_runs(operations), key=lambda each: each[0].name):
+        run = [operations[place] for place in places]
+        plan = yield from known.verify(known.plan(structure), run, context)
         if isinstance(plan, Error):
             for place in places:
                 results[place] = plan
             continue
-        work = plan.run([operations[place] for place in places], context)
+        work = plan.run(run, context)
         first = not begun or begun[-1][0] != structure.name
         begun.append((structure.name, work, places, (yield from _until_locked(work)) if first else None))
     for _, work, places, outcome in begun:

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
@@ -54,6 +54,10 @@ DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
 
 
+# Reads the newest definition, whatever snapshot the transaction has, and keeps it from being changed until its end.
+SHARED = {"sqlite": "", "mariadb": " LOCK IN SHARE MODE", "postgresql": " FOR SHARE"}
+
+
 class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
@@ -78,6 +82,7 @@ class StructurePlan:
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.stored = Statement(definition_of(dialect), [(name,)])
+        self.stored_now = Statement(definition_of(dialect, SHARED[dialect.name]), [(name,)])
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
             each.removeprefix("plan_"): method for each, method in made.items()
@@ -186,9 +191,24 @@ class StructurePlan:
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
 
 
-def definition_of(dialect: Dialect) -> Template:
+def definition_of(dialect: Dialect, lock: str = "") -> Template:
     """Make the template that reads a definition from the catalog, by name."""
-    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}")
+    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
+
+
+def locking(template: Template, dialect: Dialect) -> Template:
+    """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
+
+    MariaDB's plain reads see the snapshot under REPEATABLE READ, rows that others have evicted since; a locking read
+    never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their head, and to
+    lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
+    """
+    if dialect.name != "mariadb":
+        return template
+    sql = template.sql
+    if template.gather is Gather.UNION:  # each part locks for itself
+        return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')} FOR UPDATE)")
+    return replace(template, sql=f"{sql} FOR UPDATE")
 
 
 def each(sql: str) -> Template:
