@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
-import pymysql.err
+import pymysql.converters
+import pymysql.cursors
 
 from roost.dialects import MARIADB, Control
 from roost.engines.engine import Trace, Wait
@@ -28,7 +29,9 @@ from roost.errors import (
 )
 from roost.plans.plan import Careful
 
-DEADLOCK, LOCK_WAIT, NO_TABLE, OUT_OF_RANGE = 1213, 1205, 1146, 1690
+DEADLOCK, LOCK_WAIT, NO_TABLE, NO_SAVEPOINT, OUT_OF_RANGE = 1213, 1205, 1146, 1305, 1690
+
+FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 
 SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
@@ -134,10 +137,8 @@ class MariaDBConnection(ServerExecutor):
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
         """Return our error; note when the connection is lost."""
-        if error.args and error.args[0] == OUT_OF_RANGE:
-            return Careful()
         self.broken = not self.raw.open
-        return translate(error, self._engine.place, sql)
+        return failure(error, self._engine.place, sql)
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
@@ -155,8 +156,13 @@ class MariaDBConnection(ServerExecutor):
             self.raw.close()
 
 
-def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
-    """Return our error for one of MariaDB's, by its number."""
+def failure(error: Exception, place: str, sql: str) -> Exception:
+    """Return what a statement's error is to a plan."""
+    return Careful() if error.args[:1] == (OUT_OF_RANGE,) else translate(error, place, sql)
+
+
+def translate(error: Exception, place: str, sql: str = "") -> Error:
+    """Return our error for one of MariaDB's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
     match code:
@@ -172,7 +178,7 @@ def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
             return ReadOnly(told)
         case 1044 | 1045 | 1049 | 2002 | 2003 | 2006 | 2013 | 1927 | 1053:
             return CannotOpen(told)
-    if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)) or code in (
+    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
         *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059),
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")

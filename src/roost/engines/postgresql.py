@@ -9,8 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import postgres
+from psycopg.adapt import AdaptersMap
 
 from roost.dialects import POSTGRESQL, Control
+from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.server import ServerExecutor
 from roost.errors import (
@@ -30,6 +33,13 @@ from roost.errors import (
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
+
+
+FAILURES = psycopg.Error
+
+# Values are converted as psycopg does, whatever the application has registered with it.
+ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
+postgres.register_default_adapters(ADAPTERS)
 
 
 class PostgreSQLEngine:
@@ -57,7 +67,7 @@ class PostgreSQLEngine:
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
         try:
-            raw = psycopg.connect(self.url, autocommit=True)
+            raw = psycopg.connect(self.url, autocommit=True, context=ADAPTERS)
             raw.execute("SET TIME ZONE 'UTC'")
         except psycopg.Error as error:
             raise CannotOpen(f"{self.place}: {str(error).strip()}") from error
@@ -146,3 +156,28 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case (("08" | "57" | "28" | "3D" | "53"), _):
             return CannotOpen(told)
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+
+
+class PlainCursor(psycopg.Cursor[Row]):
+    """A cursor on a connection of the application's, which has none of its settings."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = psycopg.pq.Format.BINARY  # texts depend on DateStyle and extra_float_digits
+
+
+class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
+    """`PlainCursor` for asyncio."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = psycopg.pq.Format.BINARY
+
+
+def is_idle(raw: Any) -> bool:
+    """Return whether a connection has no transaction open."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)

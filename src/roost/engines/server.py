@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from roost.dialects.dialect import Control, Statement, exchange
+from roost.dialects.dialect import Control, Row, Statement, exchange
 from roost.engines.engine import Trace
 
 
 class ServerExecutor(ABC):
     """Runs statements on a cursor; what control words mean is its subclass's."""
 
-    failures: ClassVar[type[Exception]]  # the base of the driver's errors
+    failures: type[Exception]  # the base of the driver's errors
 
     def __init__(self, cursor: Any, trace: Trace | None) -> None:
         self._cursor = cursor
@@ -33,14 +32,18 @@ class ServerExecutor(ABC):
         except StopIteration as stop:
             return stop.value
 
-    def say(self, sql: str, row: Sequence[Any] = ()) -> None:
+    def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters."""
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            self._cursor.execute(sql, row or None)
+            self._cursor.execute(*self.sent(sql, row))
         except self.failures as error:
             raise self.failed(error, sql) from error
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return sql, row or None
 
     @abstractmethod
     def obey(self, word: Control) -> None:
