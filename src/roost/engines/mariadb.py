@@ -178,6 +178,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return ReadOnly(told)
         case 1044 | 1045 | 1049 | 2002 | 2003 | 2006 | 2013 | 1927 | 1053:
             return CannotOpen(told)
+        case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
+            return CannotOpen(told)
     if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
         *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059),
     ):

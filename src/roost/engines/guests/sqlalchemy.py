@@ -2,7 +2,8 @@
 
 The transaction is begun by SQLAlchemy, as it would be for a statement of its own, so it knows what there is to commit.
 The savepoint is not SQLAlchemy's: `begin_nested` would flush a session, expire its objects when a call fails, and tell
-its event handlers; a raw one leaves all of its state as it is. A session is not flushed.
+its event handlers; a raw one leaves all of its state as it is. A session is not flushed. A connection that turns out to
+be lost is invalidated, as by SQLAlchemy: its pool replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ def connection_guest(connection: Any, engine: Engine, below: Below) -> Play:
     def on(work: Work, writes: bool) -> None:
         if not connection.in_transaction():
             connection.begin()
-        below(connection.connection.driver_connection, engine)(work, writes)
+        raw = connection.connection.driver_connection
+        try:
+            below(raw, engine)(work, writes)
+        finally:
+            if _is_lost(raw):
+                connection.invalidate()
 
     return on
 
@@ -44,7 +50,11 @@ def async_connection_guest(connection: Any, engine: Engine, below: Below) -> Asy
         if not connection.in_transaction():
             await connection.begin()
         raw = (await connection.get_raw_connection()).driver_connection
-        await below(raw, engine)(work, writes)
+        try:
+            await below(raw, engine)(work, writes)
+        finally:
+            if _is_lost(raw):
+                await connection.invalidate()
 
     return on
 
@@ -56,3 +66,8 @@ def async_session_guest(session: Any, engine: Engine, below: Below) -> AsyncPlay
         await async_connection_guest(await session.connection(), engine, below)(work, writes)
 
     return on
+
+
+def _is_lost(raw: Any) -> bool:
+    # As psycopg, PyMySQL and asyncmy say it.
+    return bool(getattr(raw, "closed", False) or not getattr(raw, "open", True) or not getattr(raw, "connected", True))
