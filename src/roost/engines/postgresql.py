@@ -147,6 +147,8 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case "53", "53100":
             return DiskFull(told)
+        case _, "57014":  # cancelled, or longer than statement_timeout allows; the connection is as it was
+            return DatabaseError(told)
         case _, "25006":
             return ReadOnly(told)
         case _, "" if "NUL" in told:

@@ -13,6 +13,7 @@ from typing import Any
 
 from roost.engines.engine import Engine
 from roost.engines.guests.guest import AsyncPlay, Play, Work
+from roost.errors import CannotOpen
 
 # What finds the guest for the driver's connection.
 Below = Callable[[Any, Engine], Any]
@@ -27,9 +28,10 @@ def connection_guest(connection: Any, engine: Engine, below: Below) -> Play:
         raw = connection.connection.driver_connection
         try:
             below(raw, engine)(work, writes)
-        finally:
-            if _is_lost(raw):
+        except BaseException as error:
+            if _is_lost(raw, error):
                 connection.invalidate()
+            raise
 
     return on
 
@@ -52,9 +54,10 @@ def async_connection_guest(connection: Any, engine: Engine, below: Below) -> Asy
         raw = (await connection.get_raw_connection()).driver_connection
         try:
             await below(raw, engine)(work, writes)
-        finally:
-            if _is_lost(raw):
+        except BaseException as error:
+            if _is_lost(raw, error):
                 await connection.invalidate()
+            raise
 
     return on
 
@@ -68,6 +71,7 @@ def async_session_guest(session: Any, engine: Engine, below: Below) -> AsyncPlay
     return on
 
 
-def _is_lost(raw: Any) -> bool:
-    # As psycopg, PyMySQL and asyncmy say it.
-    return bool(getattr(raw, "closed", False) or not getattr(raw, "open", True) or not getattr(raw, "connected", True))
+def _is_lost(raw: Any, error: BaseException) -> bool:
+    # As psycopg, PyMySQL and asyncmy say it; not all of them notice before the next statement.
+    told = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
+    return any(told) or isinstance(error, CannotOpen)
