@@ -54,10 +54,6 @@ DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
 
 
-# Reads the newest definition, whatever snapshot the transaction has, and keeps it from being changed until its end.
-SHARED = {"sqlite": "", "mariadb": " LOCK IN SHARE MODE", "postgresql": " FOR SHARE"}
-
-
 class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
@@ -82,7 +78,10 @@ class StructurePlan:
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.stored = Statement(definition_of(dialect), [(name,)])
-        self.stored_now = Statement(definition_of(dialect, SHARED[dialect.name]), [(name,)])
+        # Whoever writes keeps the definition from being changed until its COMMIT.
+        self.held = self.stored
+        if dialect.for_share:
+            self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
             each.removeprefix("plan_"): method for each, method in made.items()
@@ -141,6 +140,10 @@ class StructurePlan:
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""
         raise NotImplementedError
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        return self.key_out(op.args[0])
 
     def key_value(self, stored: Sequence[Any]) -> Any:
         """Return the caller's key for the stored columns of one."""
@@ -207,8 +210,8 @@ def locking(template: Template, dialect: Dialect) -> Template:
         return template
     sql = template.sql
     if template.gather is Gather.UNION:  # each part locks for itself
-        return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')} FOR UPDATE)")
-    return replace(template, sql=f"{sql} FOR UPDATE")
+        return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')}{dialect.for_update})")
+    return replace(template, sql=f"{sql}{dialect.for_update}")
 
 
 def each(sql: str) -> Template:
