@@ -151,15 +151,19 @@ async def _async_psycopg(app: App, url: str, *, autocommit: bool = False, **opti
     return connection
 
 
-def _url(url: str, driver: str) -> str:
+DRIVERS = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}
+
+
+def alchemy_url(url: str, driver: str | None = None) -> str:
+    """Return a store's URL as SQLAlchemy takes it."""
     scheme, _, rest = url.partition("?")[0].partition("://")
-    return f"{scheme}+{driver}://{rest}"
+    return f"{scheme}+{driver or DRIVERS[scheme]}://{rest}"
 
 
 def _alchemy(driver: str, session: bool) -> Callable[..., Any]:
     def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
         level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = sa.create_engine(_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
+        engine = sa.create_engine(alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
         app.closes(engine.dispose)
         connection = Session(engine) if session else engine.connect()
         app.closes(connection.close)
@@ -171,7 +175,9 @@ def _alchemy(driver: str, session: bool) -> Callable[..., Any]:
 def _async_alchemy(driver: str, session: bool) -> Callable[..., Any]:
     async def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
         level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = sa_async.create_async_engine(_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
+        engine = sa_async.create_async_engine(
+            alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level
+        )
         app.closes(engine.dispose)
         connection = sa_async.AsyncSession(engine) if session else await engine.connect()
         app.closes(connection.close)

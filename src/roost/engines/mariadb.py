@@ -45,6 +45,8 @@ FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conv
 
 OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
 
+CREATE_LOCK = "CONCAT('roost ', DATABASE())"  # the name of the lock of those who make or change structures
+
 SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
 
 # READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
@@ -185,7 +187,7 @@ class MariaDBConnection(ServerConnection):
             case Control.LOCKED:
                 self._limit = None
             case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
-                self.say(f"SELECT GET_LOCK(CONCAT('roost ', DATABASE()), {round(self.wait.left)})")
+                self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
@@ -252,7 +254,7 @@ class MariaDBConnection(ServerConnection):
     def _unlock(self) -> None:
         if self._locked:
             self._locked = False
-            self.say("SELECT RELEASE_LOCK(CONCAT('roost ', DATABASE()))")
+            self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
 
     def replace(self) -> None:
         """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""

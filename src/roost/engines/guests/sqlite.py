@@ -15,7 +15,7 @@ from roost.errors import Invalid
 
 # Takes the write lock without changing anything, before the first read: a transaction that has read an older state
 # can then say so at once, and one that has not read yet will see the newest.
-_TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
+TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
 class SQLiteGuest:
@@ -43,7 +43,7 @@ class SQLiteGuest:
                 self._say("SAVEPOINT roost_joined")
                 self._is_set = True
                 if self._writes:
-                    self._say(_TAKE_WRITE_LOCK)
+                    self._say(TAKE_WRITE_LOCK)
             case Control.RELEASE if open_:
                 self._say("RELEASE roost_joined")
                 self._is_set = False
