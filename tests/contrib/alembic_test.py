@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 
 import roost
+from roost.contrib import alembic as contrib
 from roost.contrib.alembic import ignoring
 from tests import servers
+from tests.docs_test import ROOT, blocks
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import alchemy_url
 
@@ -200,6 +204,35 @@ def test_the_statements_of_store_ddl_can_be_given_to_op_execute(url: str) -> Non
         assert store.check() == []
 
 
+def test_the_examples_of_the_page_on_migrations_run(config: Config, url: str, tmp_path: Path) -> None:
+    first, later, rule, statements = blocks(ROOT / "docs/migrations.md", "python")
+    versions = tmp_path / "migrations" / "versions"
+    (versions / "first.py").write_text(first)
+    declarations = first.partition("def upgrade")[0]
+    second = declarations.replace('revision = "1"\ndown_revision = None', 'revision = "2"\ndown_revision = "1"')
+    (versions / "second.py").write_text(second + later)
+    configure = "        context.configure(connection=connection, target_metadata=sa.MetaData(), include_name=rule)\n"
+    assert configure in ENV
+    env = ENV.replace(configure, indent(rule, "        ")).replace(
+        "rule = ignoring()", "rule, metadata = None, sa.MetaData()"
+    )
+    (tmp_path / "migrations" / "env.py").write_text(f"{declarations}\n{env}")
+    command.upgrade(config, "2")
+    with roost.Store(url) as store:
+        assert [each.name for each in store.structures()] == ["pageviews", "visits"]
+        assert store.structures()[1].definition == roost.Ring("visits", Visit, per="uid", keep=12).definition
+    command.downgrade(config, "base")
+    names: dict[str, Any] = {"roost": roost, "sqlalchemy": sa, "pageviews": pageviews, "visits": visits}
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        names["op"] = Operations(MigrationContext.configure(connection))
+        exec(statements.replace("postgresql://", url), names)
+        names["upgrade"]()
+    with roost.Store(url) as store:
+        store.create(pageviews, visits)
+        assert store.check() == []
+
+
 def test_autogenerate_sees_nothing_of_ours(config: Config, url: str) -> None:
     command.upgrade(config, "1")
     metadata = sa.MetaData()
@@ -227,23 +260,17 @@ def test_in_a_transaction_of_its_own_postgresql_takes_it_back(tmp_path: Path) ->
         url = servers.postgresql().database(f"alembic_{abs(hash(tmp_path))}")
     except servers.NotHere as error:
         servers.not_run(error)
-    from alembic.operations import Operations
-
-    from roost.contrib import alembic
 
     engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
     with closing(engine.connect()) as connection:
         op = Operations(MigrationContext.configure(connection))
-        alembic.create(op, visits)
+        contrib.create(op, visits)
         connection.rollback()
     assert tables(url) == set()
 
 
 def test_another_engine_is_refused() -> None:
-    from alembic.operations import Operations
-
-    from roost.contrib import alembic
 
     op = Operations(MigrationContext.configure(dialect_name="oracle", opts={"as_sql": True}))
     with pytest.raises(roost.Invalid, match="not oracle"):
-        alembic.create(op, visits)
+        contrib.create(op, visits)
