@@ -145,11 +145,34 @@ def in_threads(*works: Callable[[], Any]) -> list[BaseException]:
     return errors
 
 
-def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(store: Any, locking_app: Connect) -> None:
+def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(
+    store: Any, locking_app: Connect, way: Way
+) -> None:
     one, two = locking_app(), locking_app()
     one.run(visits.push(Visit(1, 1)))
     two.run(visits.push(Visit(2, 2)))
+    sent: list[str] = []
+    one.on_statement = two.on_statement = sent.append
     assert [type(error) for error in crosswise(one, two)] == [roost.Conflict]
+    # After MariaDB's 1213 there is no savepoint left to go back to.
+    assert ("ROLLBACK TO SAVEPOINT roost_joined" in sent) == (way.engine == "postgresql")
+
+
+@pytest.mark.ways("pymysql")
+def test_a_transaction_that_the_server_rolled_back_by_itself_is_a_conflict(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+
+    def look(sql: str) -> None:
+        if sql.startswith("INSERT INTO roost_visits_head"):  # what innodb_rollback_on_timeout does, and then an error
+            one.connection.rollback()
+            raise RuntimeError
+
+    one.on_statement = look
+    with pytest.raises(roost.Conflict, match="rolled back the whole transaction"):
+        one.run(visits.push(Visit(1, 1)))
+    one.rollback()
+    assert store.run_all(pageviews.total("/home"), visits.latest(1)) == (0, [])
 
 
 def crosswise(one: App, two: App) -> list[BaseException]:
