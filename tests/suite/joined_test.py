@@ -238,3 +238,22 @@ def test_a_connection_to_another_engine_is_refused(app: Connect, way: Way) -> No
     with pytest.raises(roost.Invalid, match=r"is not one to .*nowhere"):
         one.wait(store.on(one.connection).run(pageviews.add("/home")))
     one.rollback()
+
+
+@pytest.mark.ways("blocking")
+def test_a_call_that_is_interrupted_leaves_nothing_of_itself(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/before"))
+
+    def look(sql: str) -> None:
+        if sql.startswith("INSERT INTO roost_visits_head"):
+            raise KeyboardInterrupt
+
+    one.on_statement = look
+    with pytest.raises(KeyboardInterrupt):
+        one.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)), visits.push(Visit(1, 1)))
+    one.on_statement = lambda sql: None
+    one.run(pageviews.add("/after"))
+    one.commit()
+    assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
+    assert store.run_all(likes.size(1), baskets.keys(), visits.keys()) == (0, [], [])
