@@ -26,12 +26,12 @@ ENGINES = [
     Engine(
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
-        frozenset(["counter", "ring", "capped", "set", "file", "second store", "sqlite3", "nul in text"]),
+        frozenset(["counter", "ring", "capped", "set", "fronts", "file", "second store", "sqlite3", "nul in text"]),
     ),
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "second store", "no nul in text"]),
+        frozenset(["counter", "ring", "capped", "set", "fronts", "second store", "psycopg", "no nul in text"]),
     ),
     Engine(
         "mariadb",

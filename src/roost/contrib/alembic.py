@@ -115,8 +115,10 @@ def _is_printed(op: Any) -> bool:
 
 
 def _print(op: Any, statements: Sequence[str]) -> None:
+    # Not by op.execute: it would look for parameters behind colons, and double each %.
+    impl = op.get_context().impl
     for sql in statements:
-        op.execute(sa.text(sql.replace(":", r"\:")))  # or what follows a colon would be a parameter's name
+        impl.static_output(f"{sql}{impl.command_terminator}\n")
 
 
 def _run(op: Any, known: Known, work: Generator[Statement | Control, Any, T]) -> T:

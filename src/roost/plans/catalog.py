@@ -9,7 +9,7 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
 from roost.plans.fronts import drop_front, front_of, make_front
-from roost.plans.plan import StructurePlan, definition_of, difference
+from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
@@ -63,7 +63,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
     made = [*catalog.tables]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
-        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
+        made += [*plan.tables, entry(plan), *(front_of(plan).make if has_front else ())]
     return made
 
 
@@ -97,7 +97,7 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = Tru
     made: list[str] = []
     for plan in plans:
         if front and catalog.dialect.fronts:
-            made.append(front_of(plan).drop)
+            made += front_of(plan).drop
         name = plan.dialect.literal(plan.structure.name)
         made += [*_drop_tables(plan), f"DELETE FROM roost_catalog WHERE name = {name}"]
     return made
@@ -113,7 +113,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     yield Control.LOCK_CATALOG
     for plan in plans:
         structure = plan.structure
-        found = yield Statement(catalog.definition, [(structure.name,)])
+        found = yield Statement(catalog.lock, [(structure.name,)])
         if not found[0]:
             continue
         kind = json.loads(found[0][0][0])["kind"]
@@ -131,6 +131,10 @@ def _drop_tables(plan: StructurePlan) -> list[str]:
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
     """Return name, version and definition of every structure; none where there is no catalog."""
+    if catalog.dialect.name == "postgresql":  # an error would end the transaction
+        there = yield Statement(each("SELECT 1 WHERE to_regclass('roost_catalog') IS NOT NULL"), [()])
+        if not there[0]:
+            return []
     try:
         found = yield Statement(catalog.all, [()])
     except Missing:
