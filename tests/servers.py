@@ -130,11 +130,12 @@ class Daemon:
             self._process.kill()
 
 
-def mariadb_daemon(*options: str) -> Daemon:
+def mariadb_daemon(*options: str, blackhole: bool = True) -> Daemon:
     """Start a MariaDB, with production's durability unless told otherwise."""
     program, user = binary(*MARIADB), account("mysql")
     folder, port = folder_for(user), free_port()
-    own = ["--no-defaults", f"--datadir={folder / 'data'}", *([f"--user={user}"] if user else [])]
+    # A server that starts removes what others have in a folder for temporary tables that they share.
+    own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
     install = binary("mariadb-install-db", [], MARIADB[2])
     subprocess.run(
         [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, capture_output=True
@@ -142,7 +143,8 @@ def mariadb_daemon(*options: str) -> Daemon:
     url = f"mysql://root@127.0.0.1:{port}"
     command = [
         *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
-        *("--plugin-load-add=ha_blackhole.so", "--max-connections=400", "--skip-name-resolve", *options),
+        *(["--plugin-load-add=ha_blackhole.so"] if blackhole else []),
+        *("--max-connections=400", "--skip-name-resolve", *options),
     ]
     return Daemon(url, command, user, folder, lambda: _mariadb_connection(url).close())
 
@@ -170,6 +172,12 @@ def mariadb_server(url: str) -> Server:
 def mariadb() -> Server:
     """Start MariaDB, once."""
     return mariadb_server(os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/") or mariadb_daemon().url)
+
+
+@functools.cache
+def bare_mariadb() -> Server:
+    """Start a MariaDB as it comes, without BLACKHOLE, but with a binary log; once."""
+    return mariadb_server(mariadb_daemon("--log-bin", "--server-id=1", blackhole=False).url)
 
 
 def postgresql_daemon(*options: str) -> Daemon:

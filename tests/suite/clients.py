@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pymysql
+
+from roost.engines.mariadb import arguments
 
 
 class SQLiteClient(sqlite3.Connection):
@@ -41,12 +44,12 @@ class PostgreSQLClient(psycopg.Connection[Any]):
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> psycopg.Cursor[Any]:
         """Run a statement; `?` stands for a value where there are any."""
-        return super().execute(_in_psycopg(query) if params else query, params or None, **options)
+        return super().execute(_in_format(query) if params else query, params or None, **options)
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement for each of several rows."""
         with self.cursor() as cursor:
-            cursor.executemany(_in_psycopg(query).encode(), rows)
+            cursor.executemany(_in_format(query).encode(), rows)
 
     @property
     def in_transaction(self) -> bool:
@@ -86,16 +89,42 @@ class PostgreSQLClient(psycopg.Connection[Any]):
                 lines.write_row(row)
 
 
-def _in_psycopg(query: str) -> str:
+class MariaDBClient(pymysql.connections.Connection):
+    """A client of MariaDB."""
+
+    def execute(self, query: str, params: Sequence[Any] = ()) -> Any:
+        """Run a statement; `?` stands for a value where there are any. Returns the cursor."""
+        cursor = self.cursor()
+        cursor.execute(_in_format(query) if params else query, params or None)
+        return cursor
+
+    def front(self) -> list[str]:
+        """Return the names of the objects that fronts consist of."""
+        found = self.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()\n"
+            "  AND engine IS NULL OR engine = 'BLACKHOLE' AND table_schema = DATABASE()\n"
+            "UNION SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()\n"
+            "UNION SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()"
+        )
+        return sorted(name for (name,) in found.fetchall())
+
+    def private_tables(self) -> list[str]:
+        """Return the names of Roost's tables."""
+        return [name for (name,) in self.execute("SHOW TABLES LIKE 'roost%'").fetchall()]
+
+
+def _in_format(query: str) -> str:
     return query.replace("%", "%%").replace("?", "%s")
 
 
-Client = SQLiteClient | PostgreSQLClient
+Client = SQLiteClient | PostgreSQLClient  # of one relation that takes every statement
 
 
-def connect(url: str) -> Client:
+def connect(url: str) -> Any:
     """Connect to the database that a store's URL names."""
     if url.startswith("postgresql"):
         return PostgreSQLClient.connect(url, autocommit=True)
+    if url.startswith("mysql"):
+        return MariaDBClient(**arguments(url)[0], autocommit=True)
     path = Path(url.removeprefix("sqlite:///").partition("?")[0])
     return sqlite3.connect(path, isolation_level=None, factory=SQLiteClient)

@@ -78,6 +78,7 @@ MARIADB = Dialect(
     backslash_escapes=True,
     table_options=" ENGINE=InnoDB",
     slots=16,
+    fronts=True,
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",

@@ -54,7 +54,8 @@ BEGIN = """\
 SET SESSION sql_mode = '{mode}', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
-BEGIN_READ = """\
+BEGIN_READ = f"""\
+SET SESSION sql_mode = '{SQL_MODE}';
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
@@ -351,6 +352,27 @@ class MariaDBConnection(ServerConnection):
             self.raw.close()
 
 
+FRONT = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
+RIGHTS = (
+    "; a front needs the privileges CREATE, DROP, ALTER, INSERT, CREATE VIEW, SHOW VIEW and TRIGGER on the database "
+    "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the front out (front=False, "
+    "on the command line --no-front)"
+)
+ADVICE = {
+    1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
+    "log_bin_trust_function_creators = 1; or leave the front out (front=False, on the command line --no-front)",
+    1665: "; with binlog_format=STATEMENT nothing can be written at READ COMMITTED, as Roost writes: set "
+    "binlog_format=MIXED, the default, or ROW",
+}
+
+
+def advice(code: int, sql: str) -> str:
+    """Return what to do about an error, where there is something to be said."""
+    if code in (1142, 1044, 1227, 1370) and FRONT.match(sql):
+        return RIGHTS
+    return ADVICE.get(code, "")
+
+
 def failure(error: Exception, place: str, sql: str) -> Exception:
     """Return what a statement's error is to a plan."""
     return Careful() if error.args[:1] == (OUT_OF_RANGE,) else translate(error, place, sql)
@@ -360,6 +382,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     """Return our error for one of MariaDB's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
+    if more := advice(code, sql):
+        return StatementFailed(told + more)
     match code:
         case 1213 | 1020 | 1412 | 9007 | 8022 | 8028:  # the last three are TiDB's
             return Conflict(told)

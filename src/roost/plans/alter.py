@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement, Template
-from roost.errors import Busy, Invalid, Missing, Overflow, StatementFailed
+from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
@@ -20,6 +20,7 @@ from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, found_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
+from roost.structures import from_definition
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
@@ -49,36 +50,47 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     for fact, reason in _FIXED.items():
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
-    told: list[str] = []
-    had_front = bool((yield from found_front(plan)).objects)
+    stored = yield from found_front(plan)
+    had_front = bool(stored.objects)
+    if front is False and stored.own:
+        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     dropped = NO_FRONT
     if front is False or old != new:
         dropped = yield from drop_front(plan)
-    if front is False and dropped.own:
-        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
-    if "columns" in new:
-        told += yield from _columns(plan, old, new)
-    if not plan.dialect.transactional_ddl:
-        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
-        # in nobody's way if this ends here.
-        yield Control.BEGIN_ALONE
-        again = yield Statement(catalog.lock, [(structure.name,)])
-        if again != found:
-            raise Busy(f"{structure.name}: another process changed it meanwhile")
-    for fact, change in (("slots", _slots), ("keep", _keep)):
-        if old.get(fact) != new.get(fact):
-            yield from change(plan, old, new)
-            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
-    told += [
-        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
-    ]
-    if old != new:
-        yield Statement(catalog.change, [(structure.definition, structure.name)])
+    try:
+        told = yield from _change(catalog, plan, found, old, new)
+    except Error:
+        if dropped.objects and not plan.dialect.transactional_ddl:
+            yield Control.ROLLBACK
+            yield Control.LOCK_CATALOG
+            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect), dropped)
+        raise
     if front or (front is None and dropped.objects):
         yield from make_front(plan, dropped)
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
+
+
+def _change(catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts) -> Changes:
+    name = plan.structure.name
+    told = (yield from _columns(plan, old, new)) if "columns" in new else []
+    if not plan.dialect.transactional_ddl:
+        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
+        # in nobody's way if this ends here.
+        yield Control.BEGIN_ALONE
+        again = yield Statement(catalog.lock, [(name,)])
+        if again != found:
+            raise Busy(f"{name}: another process changed it meanwhile")
+    for fact, change in (("slots", _slots), ("keep", _keep)):
+        if old.get(fact) != new.get(fact):
+            yield from change(plan, old, new)
+            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
+    if old != new:
+        yield Statement(catalog.change, [(plan.structure.definition, name)])
+    return told + [
+        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
+    ]
 
 
 def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -97,7 +98,9 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = Tru
     made: list[str] = []
     for plan in plans:
         if front and catalog.dialect.fronts:
-            made += front_of(plan).drop
+            objects = front_of(plan)  # what takes back a last step may have taken what an earlier one made
+            undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
+            made += objects.drop or undo
         name = plan.dialect.literal(plan.structure.name)
         made += [*_drop_tables(plan), f"DELETE FROM roost_catalog WHERE name = {name}"]
     return made

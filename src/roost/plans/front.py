@@ -1,6 +1,6 @@
 """What a front is made of, on every engine, and what an engine's room answers.
 
-The rooms are `fronts_sqlite`, `fronts_postgresql`: what plain SQL clients see of a structure there.
+The rooms are `fronts_sqlite`, `fronts_postgresql`, `fronts_mariadb`: what plain SQL clients see of a structure there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ class Front:
     """One front: the statements that make it and those that drop it, each in their order.
 
     objects: what a database that has it tells of each of its objects, by name; for comparing.
+    undo: for each statement of `make` the one that takes it back, where a transaction does not.
     """
 
     make: tuple[str, ...]
     drop: tuple[str, ...]
     objects: Mapping[str, str]
+    undo: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Found:
     own: the application's own triggers on it, as the statements that make them again.
     said: what else was said about it, the same way: rights, a comment.
     users: the application's own objects that are made of it and could not be without it.
+    drop: the statements that drop what is there, where only a part of the front may be.
     """
 
     objects: Mapping[str, str]
     own: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
 
 
 NO_FRONT = Found({})

@@ -6,13 +6,14 @@ from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
-from roost.errors import Invalid
+from roost.errors import Error, Invalid
 from roost.plans.front import NO_FRONT, Found, Front, Powers, Room
+from roost.plans.fronts_mariadb import MARIADB_FRONTS
 from roost.plans.fronts_postgresql import POSTGRESQL_FRONTS
 from roost.plans.fronts_sqlite import SQLITE_FRONTS
 from roost.plans.plan import StructurePlan
 
-_ROOMS: dict[str, Room] = {"sqlite": SQLITE_FRONTS, "postgresql": POSTGRESQL_FRONTS}
+_ROOMS: dict[str, Room] = {"sqlite": SQLITE_FRONTS, "postgresql": POSTGRESQL_FRONTS, "mariadb": MARIADB_FRONTS}
 
 
 def front_of(plan: StructurePlan, powers: Powers | None = None) -> Front:
@@ -45,14 +46,21 @@ def make_front(plan: StructurePlan, dropped: Found = NO_FRONT) -> Generator[Stat
         return False
     if found.objects:
         dropped = yield from drop_front(plan)
-    elif taken := (yield from _room(plan).taken(plan)):
+    if taken := (yield from _room(plan).taken(plan)):
         raise Invalid(
             f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
             "another name, or leave out its front (front=False, on the command line --no-front): then only Python can "
             "write it"
         )
-    for sql in [*front.make, *dropped.own, *dropped.said]:
-        yield Statement(Template(sql), [()])
+    done = 0
+    try:
+        for sql in [*front.make, *dropped.own, *dropped.said]:
+            yield Statement(Template(sql), [()])
+            done += 1
+    except Error:
+        for sql in reversed(front.undo[:done]):
+            yield Statement(Template(sql), [()])
+        raise
     return True
 
 
@@ -65,7 +73,7 @@ def drop_front(plan: StructurePlan) -> Generator[Statement, Any, Found]:
             "drop that first, and make it again after"
         )
     if found.objects:
-        for sql in front_of(plan).drop:
+        for sql in found.drop or front_of(plan).drop:
             yield Statement(Template(sql), [()])
     return found
 

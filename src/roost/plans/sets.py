@@ -52,6 +52,20 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
     ),
 }
 
+# Where a trigger of the front counts deletes, sizes are read before them, and written behind them as they are.
+SIZES = {
+    "sqlite": None,
+    "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
+    "postgresql": None,
+}
+PUT_SIZE = {
+    "sqlite": None,
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)", Gather.VALUES
+    ),
+    "postgresql": None,
+}
+
 # Creates the head or takes its lock, and changes nothing.
 LOCK = {
     "sqlite": None,
@@ -86,6 +100,7 @@ class SetPlan(StructurePlan):
             "pairs": dialect.names(pair),
             "pair_holes": dialect.holes(len(pair)),
             "pair_arrays": dialect.arrays(pair),
+            "equal": equal,
             "equal_pair": dialect.equal(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
         }
@@ -96,10 +111,11 @@ class SetPlan(StructurePlan):
         self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
         self.find_now = locking(self.find, dialect)
         self.resize = RESIZE[name].format(words)
-        lock = LOCK[name]
-        self.lock = None if lock is None else lock.format(words)
+        self.sizes, self.put_size, self.lock = (
+            None if each is None else each.format(words) for each in (SIZES[name], PUT_SIZE[name], LOCK[name])
+        )
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
-        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
+        self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.all = each(f"SELECT {dialect.names(member)} FROM {rows} WHERE {equal}")
         self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
@@ -145,12 +161,20 @@ class SetPlan(StructurePlan):
             results.append(changed)
         new = [key + member for (key, member), there in now.items() if there and not before[key, member]]
         gone = [key + member for (key, member), there in now.items() if not there and before[key, member]]
+        heads = [(*key, change) for key, change in sorted(sizes.items())]
+        resize = self.resize
+        if gone and self.sizes is not None and self.put_size is not None:
+            found = yield Statement(self.sizes, [head[:-1] for head in heads])
+            heads = [
+                (*head[:-1], (rows[0][0] if rows else 0) + head[-1]) for head, rows in zip(heads, found, strict=True)
+            ]
+            resize = self.put_size
         if new:
             yield Statement(self.put, new)
         if gone:
             yield Statement(self.cut, gone)
-        if sizes:
-            yield Statement(self.resize, [(*key, change) for key, change in sorted(sizes.items())])
+        if heads:
+            yield Statement(resize, heads)
         return results
 
     def plan_members(self, run: Operations, _: Context, __: bool) -> Plan:

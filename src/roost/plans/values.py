@@ -127,15 +127,16 @@ def stored(dialect: Dialect, column: Column, name: str) -> str:
 def wanted(dialect: Dialect, column: Column) -> str:
     """Return in words what a SQL client may write."""
     limit = column.type.limit
+    number = "number" if dialect.name == "mariadb" else "text"
     words = {
         "int": "an integer",
         "float": "a finite number",
-        "bool": "0 or 1" if dialect.name == "sqlite" else "true or false",
+        "bool": "true or false" if dialect.name == "postgresql" else "0 or 1",
         "text": f"a text of at most {limit} characters",
         "binary": f"a blob of at most {limit} bytes",
         "datetime": "a UTC time such as '2008-01-01 22:03:23'",
         "date": "a date such as '2008-01-01'",
-        "decimal": f"a text of {limit} digits at most, {column.type.scale} of them behind the point",
+        "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
     }
     told = _choice(column) if column.type.enum else words[column.type.kind]
