@@ -10,10 +10,19 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, assert_type
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_type
 
 import roost
 from roost.structures import Structure
+
+if TYPE_CHECKING:
+    import aiosqlite
+    import asyncmy.connection
+    import psycopg
+    import pymysql
+    import sqlalchemy as sa
+    import sqlalchemy.ext.asyncio as sa_async
+    from sqlalchemy import orm
 
 
 class Colour(enum.Enum):
@@ -353,3 +362,41 @@ def test_what_the_types_forbid_is_refused() -> None:
         except roost.Invalid:
             continue
         raise AssertionError("a mistake was not refused")
+
+
+def every_connection_is_taken(
+    store: roost.Store,
+    one: pymysql.Connection[Any],
+    two: psycopg.Connection[tuple[Any, ...]],
+    three: sa.Connection,
+    four: orm.Session,
+    five: orm.scoped_session[orm.Session],
+) -> None:
+    """Only for type checkers: no driver is needed to run this file."""
+    for runner in (store.on(one), store.on(two), store.on(three), store.on(four), store.on(five)):
+        assert_type(runner, roost.Runner)
+    store.on("connection")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def every_awaited_connection_is_taken(
+    store: roost.AsyncStore,
+    one: asyncmy.connection.Connection,
+    two: psycopg.AsyncConnection[tuple[Any, ...]],
+    three: sa_async.AsyncConnection,
+    four: sa_async.AsyncSession,
+    five: sa_async.async_scoped_session[sa_async.AsyncSession],
+    six: aiosqlite.Connection,
+    seven: sqlite3.Connection,
+) -> None:
+    """Only for type checkers, as above."""
+    for runner in (store.on(one), store.on(two), store.on(three), store.on(four), store.on(five), store.on(six)):
+        assert_type(runner, roost.AsyncRunner)
+    assert_type(store.on(seven), roost.AsyncRunner)
+
+
+def the_other_kind_is_not(
+    store: roost.Store, two: psycopg.AsyncConnection[Any], other: roost.AsyncStore, one: pymysql.Connection[Any]
+) -> None:
+    """Only for type checkers, as above."""
+    store.on(two)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    other.on(one)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

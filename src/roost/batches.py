@@ -374,7 +374,9 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
     for atom in atoms:
         end = place + len(atom.operations)
         atom.results = results[place:end]
-        if errors:
-            atom.error = next((copy.copy(each) for each in atom.results if isinstance(each, Error)), None)
+        # That of an attempt before is no answer: what was refused there may be done here.
+        atom.error = (
+            next((copy.copy(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
+        )
         place = end
     return errors

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from roost.engines.sqlite import file_of
+
 # The bytes of SQLite's files that a writer locks: WAL_WRITE_LOCK in the index of the write-ahead log (walIndexLock in
 # wal.c), RESERVED_BYTE in the file itself where there is no such log (os.h).
 _WAL_WRITE = 120
@@ -115,16 +117,3 @@ def _inode(path: str) -> str:
         return str(os.stat(path).st_ino)
     except FileNotFoundError:
         return ""
-
-
-def file_of(raw: sqlite3.Connection) -> str | None:
-    """Return the path of a connection's database; None in memory."""
-    cursor = raw.cursor(sqlite3.Cursor)
-    cursor.row_factory = None
-    try:
-        for _, name, path in cursor.execute("PRAGMA database_list"):
-            if name in ("main", b"main"):
-                return os.fsdecode(path) or None
-        return None
-    finally:
-        cursor.close()

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from roost.batches import Atom, Stats
 from roost.core import Core, utc_now
 from roost.engines.engine import Trace
+from roost.engines.guests import async_guest_of, guest_of
 from roost.errors import Closed, Invalid
-from roost.joined import AsyncJoined, Joined
+from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
@@ -158,14 +159,18 @@ class Store(_Base, Runner):
         """Look at the database: which guarantee holds there how, and what would be gained by changing what."""
         return self._doctor()
 
-    def on(self, connection: sqlite3.Connection) -> Runner:
+    def on(self, connection: Transaction) -> Runner:
         """Return what runs operations inside the application's own transaction on its connection.
+
+        connection: of sqlite3, PyMySQL or psycopg, or a `Connection` or `Session` of SQLAlchemy over one of them, to
+            the store's database. Anything else is `Invalid`.
 
         It never commits, rolls back or retries. Each call is wrapped in a savepoint. `Conflict` means that the whole
         transaction must be redone. Where the driver would begin a transaction implicitly, one is begun and left open;
         in autocommit mode, with none open, writing is refused.
         """
-        return Joined(connection, self._core.known, self._core.joined_context, self._core.engine.trace)
+        core = self._core
+        return Joined(guest_of(connection, core.engine), core.known, core.joined_context)
 
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
@@ -239,13 +244,14 @@ class AsyncStore(_Base, AsyncRunner):
         """Look at the database; see `Store.doctor`."""
         return await self._in_thread(self._doctor)
 
-    def on(self, connection: sqlite3.Connection) -> AsyncRunner:
+    def on(self, connection: AsyncTransaction | sqlite3.Connection) -> AsyncRunner:
         """Return what runs operations inside the application's own transaction; see `Store.on`.
 
-        sqlite3 cannot wait: the loop stands still while the statements run.
+        connection: of asyncmy, psycopg (`AsyncConnection`) or aiosqlite, or an `AsyncConnection` or `AsyncSession` of
+            SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands still meanwhile.
         """
         core = self._core
-        return AsyncJoined(Joined(connection, core.known, core.joined_context, core.engine.trace))
+        return AsyncJoined(async_guest_of(connection, core.engine), core.known, core.joined_context)
 
     async def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`.

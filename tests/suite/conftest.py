@@ -14,6 +14,7 @@ import roost
 from tests import servers
 from tests.suite import clients
 from tests.suite.engines import ENGINES, Engine
+from tests.suite.ways import WAYS, App, Way
 
 Open = Callable[..., roost.Store]
 
@@ -22,7 +23,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         needed = {need for mark in metafunc.definition.iter_markers("needs") for need in mark.args}
         engines = [engine for engine in ENGINES if needed <= engine.capabilities]
-        metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
+        if "way" in metafunc.fixturenames:
+            asked = {need for mark in metafunc.definition.iter_markers("ways") for need in mark.args}
+            ways = [way for way in WAYS if asked <= way.capabilities]
+            pairs = [(way, engine) for engine in engines for way in ways if way.engine == engine.name]
+            metafunc.parametrize(("way", "engine"), pairs, ids=[way.name for way, _ in pairs], indirect=["engine"])
+        else:
+            metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
 
 
 @pytest.fixture
@@ -72,6 +79,20 @@ def sql(store_url: str) -> Iterator[clients.Client]:
     connection = clients.connect(store_url)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def app(way: Way, store_url: str) -> Iterator[Callable[..., App]]:
+    """Make applications with a connection of their own, to the database of the test's stores."""
+    apps: list[App] = []
+
+    def made(**options: Any) -> App:
+        apps.append(App(way, store_url, **options))
+        return apps[-1]
+
+    yield made
+    for each in apps:
+        each.close()
 
 
 @pytest.fixture

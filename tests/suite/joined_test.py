@@ -1,22 +1,25 @@
-"""Operations inside the application's own transaction."""
+"""Operations inside the application's own transaction: what is the same for every driver."""
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
+import datetime as dt
+import decimal
+import enum
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 
 import roost
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.ways import App, Way
 
 Make = Callable[..., Any]
+Connect = Callable[..., App]
 ALL = (pageviews, visits, baskets, likes)
-pytestmark = pytest.mark.needs("sqlite3", "file")
 
 
 @pytest.fixture
@@ -24,183 +27,165 @@ def store(open_store: Make) -> Any:
     return open_store(*ALL)
 
 
-@pytest.fixture
-def connect(store: Any, tmp_path: Path) -> Iterator[Callable[..., sqlite3.Connection]]:
-    made: list[sqlite3.Connection] = []
-
-    def connect_(**options: Any) -> sqlite3.Connection:
-        made.append(sqlite3.connect(tmp_path / "suite.db", **options))
-        return made[-1]
-
-    yield connect_
-    for connection in made:
-        connection.close()
-
-
-def test_it_commits_and_rolls_back_with_the_application(store: Any, connect: Any) -> None:
-    connection = connect()
-    connection.execute("CREATE TABLE orders (id INTEGER)")
-    connection.execute("INSERT INTO orders VALUES (1)")
-    assert store.on(connection).run_all(pageviews.add("/home"), visits.push(Visit(5, 7)))[1] == 1
-    assert store.on(connection).run(pageviews.total("/home")) == 1
+def test_it_commits_and_rolls_back_with_the_application(store: Any, app: Connect) -> None:
+    one = app()
+    one.sql("CREATE TABLE orders (id INTEGER)")
+    one.commit()
+    one.sql("INSERT INTO orders VALUES (1)")
+    assert one.run_all(pageviews.add("/home"), visits.push(Visit(5, 7)))[1] == 1
+    assert one.run(pageviews.total("/home")) == 1
     assert store.run(pageviews.total("/home")) == 0
-    connection.rollback()
+    one.rollback()
     assert store.run_all(pageviews.total("/home"), visits.latest(5)) == (0, [])
-    store.on(connection).run(pageviews.add("/home"))
-    connection.commit()
+    assert one.sql("SELECT * FROM orders") == []
+    one.run(pageviews.add("/home"))
+    one.sql("INSERT INTO orders VALUES (1)")
+    one.commit()
     assert store.run(pageviews.total("/home")) == 1
+    assert one.sql("SELECT * FROM orders") == [(1,)]
 
 
-def test_a_failed_operation_leaves_the_transaction_usable(store: Any, connect: Any) -> None:
-    connection = connect()
-    joined = store.on(connection)
-    joined.run(baskets.add(Egg(1, 1)))
+def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(baskets.add(Egg(1, 1)))
     with pytest.raises(roost.Duplicate):
-        joined.run_all(pageviews.add("/home"), baskets.add(Egg(1, 1)))
+        one.run_all(pageviews.add("/home"), baskets.add(Egg(1, 1)))
     with pytest.raises(roost.Missing):
-        joined.run(roost.Counter("nowhere").add("a"))
+        one.run(roost.Counter("nowhere").add("a"))
     with pytest.raises(roost.Overflow):
-        joined.run_all(pageviews.add("/x", 2**63 - 1), pageviews.add("/x", 1))
-    assert connection.in_transaction
-    joined.run(likes.add(1, "a"))
-    connection.commit()
+        one.run_all(pageviews.add("/x", 2**63 - 1), pageviews.add("/x", 1))
+    one.run(likes.add(1, "a"))
+    one.commit()
     assert store.run_all(pageviews.totals(["/home", "/x"]), baskets.count(1), likes.size(1)) == (
         {"/home": 0, "/x": 0}, 1, 1,
     )  # fmt: skip
 
 
-def test_what_the_driver_begins_implicitly_is_begun_and_left_open(store: Any, connect: Any) -> None:
-    connection = connect()
-    store.on(connection).run(pageviews.add("/home"))
-    assert connection.in_transaction
-    connection.rollback()
+def test_a_statement_of_a_call_that_fails_is_undone_and_those_before_it_too(store: Any, app: Connect) -> None:
+    one = app()
+    store.run(pageviews.add("/full", 2**63 - 1))
+    one.run(pageviews.add("/before"))
+    with pytest.raises(roost.Overflow):
+        one.run_all(visits.push(Visit(1, 1)), *(pageviews.add("/full", 2**63 - 1) for _ in range(2)))
+    one.commit()
+    assert store.run_all(pageviews.total("/before"), visits.latest(1)) == (1, [])
+
+
+def test_what_the_driver_begins_implicitly_is_begun_and_left_open(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+    assert store.run(pageviews.total("/home")) == 0
+    one.rollback()
     assert store.run(pageviews.total("/home")) == 0
 
 
-@pytest.mark.parametrize("level", ["DEFERRED", "IMMEDIATE", "EXCLUSIVE"])
-def test_every_isolation_level_of_sqlite3(store: Any, connect: Any, level: str) -> None:
-    connection = connect(isolation_level=level)
-    store.on(connection).run(pageviews.add("/home"))
-    connection.commit()
-    assert store.run(pageviews.total("/home")) == 1
+def test_what_store_on_returned_serves_one_transaction_after_the_other(store: Any, app: Connect) -> None:
+    one = app()
+    joined = one.joined
+    for n in range(1, 4):
+        assert one.wait(joined.run(visits.push(Visit(1, n)))) == n
+        one.commit()
+    assert store.run(visits.latest(1)) == [Visit(1, 3), Visit(1, 2), Visit(1, 1)]
 
 
-def test_reading_without_a_transaction_opens_none(store: Any, connect: Any) -> None:
-    connection = connect()
-    assert store.on(connection).run(pageviews.total("/home")) == 0
-    assert not connection.in_transaction
-
-
-def test_under_autocommit_writing_without_a_transaction_is_refused(store: Any, connect: Any) -> None:
-    connection = connect(isolation_level=None)
-    with pytest.raises(roost.Invalid, match="autocommit"):
-        store.on(connection).run(pageviews.add("/home"))
-    connection.execute("BEGIN")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.execute("COMMIT")
-    assert store.run(pageviews.total("/home")) == 1
-
-
-@pytest.mark.skipif(not hasattr(sqlite3.Connection, "autocommit"), reason="sqlite3 has `autocommit` from Python 3.12")
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_the_autocommit_attribute_of_python_3_12(store: Any, connect: Any, autocommit: bool) -> None:
-    connection = connect(autocommit=autocommit)
-    if autocommit:
-        with pytest.raises(roost.Invalid, match="autocommit"):
-            store.on(connection).run(pageviews.add("/home"))
-        connection.execute("BEGIN")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.execute("COMMIT") if autocommit else connection.commit()
-    assert store.run(pageviews.total("/home")) == 1
-
-
-def test_the_callers_factories_do_not_matter(store: Any, connect: Any) -> None:
-    class Cursor(sqlite3.Cursor):
-        def execute(self, *_: Any) -> Any:
-            raise AssertionError("not this one")
-
-    class Connection(sqlite3.Connection):
-        def cursor(self, factory: Any = Cursor) -> Any:
-            return super().cursor(factory)
-
-    connection = connect(factory=Connection)
-    connection.row_factory = lambda *_: {"no": "tuple"}
-    connection.text_factory = bytes
-    joined = store.on(connection)
-    joined.run_all(pageviews.add("/home"), likes.add(1, "ada"), visits.push(Visit(1, 2)))
-    assert joined.run_all(likes.members(1), pageviews.keys(), visits.latest(1)) == ({"ada"}, ["/home"], [Visit(1, 2)])
-    assert connection.text_factory is bytes
-    connection.commit()
-
-
-def test_a_snapshot_that_is_too_old_is_a_conflict_that_says_what_to_do(store: Any, connect: Any) -> None:
-    connection = connect(isolation_level=None)
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM roost_catalog").fetchall()
+def test_under_autocommit_only_reading_goes_without_a_transaction(store: Any, app: Connect) -> None:
     store.run(pageviews.add("/home"))
-    with pytest.raises(roost.Conflict, match="BEGIN IMMEDIATE"):
-        store.on(connection).run(pageviews.add("/home"))
-    connection.execute("ROLLBACK")
-    connection.execute("BEGIN IMMEDIATE")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.execute("COMMIT")
-    assert store.run(pageviews.total("/home")) == 2
-
-
-def test_a_lock_that_is_not_had_is_busy(store: Any, connect: Any) -> None:
-    other, connection = connect(isolation_level=None), connect(timeout=0)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(roost.Busy):
-        store.on(connection).run(pageviews.add("/home"))
-    other.execute("ROLLBACK")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.commit()
+    one = app(autocommit=True)
+    assert one.run(pageviews.total("/home")) == 1
+    with pytest.raises(roost.Invalid, match="autocommit"):
+        one.run(pageviews.add("/home"))
+    assert one.run(pageviews.total("/home")) == 1
+    one.sql("BEGIN")
+    one.run(pageviews.add("/home"))
     assert store.run(pageviews.total("/home")) == 1
+    one.sql("COMMIT")
+    assert store.run(pageviews.total("/home")) == 2
+    with pytest.raises(roost.Invalid, match="autocommit"):
+        one.run(pageviews.add("/home"))
 
 
-def test_joined_adds_take_other_slots_than_batches(open_store: Make, connect: Any) -> None:
+def test_joined_adds_take_other_slots_than_batches(open_store: Make, app: Connect) -> None:
     spread = roost.Counter("spread", slots=8)
     store = open_store(spread)
     store.run(spread.add("/home"))
-    connection = connect()
-    store.on(connection).run(spread.add("/home"))
-    connection.commit()
-    slots = connection.execute("SELECT slot FROM roost_spread_rows").fetchall()
+    one = app()
+    one.run(spread.add("/home"))
+    one.commit()
+    slots = one.sql("SELECT slot FROM roost_spread_rows")
     assert len(slots) == 2
     assert sorted(slot >= 6 for (slot,) in slots) == [False, True]
 
 
-def test_store_run_by_the_thread_whose_transaction_holds_the_lock_says_so(open_store: Make, connect: Any) -> None:
-    store = open_store(pageviews, timeout=60.0, lock_wait=0.01)
-    connection = connect()
-    store.on(connection).run(pageviews.add("/home"))
-    with pytest.raises(roost.Busy, match=r"would wait for itself: use store\.on"):
-        store.run(pageviews.add("/home"))
-    connection.commit()
-    store.run(pageviews.add("/home"))
-    assert store.run(pageviews.total("/home")) == 2
+class Colour(enum.Enum):
+    WHITE = "white"
+    BROWN = "brown"
 
 
-def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:
-    async def main() -> Any:
-        async with roost.AsyncStore(store_url) as other:
-            connection = connect()
-            joined = other.on(connection)
-            await joined.run(pageviews.add("/home"))
-            assert await joined.run_all(visits.push(Visit(1, 2)), pageviews.total("/home")) == (1, 1)
-            assert await other.run(pageviews.total("/home")) == 0
-            connection.commit()
-            return await other.run(pageviews.total("/home"))
-
-    assert asyncio.run(main()) == 1
-
-
-def test_what_is_no_connection_is_refused(store: Any) -> None:
-    with pytest.raises(roost.Invalid, match="not there yet"):
-        store.on("connection")
+@dataclass(frozen=True)
+class Everything:
+    who: uuid.UUID
+    name: Annotated[str, roost.text(40)]
+    data: Annotated[bytes, roost.binary(64)]
+    weight: float
+    price: Annotated[decimal.Decimal, roost.decimal(12, 2)]
+    at_: dt.datetime
+    day: dt.date
+    is_new: bool
+    colour: Colour
+    more: int | None
 
 
-def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, connect: Any) -> None:
+everything = roost.Capped("everything", Everything, per="who", keep=3, unique=("name", "data"))
+WHO = uuid.UUID(int=2**128 - 0x27_5C_00)  # an apostrophe, a backslash and a NUL among its bytes
+ROW = Everything(
+    WHO,
+    "it's a \\ 'hömé' \N{EGG} %s :x",
+    bytes(range(64, 128)),
+    0.1 + 0.2,
+    decimal.Decimal("1234567890.10"),
+    dt.datetime(2008, 1, 1, 22, 3, 23, 500, tzinfo=dt.UTC),
+    dt.date(2008, 2, 29),
+    True,
+    Colour.BROWN,
+    None,
+)
+
+
+def comes_back(store: Any, one: App) -> None:
+    """Every type goes through the application's connection and comes back as through the store's."""
+    one.run(everything.add(ROW))
+    assert one.run_all(everything.latest(WHO), everything.get(WHO, (ROW.name, ROW.data))) == ([ROW], ROW)
+    assert one.run(everything.entries(WHO))[0].at.tzinfo is dt.UTC
+    one.commit()
+    assert store.run(everything.latest(WHO)) == [ROW]
+    assert one.run(everything.remove(WHO, (ROW.name, ROW.data))) is True
+    one.commit()
+
+
+def test_every_type_goes_through_the_applications_connection(open_store: Make, app: Connect) -> None:
+    comes_back(open_store(everything), app())
+
+
+def test_a_lock_that_is_not_had_in_time_is_busy_and_the_transaction_goes_on(store: Any, app: Connect, way: Way) -> None:
+    store.run(visits.push(Visit(1, 1)))
+    holder, one = app(), app(**({"timeout": 0} if way.engine == "sqlite-file" else {}))
+    if way.engine == "mariadb":
+        one.sql("SET innodb_lock_wait_timeout = 0")
+    if way.engine == "postgresql":
+        one.sql("SET LOCAL lock_timeout = 1")
+    if way.engine != "sqlite-file":
+        one.run(pageviews.add("/kept"))
+    holder.run(visits.push(Visit(1, 2)))
+    with pytest.raises(roost.Busy):
+        one.run_all(baskets.add(Egg(1, 1)), visits.push(Visit(1, 3)))
+    holder.commit()
+    assert one.run(visits.push(Visit(1, 4))) == 3
+    one.commit()
+    assert store.run_all(visits.latest(1), baskets.count(1)) == ([Visit(1, 4), Visit(1, 2), Visit(1, 1)], 0)
+    assert store.run(pageviews.total("/kept")) == (way.engine != "sqlite-file")
+
+
+def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, app: Connect, way: Way) -> None:
     done = threading.Event()
     errors: list[BaseException] = []
 
@@ -212,16 +197,63 @@ def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, connect: An
             errors.append(error)
 
     threads = [threading.Thread(target=batches) for _ in range(3)]
+    one = app(**({"timeout": 60} if way.engine == "sqlite-file" else {}))
     for thread in threads:
         thread.start()
-    connection = connect(timeout=60)
-    for n in range(100):
-        store.on(connection).run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
-        connection.commit() if n % 2 else connection.rollback()
-    done.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for n in range(60):
+            one.run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
+            one.commit() if n % 2 else one.rollback()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
     assert errors == []
     totals = store.run(pageviews.totals(["/batch", "/joined"]))
-    assert totals["/joined"] == 50
+    assert totals["/joined"] == 30
     assert store.run(visits.entries(5))[-1].sequence == sum(totals.values())
+
+
+def test_what_is_no_connection_is_refused(store: Any) -> None:
+    with pytest.raises(roost.Invalid, match=r"Store\.on takes a sqlite3\.Connection, .*not a builtins\.str"):
+        store.on("connection")
+    with roost.Store("sqlite://") as other, pytest.raises(roost.Invalid, match=r"not a builtins\.object"):
+        other.on(object())  # type: ignore[arg-type]
+
+
+def test_a_connection_of_the_other_kind_is_refused_with_the_store_to_use(app: Connect, store_url: str) -> None:
+    one = app()
+    if one.way.awaited:
+        with roost.Store(store_url) as other, pytest.raises(roost.Invalid, match=r"use AsyncStore\.on"):
+            other.on(one.connection)
+    elif one.way.name != "sqlite3":
+        with pytest.raises(roost.Invalid, match=r"use Store\.on"):
+            roost.AsyncStore(store_url).on(one.connection)
+
+
+def test_a_connection_to_another_engine_is_refused(app: Connect, way: Way) -> None:
+    one = app()
+    other: Any = "postgresql://nowhere/x" if way.engine == "mariadb" else "mysql://nowhere/x"
+    store = (roost.AsyncStore if way.awaited else roost.Store)(other)
+    with pytest.raises(roost.Invalid, match=r"is not one to .*nowhere"):
+        one.wait(store.on(one.connection).run(pageviews.add("/home")))
+    one.rollback()
+
+
+@pytest.mark.ways("blocking")
+def test_a_call_that_is_interrupted_leaves_nothing_of_itself(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/before"))
+
+    def look(sql: str) -> None:
+        if sql.startswith("INSERT INTO roost_visits_head"):
+            raise KeyboardInterrupt
+
+    one.on_statement = look
+    with pytest.raises(KeyboardInterrupt):
+        one.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)), visits.push(Visit(1, 1)))
+    one.on_statement = lambda sql: None
+    one.run(pageviews.add("/after"))
+    one.commit()
+    assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
+    assert store.run_all(likes.size(1), baskets.keys(), visits.keys()) == (0, [], [])

@@ -202,6 +202,18 @@ def test_a_multi_operation_atom_that_fails_in_company_undoes_only_itself(open_st
     assert store.run(baskets.count(1)) == 2
 
 
+def test_what_is_refused_in_company_and_done_alone_is_answered_as_done(open_store: Make) -> None:
+    store = open_store(pageviews, baskets)
+    store.run(baskets.add(Egg(1, 1)))
+    atoms = [
+        Atom((pageviews.add("/b"), baskets.add(Egg(1, 1)))),  # refused, so it runs alone, and last
+        Atom((baskets.remove(1, 1),)),
+    ]
+    store._core.submit(atoms)
+    assert [atom.error for atom in atoms] == [None, None]
+    assert store.run_all(pageviews.total("/b"), baskets.count(1)) == (1, 1)
+
+
 def test_every_caller_gets_an_error_object_of_its_own(open_store: Make) -> None:
     store = open_store(pageviews)
     missing = roost.Counter("missing")

@@ -46,6 +46,14 @@ class Executor(Protocol):
         ...
 
 
+class AsyncExecutor(Protocol):
+    """What runs statements and is awaited."""
+
+    async def execute(self, wanted: Statement | Control) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        ...
+
+
 class Connection(Executor, Protocol):
     """One connection, used by one thread at a time."""
 
@@ -100,6 +108,25 @@ def drive(work: Generator[Statement | Control, Any, T], connection: Executor) ->
         while True:
             try:
                 answer = execute(wanted)
+            except Exception as error:
+                wanted = work.throw(error)
+            else:
+                wanted = work.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        work.close()
+
+
+async def adrive(work: Generator[Statement | Control, Any, T], connection: AsyncExecutor) -> T:
+    """`drive` with `await`."""
+    execute = connection.execute
+    try:
+        wanted = next(work)
+        while True:
+            try:
+                answer = await execute(wanted)
             except Exception as error:
                 wanted = work.throw(error)
             else:

@@ -12,17 +12,18 @@ import math
 import re
 import ssl
 import uuid
-from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
-import pymysql.err
+import pymysql.converters
+import pymysql.cursors
 from pymysql.constants import CLIENT
 
 from roost.dialects import MARIADB, Control
+from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.server import ServerConnection
 from roost.errors import (
@@ -42,7 +43,11 @@ from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
-OUT_OF_RANGE = 1690
+FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
+
+OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
+
+CREATE_LOCK = "CONCAT('roost ', DATABASE())"  # the name of the lock of those who make or change structures
 
 SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
 
@@ -191,7 +196,7 @@ class MariaDBConnection(ServerConnection):
             case Control.LOCKED:
                 self._limit = None
             case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
-                self.say(f"SELECT GET_LOCK(CONCAT('roost ', DATABASE()), {round(self.wait.left)})")
+                self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
@@ -233,18 +238,18 @@ class MariaDBConnection(ServerConnection):
         except pymysql.MySQLError as error:
             raise self.failed(error, sql) from error
 
-    def say(self, sql: str, row: Sequence[Any] = ()) -> None:
+    def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters; while locks are taken, for no longer than the limit."""
         if self._limit is not None:
             seconds = self._limit + len(row) * SECONDS_PER_VALUE
             sql = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
         super().say(sql, row)
 
-    def send(self, sql: str, row: Sequence[Any]) -> None:
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
         if row:
             sql %= tuple([str(value) if type(value) is int else self._written(value) for value in row])
-        self._cursor.execute(sql)
+        return sql, None
 
     def _written(self, value: Any) -> str:
         written: str = _moment(value) if type(value) is dt.datetime else self.raw.escape(value)
@@ -268,7 +273,7 @@ class MariaDBConnection(ServerConnection):
     def _unlock(self) -> None:
         if self._locked:
             self._locked = False
-            self.say("SELECT RELEASE_LOCK(CONCAT('roost ', DATABASE()))")
+            self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
 
     def replace(self) -> None:
         """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
@@ -338,9 +343,7 @@ class MariaDBConnection(ServerConnection):
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
         """Return our error; note when the connection is lost."""
-        if error.args and error.args[0] == OUT_OF_RANGE:
-            return Careful()
-        found = translate(error, self.engine.place, sql)
+        found = failure(error, self.engine.place, sql)
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
             return ConnectionLost(str(found))
@@ -387,8 +390,13 @@ def _moment(value: dt.datetime) -> str:
     return f"'{value.isoformat(' ')}'"  # a batch has one for all its rows
 
 
-def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
-    """Return our error for one of MariaDB's, by its number."""
+def failure(error: Exception, place: str, sql: str) -> Exception:
+    """Return what a statement's error is to a plan."""
+    return Careful() if error.args[:1] == (OUT_OF_RANGE,) else translate(error, place, sql)
+
+
+def translate(error: Exception, place: str, sql: str = "") -> Error:
+    """Return our error for one of MariaDB's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
     if more := advice(code, sql):
@@ -408,7 +416,9 @@ def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
             return ConnectionLost(told)
         case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 2005 | 2026 | 2059 | 2061:
             return CannotOpen(told)
-    if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)) or code in (
+        case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
+            return ConnectionLost(told)
+    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
         *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095),
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")

@@ -16,8 +16,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
+from psycopg import postgres
+from psycopg.adapt import AdaptersMap
 
 from roost.dialects import POSTGRESQL, Control
+from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.server import PAUSE, ServerConnection
 from roost.errors import (
@@ -49,6 +52,13 @@ STATUS = "SELECT pg_xact_status(%s::xid8)"
 END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
 
 
+FAILURES = psycopg.Error
+
+# Values are converted as psycopg does, whatever the application has registered with it.
+ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
+postgres.register_default_adapters(ADAPTERS)
+
+
 class PostgreSQLEngine:
     """One PostgreSQL database."""
 
@@ -74,7 +84,7 @@ class PostgreSQLEngine:
         if "connect_timeout" not in self.url:
             options["connect_timeout"] = max(2, math.ceil(timeout))  # libpq takes 1 for 2
         try:
-            return psycopg.connect(self.url, autocommit=True, **options)
+            return psycopg.connect(self.url, autocommit=True, context=ADAPTERS, **options)
         except psycopg.Error as error:
             told = f"{self.place}: {str(error).strip()}"
             refused = re.search(r"authentication|password|pg_hba|does not exist|permission|certificate", told)
@@ -254,3 +264,28 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case (("08" | "57" | "28" | "3D" | "53"), _):
             return CannotOpen(told)
     return DatabaseError(where)
+
+
+class PlainCursor(psycopg.Cursor[Row]):
+    """A cursor on a connection of the application's, which has none of its settings."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = psycopg.pq.Format.BINARY  # texts depend on DateStyle and extra_float_digits
+
+
+class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
+    """`PlainCursor` for asyncio."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = psycopg.pq.Format.BINARY
+
+
+def is_idle(raw: Any) -> bool:
+    """Return whether a connection has no transaction open."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from random import Random
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Statement, exchange
+from roost.dialects.dialect import Control, Row, Statement, exchange
 from roost.engines.engine import Trace, Wait
 from roost.errors import ConnectionLost, Error
 
@@ -20,7 +19,7 @@ LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadlin
 class ServerExecutor(ABC):
     """Runs statements on a cursor of Python's DB-API (PEP 249); what control words mean is its subclass's."""
 
-    failures: ClassVar[type[Exception]]  # the base of the driver's errors
+    failures: type[Exception]  # the base of the driver's errors
 
     def __init__(self, cursor: Any, trace: Trace | None) -> None:
         self._cursor = cursor
@@ -40,18 +39,18 @@ class ServerExecutor(ABC):
         except StopIteration as stop:
             return stop.value
 
-    def say(self, sql: str, row: Sequence[Any] = ()) -> None:
+    def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters."""
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            self.send(sql, row)
+            self._cursor.execute(*self.sent(sql, row))
         except self.failures as error:
             raise self.failed(error, sql) from error
 
-    def send(self, sql: str, row: Sequence[Any]) -> None:
-        """Give a text with its parameters to the driver."""
-        self._cursor.execute(sql, row or None)
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return sql, row or None
 
     @abstractmethod
     def obey(self, word: Control) -> Any:

@@ -291,6 +291,19 @@ def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> An
     return cursor.executemany(sql, rows).rowcount
 
 
+def file_of(raw: sqlite3.Connection) -> str | None:
+    """Return the path of a connection's database; None in memory."""
+    cursor = raw.cursor(sqlite3.Cursor)
+    cursor.row_factory = None
+    try:
+        for _, name, path in cursor.execute("PRAGMA database_list"):
+            if name in ("main", b"main"):
+                return os.fsdecode(path) or None
+        return None
+    finally:
+        cursor.close()
+
+
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
     """Return our error for one of SQLite's, by its code."""
     code: int = getattr(error, "sqlite_errorcode", 0)

@@ -18,6 +18,7 @@ from roost.plans.plan import (
     Plan,
     StructurePlan,
     each,
+    locking,
     same,
     write,
 )
@@ -175,6 +176,8 @@ class CappedPlan(StructurePlan):
         self.lock = None if lock is None else lock.format(words)
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
+        self.reads = _Reads(self.head, self.find, self.oldest, self.recount)
+        self.reads_now = _Reads(*(locking(read, dialect) for read in self.reads))
         self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}")
         self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT {hole}")
         self.entries = each(
@@ -219,29 +222,30 @@ class CappedPlan(StructurePlan):
             game.ids[request.id] = 0
             game.adds += request.adds
         keys = sorted(games)
+        reads = self.reads_now if context.joined else self.reads
         if self.lock is not None and not locked:
             locked = yield from self.take_heads(run, context)
-        heads = yield Statement(self.head, keys)
+        heads = yield Statement(reads.head, keys)
         if not locked:
             yield Control.LOCKED
         for key, rows in zip(keys, heads, strict=True):
             games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
         named = [(key, id_) for key in keys for id_ in games[key].ids]
-        found = yield Statement(self.find, [key + id_ for key, id_ in named])
+        found = yield Statement(reads.find, [key + id_ for key, id_ in named])
         for (key, id_), rows in zip(named, found, strict=True):
             if rows:
                 games[key].ids[id_] = rows[0][0]
                 games[key].stored.add(id_)
-        yield from self._look_at_oldest({key: games[key] for key in keys if games[key].may_evict()})
+        yield from self._look_at_oldest({key: games[key] for key in keys if games[key].may_evict()}, reads)
         results: list[Any] = []
         for request, op in zip(requests, run, strict=True):
             game = games[request.key]
             try:
                 results.append(game.play(request, op))
             except _Miscounted:
-                found = yield Statement(self.recount, [request.key])
+                found = yield Statement(reads.recount, [request.key])
                 game.mend(found[0][0][0])
-                yield from self._look_at_oldest({request.key: game})
+                yield from self._look_at_oldest({request.key: game}, reads)
                 results.append(game.play(request, op))
         yield from self._write(games, context)
         return results
@@ -256,10 +260,10 @@ class CappedPlan(StructurePlan):
             self._others_out(tuple([values[i] for i in self._other_places])),
         )
 
-    def _look_at_oldest(self, games: dict[Row, _Game]) -> Plan:
+    def _look_at_oldest(self, games: dict[Row, _Game], reads: _Reads) -> Plan:
         if games:
             asked = [(*key, game.victims()) for key, game in games.items()]
-            found = yield Statement(self.oldest, asked)
+            found = yield Statement(reads.oldest, asked)
             for game, rows in zip(games.values(), found, strict=True):
                 game.line_up([(row[:-1], row[-1]) for row in rows])
         return []
@@ -311,6 +315,15 @@ class CappedPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+class _Reads(NamedTuple):
+    """What a change depends on."""
+
+    head: Template
+    find: Template
+    oldest: Template
+    recount: Template
 
 
 class _Request(NamedTuple):

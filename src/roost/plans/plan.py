@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
@@ -197,6 +197,21 @@ class StructurePlan:
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
     """Make the template that reads a definition from the catalog, by name."""
     return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
+
+
+def locking(template: Template, dialect: Dialect) -> Template:
+    """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
+
+    MariaDB's plain reads see the snapshot under REPEATABLE READ, rows that others have evicted since; a locking read
+    never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their head, and to
+    lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
+    """
+    if dialect.name != "mariadb":
+        return template
+    sql = template.sql
+    if template.gather is Gather.UNION:  # each part locks for itself
+        return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')}{dialect.for_update})")
+    return replace(template, sql=f"{sql}{dialect.for_update}")
 
 
 def each(sql: str) -> Template:

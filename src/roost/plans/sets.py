@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.plans.plan import CUT_JOINED, Context, N, Operations, Plan, StructurePlan, each, same, write
+from roost.plans.plan import CUT_JOINED, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
 from roost.structures.sets import Set
 
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
@@ -109,6 +109,7 @@ class SetPlan(StructurePlan):
             self.create(rows, [*pair], words["pairs"]),
         )
         self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
+        self.find_now = locking(self.find, dialect)
         self.resize = RESIZE[name].format(words)
         self.sizes, self.put_size, self.lock = (
             None if each is None else each.format(words) for each in (SIZES[name], PUT_SIZE[name], LOCK[name])
@@ -141,7 +142,8 @@ class SetPlan(StructurePlan):
         pairs = sorted({(key, member) for _, key, members in requests for member in members})
         if self.lock is not None and not locked:
             locked = yield from self.take_heads(run, context)
-        found = yield Statement(self.find, [key + member for key, member in pairs])
+        find = self.find_now if context.joined else self.find
+        found = yield Statement(find, [key + member for key, member in pairs])
         if not locked:
             yield Control.LOCKED
         before = {pair: bool(rows) for pair, rows in zip(pairs, found, strict=True)}

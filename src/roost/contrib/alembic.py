@@ -1,0 +1,192 @@
+"""Alembic: structures are made, changed and dropped by migrations, and autogenerate leaves their tables alone.
+
+In `env.py`::
+
+    context.configure(..., include_name=roost.contrib.alembic.ignoring(visits, baskets))
+
+In a migration::
+
+    def upgrade():
+        roost.contrib.alembic.create(op, visits)
+
+    def downgrade():
+        roost.contrib.alembic.drop(op, visits)
+
+The work is done on the migration's own connection, in its transaction. With `--sql` it is printed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from roost.batches import Known
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Control, Dialect, Statement, exchange
+from roost.engines import sqlite
+from roost.engines.engine import drive
+from roost.errors import Busy, Invalid
+from roost.plans import StructurePlan, catalog
+from roost.plans import alter as altering
+from roost.structures.structure import Structure
+
+T = TypeVar("T")
+Rule = Callable[[str | None, Any, Mapping[Any, Any]], bool]
+
+DIALECTS: Mapping[str, Dialect] = {
+    "sqlite": SQLITE,
+    "mysql": MARIADB,
+    "mariadb": MARIADB,
+    "postgresql": POSTGRESQL,
+}
+
+
+def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
+    """Return an `include_name` for Alembic's `context.configure`: autogenerate neither drops nor compares what is ours.
+
+    structures: those whose fronts have tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere a front is a view, which
+        autogenerate does not look at.
+    also: the application's own rule, for every other name.
+
+    >>> from roost.contrib.alembic import ignoring
+    >>> include_name = ignoring()
+    >>> include_name("roost_visits_rows", "table", {}), include_name("orders", "table", {})
+    (False, True)
+    """
+    inlets = {f"{structure.name}{way}" for structure in structures for way in ("_in", "_out")}
+
+    def include_name(name: str | None, type_: Any, parents: Mapping[Any, Any]) -> bool:
+        if type_ == "table" and name is not None and (name.startswith("roost_") or name in inlets):
+            return False
+        return also is None or also(name, type_, parents)
+
+    return include_name
+
+
+def create(op: Any, *structures: Structure, front: bool = True) -> None:
+    """Make structures in a migration, as `store.create` does: what is there is left, `Mismatch` if it is another one.
+
+    Write the declaration into the migration: one that is imported would change the past with the application.
+
+    op: `alembic.op`.
+    front: also make what SQL clients see; see `roost.Store.create`.
+    """
+    known, plans = _plans(op, structures)
+    if _is_printed(op):
+        _print(op, catalog.ddl(known.catalog, plans, front))
+    else:
+        _run(op, known, catalog.create(known.catalog, plans, front))
+
+
+def alter(op: Any, structure: Structure, *, front: bool | None = None) -> list[str]:
+    """Change in a migration what is stored to this declaration, as `store.alter` does; return what was changed.
+
+    `Invalid` with `--sql`: what is to be done depends on what is there.
+    """
+    known, plans = _plans(op, [structure])
+    if _is_printed(op):
+        raise Invalid(f"{structure.name}: what changes it depends on what is stored, so it cannot be printed (--sql)")
+    return _run(op, known, altering.alter(known.catalog, plans[0], front))
+
+
+def drop(op: Any, *structures: Structure, front: bool = True) -> None:
+    """Drop structures in a migration, with all that they hold: the reverse of `create`. What is not there is left out.
+
+    front: with `--sql`, whether it was made; otherwise it goes where it is found.
+    """
+    known, plans = _plans(op, structures)
+    if _is_printed(op):
+        _print(op, catalog.drop_ddl(known.catalog, plans, front))
+    else:
+        _run(op, known, catalog.drop(known.catalog, plans))
+
+
+def _plans(op: Any, structures: Sequence[Structure]) -> tuple[Known, list[StructurePlan]]:
+    name = op.get_context().dialect.name
+    if name not in DIALECTS:
+        raise Invalid(f"Roost knows SQLite, MariaDB and PostgreSQL, and not {name}")
+    known = Known(DIALECTS[name])
+    return known, [known.plan(structure) for structure in structures]
+
+
+def _is_printed(op: Any) -> bool:
+    return bool(op.get_context().as_sql)
+
+
+def _print(op: Any, statements: Sequence[str]) -> None:
+    # Not by op.execute: it would look for parameters behind colons, and double each %.
+    impl = op.get_context().impl
+    for sql in statements:
+        impl.static_output(f"{sql}{impl.command_terminator}\n")
+
+
+def _run(op: Any, known: Known, work: Generator[Statement | Control, Any, T]) -> T:
+    executor = _Executor(op.get_bind(), known.dialect.name)
+    try:
+        return drive(work, executor)
+    finally:
+        executor.unlock()
+
+
+class _Executor:
+    """Runs statements on the migration's connection, whatever driver is below: also one of asyncio's."""
+
+    def __init__(self, connection: sa.Connection, dialect: str) -> None:
+        self._connection = connection
+        self._dialect = dialect
+        self._unlocking = ""
+
+    def execute(self, wanted: Statement | Control) -> Any:
+        """Run a statement and return its answer. Of the control words only the catalog's lock means anything here."""
+        if not isinstance(wanted, Statement):
+            if wanted is Control.LOCK_CATALOG:
+                self._lock()
+            return None
+        work = exchange(wanted)
+        try:
+            sql, row = next(work)
+            while True:
+                sql, row = work.send(self._answer(sql, row))
+        except StopIteration as stop:
+            return stop.value
+
+    def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
+        # Without parameters a text goes out as it is: no driver looks for % in it.
+        try:
+            done = self._connection.exec_driver_sql(sql, row or None, execution_options={"no_parameters": not row})
+            return [tuple(each) for each in done.fetchall()] if done.returns_rows else done.rowcount
+        except sa.exc.DBAPIError as error:
+            raise self._translated(error, sql) from error
+
+    def _translated(self, error: sa.exc.DBAPIError, sql: str) -> Exception:
+        cause: Any = error.orig
+        match self._dialect:
+            case "postgresql":
+                from roost.engines import postgresql
+
+                return postgresql.translate(cause, "the database", sql)
+            case "mariadb":
+                from roost.engines import mariadb
+
+                return mariadb.failure(cause, "the database", sql)
+        return sqlite.translate(cause, "the database", sql)
+
+    def _lock(self) -> None:
+        # As `store.create` does: where tables are made outside of transactions, the lock is the session's.
+        match self._dialect:
+            case "postgresql":
+                from roost.engines.postgresql import CREATE_LOCK as NUMBER
+
+                self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
+            case "mariadb":
+                from roost.engines.mariadb import CREATE_LOCK as NAME
+
+                if self._answer(f"SELECT GET_LOCK({NAME}, 5)") != [(1,)]:
+                    raise Busy("another process is making or changing structures")
+                self._unlocking = f"SELECT RELEASE_LOCK({NAME})"
+
+    def unlock(self) -> None:
+        """Give back the lock that is not the transaction's."""
+        if self._unlocking:
+            self._answer(self._unlocking)

@@ -1,0 +1,96 @@
+"""MariaDB: what the connections of PyMySQL and asyncmy have in common, and PyMySQL's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from roost.dialects.dialect import Row
+from roost.engines.engine import Engine
+from roost.engines.guests.guest import NO_TRANSACTION, Guest, GuestExecutor, Play, Work, play
+from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, failure
+from roost.errors import Conflict, Invalid
+
+# Flags of the server's status, which comes with every answer but an error.
+_IN_TRANSACTION, _AUTOCOMMIT, _NO_BACKSLASH_ESCAPES = 1, 2, 512
+
+
+class MariaDBGuest(Guest):
+    """The savepoint of one call on a connection to MariaDB."""
+
+    def begin(self) -> Iterator[str]:
+        """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
+
+        Whether there is one is told by the server's answer to it: after a deadlock, what the driver remembers is old.
+        """
+        yield "SAVEPOINT roost_joined"
+        status = self.raw.server_status
+        self.is_set = not status & _AUTOCOMMIT or bool(status & _IN_TRANSACTION)
+        if self.writes and not self.is_set:
+            raise Invalid(NO_TRANSACTION)
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is lost."""
+        return not self.raw.open
+
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return our error. After a deadlock everything was rolled back, savepoints included: there is no way back."""
+        if error.args[:1] == (NO_SAVEPOINT,):
+            self.is_set = False
+            return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
+        found = failure(error, self.place, sql)
+        if isinstance(found, Conflict):
+            self.is_set = False
+        return found
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it.
+
+        Under NO_BACKSLASH_ESCAPES not every driver's literals for bytes are right.
+        """
+        if self.raw.server_status & _NO_BACKSLASH_ESCAPES and any(isinstance(value, bytes) for value in row):
+            sql %= tuple([f"X'{value.hex()}'" if isinstance(value, bytes) else "%s" for value in row])
+            row = tuple([value for value in row if not isinstance(value, bytes)])
+        return super().sent(sql, row)
+
+
+@contextmanager
+def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[None]:
+    """Let a connection convert values as its driver does unless told otherwise, for the duration of a call.
+
+    prefix: of the attributes' names.
+    """
+    charset = getattr(raw, f"{prefix}charset")
+    if charset != "utf8mb4":
+        raise Invalid(
+            f"store.on: the connection's character set is {charset}, which cannot carry every text; connect with "
+            "charset='utf8mb4'"
+        )
+    wanted = {
+        "encoders": {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)},
+        "decoders": {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)},
+        "use_unicode": True,
+    }
+    had = {name: getattr(raw, f"{prefix}{name}") for name in wanted}
+    try:
+        for name, value in wanted.items():
+            setattr(raw, f"{prefix}{name}", value)
+        yield
+    finally:
+        for name, value in had.items():
+            setattr(raw, f"{prefix}{name}", value)
+
+
+class _PyMySQLGuest(MariaDBGuest):
+    failures = FAILURES
+
+
+def pymysql_guest(raw: Any, engine: Engine) -> Play:
+    """Return what runs calls on a connection of PyMySQL."""
+
+    def on(work: Work, writes: bool) -> None:
+        with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
+            play(work, GuestExecutor(_PyMySQLGuest(raw, engine.place, writes), cursor, engine.trace))
+
+    return on

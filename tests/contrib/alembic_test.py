@@ -1,0 +1,276 @@
+"""A project with Alembic: up and down, printed, and what autogenerate makes of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+
+import roost
+from roost.contrib import alembic as contrib
+from roost.contrib.alembic import ignoring
+from tests import servers
+from tests.docs_test import ROOT, blocks
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.ways import alchemy_url
+
+ENV = """\
+from alembic import context
+import sqlalchemy as sa
+from roost.contrib.alembic import ignoring
+
+url = context.config.get_main_option("sqlalchemy.url")
+rule = ignoring()
+if context.is_offline_mode():
+    context.configure(url=url, literal_binds=True, include_name=rule)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        context.configure(connection=connection, target_metadata=sa.MetaData(), include_name=rule)
+        with context.begin_transaction():
+            context.run_migrations()
+"""
+
+FIRST = """\
+from dataclasses import dataclass
+from typing import Annotated
+
+import roost
+import sqlalchemy as sa
+from alembic import op
+from roost.contrib import alembic
+
+revision, down_revision = "1", None
+
+
+@dataclass
+class Visit:
+    uid: int
+    visitor: int
+
+
+@dataclass
+class Egg:
+    basket: int
+    egg: int
+    colour: Annotated[str, roost.text(20)] = "white"
+
+
+STRUCTURES = [
+    roost.Counter("pageviews"),
+    roost.Ring("visits", Visit, per="uid", keep=5),
+    roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg"),
+    roost.Set("likes", key=int, member=str),
+]
+
+
+def upgrade():
+    op.create_table("orders", sa.Column("id", sa.Integer, primary_key=True))
+    alembic.create(op, *STRUCTURES)
+
+
+def downgrade():
+    alembic.drop(op, *STRUCTURES)
+    op.drop_table("orders")
+"""
+
+SECOND = """\
+from dataclasses import dataclass
+
+import roost
+from alembic import op
+from roost.contrib import alembic
+
+revision, down_revision = "2", "1"
+
+
+@dataclass
+class Visit:
+    uid: int
+    visitor: int
+
+
+def upgrade():
+    assert alembic.alter(op, roost.Ring("visits", Visit, per="uid", keep=3)) == ["keep: 5 -> 3"]
+
+
+def downgrade():
+    alembic.alter(op, roost.Ring("visits", Visit, per="uid", keep=5))
+"""
+
+Project = Callable[..., Config]
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/app.db"
+    name = f"alembic_{abs(hash(tmp_path))}"
+    try:
+        return getattr(servers, request.param)().database(name)  # type: ignore[no-any-return]
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+
+@pytest.fixture
+def config(url: str, tmp_path: Path) -> Config:
+    folder = tmp_path / "migrations"
+    (folder / "versions").mkdir(parents=True)
+    (folder / "env.py").write_text(ENV)
+    (folder / "script.py.mako").write_text("")
+    (folder / "versions" / "first.py").write_text(FIRST)
+    (folder / "versions" / "second.py").write_text(SECOND)
+    made = Config(output_buffer=io.StringIO())
+    made.set_main_option("script_location", str(folder))
+    made.set_main_option("path_separator", "os")
+    made.set_main_option("sqlalchemy.url", alchemy_url(url))
+    return made
+
+
+def fill(store: roost.Store) -> None:
+    store.run_all(pageviews.add("/"), baskets.add(Egg(1, 1)), likes.add(1, "a"))
+
+
+def tables(url: str) -> set[str]:
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        inspector = sa.inspect(connection)
+        return {*inspector.get_table_names(), *inspector.get_view_names()}
+
+
+def test_up_and_down_and_up_again(config: Config, url: str) -> None:
+    command.upgrade(config, "1")
+    with roost.Store(url) as store:
+        fill(store)
+        store.create(pageviews, visits, baskets, likes)  # nothing is missing, nothing differs
+        assert store.run(visits.push(Visit(1, 2))) == 1
+        assert store.check() == []
+    command.downgrade(config, "base")
+    assert tables(url) <= {"alembic_version", "roost_catalog", "roost_writers"}
+    command.upgrade(config, "1")
+    with roost.Store(url) as store:
+        assert store.run(pageviews.total("/")) == 0
+        fill(store)
+        assert store.check() == []
+
+
+def test_a_declaration_changes_and_changes_back(config: Config, url: str) -> None:
+    command.upgrade(config, "1")
+    with roost.Store(url) as store:
+        for n in range(7):
+            store.run(visits.push(Visit(1, n)))
+        command.upgrade(config, "2")
+        with pytest.raises(roost.Mismatch):
+            store.run(visits.push(Visit(1, 7)))
+        shorter = roost.Ring("visits", Visit, per="uid", keep=3)
+        assert store.run(shorter.latest(1)) == [Visit(1, n) for n in (6, 5, 4)]
+        command.downgrade(config, "1")
+        assert store.run(visits.push(Visit(1, 7))) == 8
+        assert store.check() == []
+
+
+def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:
+    command.upgrade(config, "1", sql=True)
+    printed = config.output_buffer.getvalue()  # type: ignore[union-attr]
+    for sql in roost.Store(url).ddl(pageviews, visits, baskets, likes):
+        assert sql in printed
+    with pytest.raises(roost.Invalid, match="cannot be printed"):
+        command.upgrade(config, "1:2", sql=True)
+    command.downgrade(config, "1:base", sql=True)
+    assert "DROP TABLE IF EXISTS roost_visits_rows" in config.output_buffer.getvalue()  # type: ignore[union-attr]
+
+
+def test_the_statements_of_store_ddl_can_be_given_to_op_execute(url: str) -> None:
+    statements = roost.Store(url).ddl(pageviews, visits, baskets, likes)
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for sql in statements:
+            connection.execute(sa.text(sql.replace(":", r"\:")))
+    with roost.Store(url) as store:
+        fill(store)
+        assert store.check() == []
+
+
+def test_the_examples_of_the_page_on_migrations_run(config: Config, url: str, tmp_path: Path) -> None:
+    first, later, rule, statements = blocks(ROOT / "docs/migrations.md", "python")
+    versions = tmp_path / "migrations" / "versions"
+    (versions / "first.py").write_text(first)
+    declarations = first.partition("def upgrade")[0]
+    second = declarations.replace('revision = "1"\ndown_revision = None', 'revision = "2"\ndown_revision = "1"')
+    (versions / "second.py").write_text(second + later)
+    configure = "        context.configure(connection=connection, target_metadata=sa.MetaData(), include_name=rule)\n"
+    assert configure in ENV
+    env = ENV.replace(configure, indent(rule, "        ")).replace(
+        "rule = ignoring()", "rule, metadata = None, sa.MetaData()"
+    )
+    (tmp_path / "migrations" / "env.py").write_text(f"{declarations}\n{env}")
+    command.upgrade(config, "2")
+    with roost.Store(url) as store:
+        assert [each.name for each in store.structures()] == ["pageviews", "visits"]
+        assert store.structures()[1].definition == roost.Ring("visits", Visit, per="uid", keep=12).definition
+    command.downgrade(config, "base")
+    names: dict[str, Any] = {"roost": roost, "sqlalchemy": sa, "pageviews": pageviews, "visits": visits}
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        names["op"] = Operations(MigrationContext.configure(connection))
+        exec(statements.replace("postgresql://", url), names)
+        names["upgrade"]()
+    with roost.Store(url) as store:
+        store.create(pageviews, visits)
+        assert store.check() == []
+
+
+def test_autogenerate_sees_nothing_of_ours(config: Config, url: str) -> None:
+    command.upgrade(config, "1")
+    metadata = sa.MetaData()
+    sa.Table("orders", metadata, sa.Column("id", sa.Integer, primary_key=True))
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+
+    def found(**options: Any) -> list[Any]:
+        with engine.connect() as connection:
+            return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+
+    assert found(include_name=ignoring(pageviews, visits, baskets, likes)) == []
+    assert found() != []  # without the rule it would drop them
+
+
+def test_the_rule_leaves_what_is_not_ours_to_the_applications_own() -> None:
+    rule = ignoring(visits, also=lambda name, type_, parents: name != "legacy")
+    names = ("orders", "legacy", "roost_visits_rows", "visits_in", "visits")
+    assert [name for name in names if rule(name, "table", {})] == ["orders", "visits"]
+    assert rule("roost_of_mine", "column", {})
+    assert rule(None, "schema", {})
+
+
+def test_in_a_transaction_of_its_own_postgresql_takes_it_back(tmp_path: Path) -> None:
+    try:
+        url = servers.postgresql().database(f"alembic_{abs(hash(tmp_path))}")
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with closing(engine.connect()) as connection:
+        op = Operations(MigrationContext.configure(connection))
+        contrib.create(op, visits)
+        connection.rollback()
+    assert tables(url) == set()
+
+
+def test_another_engine_is_refused() -> None:
+
+    op = Operations(MigrationContext.configure(dialect_name="oracle", opts={"as_sql": True}))
+    with pytest.raises(roost.Invalid, match="not oracle"):
+        contrib.create(op, visits)

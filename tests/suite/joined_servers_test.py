@@ -1,0 +1,426 @@
+"""Operations inside a transaction of the application on a server: its isolation, its locks, its session's settings."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from psycopg.types.numeric import FloatLoader
+from psycopg.types.string import TextBinaryLoader
+from pymysql.constants import FIELD_TYPE
+from sqlalchemy.exc import PendingRollbackError
+
+import roost
+from tests.suite.joined_test import comes_back, everything
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.ways import App, Way
+
+Make = Callable[..., Any]
+Connect = Callable[..., App]
+ALL = (pageviews, visits, baskets, likes)
+pytestmark = pytest.mark.ways("server")
+
+
+@pytest.fixture
+def store(open_store: Make) -> Any:
+    return open_store(*ALL)
+
+
+# --- isolation ---------------------------------------------------------------------------------------------------
+
+WRITES = [
+    pageviews.add("/home"),
+    visits.push(Visit(1, 100)),
+    baskets.add(Egg(1, 100)),
+    baskets.remove(1, 20),
+    likes.add(1, "a", "b", "c"),
+    likes.remove(1, "b"),
+    visits.clear(1),
+    baskets.clear(1),
+    likes.clear(1),
+    pageviews.clear("/home"),
+]
+
+
+def others_write(store: Any) -> None:
+    for n in range(20):
+        store.run_all(pageviews.add("/home"), visits.push(Visit(1, n)), baskets.add(Egg(1, n + 12)))
+    store.run_all(likes.remove(1, "a"), likes.add(1, "b"))
+
+
+@pytest.mark.ways("mariadb")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "READ COMMITTED", "SERIALIZABLE"])
+def test_what_others_committed_behind_the_snapshot_is_written_to_all_the_same(
+    store: Any, app: Connect, level: str
+) -> None:
+    store.run_all(*[baskets.add(Egg(1, n)) for n in range(12)], likes.add(1, "a"))
+    one = app()
+    one.sql(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+    if level != "SERIALIZABLE":  # where reading locks what is read
+        assert one.run_all(baskets.count(1), likes.members(1), visits.latest(1)) == (12, {"a"}, [])
+    others_write(store)
+    assert one.run(likes.add(1, "a", "b", "c")) == 2
+    assert one.run(baskets.add(Egg(1, 100))) is None
+    assert one.run(baskets.remove(1, 31)) is True
+    assert one.run(baskets.remove(1, 5)) is False
+    assert one.run(visits.push(Visit(1, 100))) == 21
+    one.run(pageviews.add("/home"))
+    one.commit()
+    assert store.run_all(pageviews.total("/home"), likes.members(1), baskets.count(1)) == (21, {"a", "b", "c"}, 11)
+    assert [egg.egg for egg in store.run(baskets.latest(1))] == [100, *range(30, 20, -1)]
+    assert store.run(visits.latest(1, 2)) == [Visit(1, 100), Visit(1, 19)]
+
+
+@pytest.mark.ways("postgresql", "driver")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("operation", WRITES, ids=repr)
+def test_what_others_committed_behind_the_snapshot_is_a_conflict(
+    open_store: Make, app: Connect, level: str, operation: Any
+) -> None:
+    single = roost.Counter("single", slots=1)  # joined adds and batches meet in one slot
+    store = open_store(*ALL, single)
+    if operation.structure is pageviews:
+        operation = single.add("/home") if operation.verb == "add" else single.clear("/home")
+    store.run_all(*[baskets.add(Egg(1, n)) for n in range(12)], likes.add(1, "a"), visits.push(Visit(1, 0)))
+    store.run(single.add("/home"))
+    one = app()
+    one.sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    one.sql("SELECT 1 FROM roost_catalog")
+    others_write(store)
+    store.run(single.add("/home"))
+    with pytest.raises(roost.Conflict):
+        one.run(operation)
+    one.rollback()
+    one.run(operation)
+    one.commit()
+
+
+def test_the_declaration_is_the_one_in_force_whatever_the_snapshot_shows(
+    open_store: Make, app: Connect, way: Way
+) -> None:
+    store = open_store(visits)
+    one = app()
+    level = "SESSION TRANSACTION" if way.engine == "mariadb" else "TRANSACTION"
+    one.sql(f"SET {level} ISOLATION LEVEL REPEATABLE READ")
+    assert one.run(visits.latest(1)) == []
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=3))
+    with pytest.raises(roost.Mismatch if way.engine == "mariadb" else roost.Conflict):
+        one.run(visits.push(Visit(1, 1)))
+    one.rollback()
+    with pytest.raises(roost.Mismatch):
+        one.run(visits.push(Visit(1, 1)))
+
+
+# --- deadlocks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def locking_app(app: Connect, way: Way) -> Connect:
+    """Make applications that do not wait for PostgreSQL's second before it looks for a deadlock."""
+    options = {"options": "-c deadlock_timeout=20ms"} if way.engine == "postgresql" else {}
+    return lambda: app(**options)
+
+
+def in_threads(*works: Callable[[], Any]) -> list[BaseException]:
+    errors: list[BaseException] = []
+
+    def caught(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=caught, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(
+    store: Any, locking_app: Connect, way: Way
+) -> None:
+    one, two = locking_app(), locking_app()
+    one.run(visits.push(Visit(1, 1)))
+    two.run(visits.push(Visit(2, 2)))
+    sent: list[str] = []
+    one.on_statement = two.on_statement = sent.append
+    assert [type(error) for error in crosswise(one, two)] == [roost.Conflict]
+    # After MariaDB's 1213 there is no savepoint left to go back to.
+    assert ("ROLLBACK TO SAVEPOINT roost_joined" in sent) == (way.engine == "postgresql")
+
+
+@pytest.mark.ways("pymysql")
+def test_a_transaction_that_the_server_rolled_back_by_itself_is_a_conflict(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+
+    def look(sql: str) -> None:
+        if sql.startswith("INSERT INTO roost_visits_head"):  # what innodb_rollback_on_timeout does, and then an error
+            one.connection.rollback()
+            raise RuntimeError
+
+    one.on_statement = look
+    with pytest.raises(roost.Conflict, match="rolled back the whole transaction"):
+        one.run(visits.push(Visit(1, 1)))
+    one.rollback()
+    assert store.run_all(pageviews.total("/home"), visits.latest(1)) == (0, [])
+
+
+def crosswise(one: App, two: App) -> list[BaseException]:
+    """Let each ask for what the other holds, and end its transaction as an application does."""
+
+    def ask(app: App, key: int) -> None:
+        try:
+            app.run(visits.push(Visit(key, 3)))
+        except roost.Conflict:
+            app.rollback()
+            raise
+        app.commit()
+
+    return in_threads(lambda: ask(one, 2), lambda: ask(two, 1))
+
+
+def test_a_conflict_loses_the_transaction_and_nothing_of_it_stays(store: Any, locking_app: Connect) -> None:
+    one, two = locking_app(), locking_app()
+    one.run_all(pageviews.add("/one"), visits.push(Visit(1, 1)))
+    two.run_all(pageviews.add("/two"), visits.push(Visit(2, 2)))
+    assert len(crosswise(one, two)) == 1
+    totals = store.run(pageviews.totals(["/one", "/two"]))
+    assert sorted(totals.values()) == [0, 1]
+    winner = 1 if totals["/one"] else 2
+    assert store.run_all(visits.latest(winner), visits.latest(3 - winner)) == (
+        [Visit(winner, winner)],
+        [Visit(3 - winner, 3)],
+    )
+    for each in (one, two):  # both connections go on
+        each.run(pageviews.add("/after"))
+        each.commit()
+    assert store.run(pageviews.total("/after")) == 2
+
+
+def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conflict(
+    store: Any, locking_app: Connect
+) -> None:
+    apps = [locking_app() for _ in range(3)]
+    done = threading.Event()
+    counts = {"joined": 0, "conflicts": 0, "batches": 0}
+    lock = threading.Lock()
+
+    def count(what: str) -> None:
+        with lock:
+            counts[what] += 1
+
+    def operations(keys: list[int], who: int) -> list[roost.Operation[Any]]:
+        return [
+            op
+            for key in keys
+            for op in (visits.push(Visit(key, who)), baskets.add(Egg(key, counts_up())), likes.add(key, str(who)))
+        ]
+
+    numbers = iter(range(10**9))
+
+    def counts_up() -> int:
+        with lock:
+            return next(numbers)
+
+    def joins(one: App, seed: int) -> None:
+        chosen = random.Random(seed)
+        try:
+            for _ in range(20):
+                keys = chosen.sample(range(4), 3)
+                try:
+                    for key in keys:
+                        one.run_all(*operations([key], seed))
+                    one.run(pageviews.add("/joined"))
+                    one.commit()
+                    count("joined")
+                except roost.Conflict:
+                    one.rollback()
+                    count("conflicts")
+        finally:
+            done.set()
+
+    def batches(seed: int) -> None:
+        chosen = random.Random(seed)
+        while not done.is_set():
+            store.run_all(*operations(chosen.sample(range(4), 3), seed), pageviews.add("/batches"))
+            count("batches")
+
+    errors = in_threads(
+        *[lambda one=one, seed=seed: joins(one, seed) for seed, one in enumerate(apps)],
+        *[lambda seed=seed: batches(seed) for seed in range(10, 13)],
+    )
+    assert errors == []
+    assert counts["joined"] + counts["conflicts"] == 60
+    assert counts["conflicts"] > 0
+    assert store.run(pageviews.totals(["/joined", "/batches"])) == {
+        "/joined": counts["joined"],
+        "/batches": counts["batches"],
+    }
+    pushed = sum(store.run(visits.entries(key))[-1].sequence for key in range(4))
+    assert pushed == 3 * (counts["joined"] + counts["batches"])
+
+
+# --- interrupted -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.ways("awaited")
+def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_of_itself(store: Any, app: Connect, way: Way) -> None:
+    holder, one = app(), app()
+    one.run(pageviews.add("/before"))
+    holder.run(visits.push(Visit(1, 1)))
+
+    async def cancelled() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def look(sql: str) -> None:
+            if sql.startswith("INSERT INTO roost_visits_head"):
+                loop.call_soon(task.cancel)
+
+        one.on_statement = look
+        await one.joined.run_all(likes.add(1, "a"), visits.push(Visit(1, 2)))
+
+    with pytest.raises(asyncio.CancelledError):
+        one.wait(cancelled())
+    holder.commit()
+    if way.engine == "mariadb":  # what the server would answer is lost, and the connection with it
+        with pytest.raises(PendingRollbackError if way.sqlalchemy else roost.CannotOpen):
+            one.run(pageviews.add("/after"))
+        assert store.run_all(pageviews.total("/before"), likes.size(1), visits.latest(1)) == (0, 0, [Visit(1, 1)])
+        return
+    one.run(pageviews.add("/after"))
+    one.commit()
+    assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
+    assert store.run_all(likes.size(1), visits.latest(1)) == (0, [Visit(1, 1)])
+
+
+def test_a_connection_that_is_lost_is_an_error_that_says_so(store: Any, app: Connect, way: Way) -> None:
+    one, other = app(), app()
+    one.run(pageviews.add("/home"))
+    if way.engine == "mariadb":
+        ((number,),) = one.sql("SELECT CONNECTION_ID()")
+        other.sql(f"KILL {number}")
+    else:
+        ((number,),) = one.sql("SELECT pg_backend_pid()")
+        other.sql(f"SELECT pg_terminate_backend({number})")
+    with pytest.raises(roost.CannotOpen):
+        one.run(pageviews.add("/home"))
+    assert store.run(pageviews.total("/home")) == 0
+    if way.sqlalchemy:  # which has been told, and connects anew
+        one.rollback()
+        one.run(pageviews.add("/home"))
+        one.commit()
+        assert store.run(pageviews.total("/home")) == 1
+
+
+# --- the session's settings --------------------------------------------------------------------------------------
+
+MODES = [
+    "",
+    "ANSI_QUOTES",
+    "NO_BACKSLASH_ESCAPES",
+    "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE,ONLY_FULL_GROUP_BY",
+    "TRADITIONAL,HIGH_NOT_PRECEDENCE,PAD_CHAR_TO_FULL_LENGTH",
+]
+
+
+@pytest.mark.ways("mariadb")
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_the_sql_mode_does_not_matter(open_store: Make, app: Connect, mode: str) -> None:
+    store = open_store(*ALL, everything)
+    one = app()
+    one.sql(f"SET sql_mode = '{mode}'")
+    comes_back(store, one)
+    one.run(pageviews.add("/x", 2**63 - 1))
+    with pytest.raises(roost.Overflow):
+        one.run(pageviews.add("/x", 1))
+    assert one.run(pageviews.top(1)) == [("/x", 2**63 - 1)]
+    one.run(baskets.add(Egg(1, 1, "")))
+    assert one.run(baskets.latest(1)) == [Egg(1, 1, "")]
+    one.commit()
+
+
+@pytest.mark.ways("mariadb", "driver")
+@pytest.mark.parametrize("charset", ["latin1", "utf8"])
+def test_a_character_set_that_cannot_carry_every_text_is_refused(store: Any, app: Connect, charset: str) -> None:
+    one = app(charset=charset)
+    with pytest.raises(roost.Invalid, match=f"character set is {charset}"):
+        one.run(pageviews.add("/home"))
+
+
+@pytest.mark.ways("mariadb", "driver")
+def test_the_cursors_and_converters_of_the_connection_do_not_matter(open_store: Make, app: Connect, way: Way) -> None:
+    store = open_store(everything)
+    package, cursor = ("pymysql", "cursorclass") if way.name == "pymysql" else ("asyncmy", "cursor_cls")
+    cursors, converters = (importlib.import_module(f"{package}.{name}") for name in ("cursors", "converters"))
+    conv = {**converters.conversions, FIELD_TYPE.NEWDECIMAL: float, FIELD_TYPE.DATETIME: str, FIELD_TYPE.LONGLONG: str}
+    one = app(use_unicode=False, conv=conv, **{cursor: cursors.DictCursor})
+    comes_back(store, one)
+    name = "use_unicode" if way.name == "pymysql" else "_use_unicode"
+    assert getattr(one.connection, name) is False
+
+
+@pytest.mark.ways("postgresql")
+def test_the_settings_of_the_session_do_not_matter(open_store: Make, app: Connect) -> None:
+    store = open_store(everything)
+    one = app()
+    one.sql("SET LOCAL TIME ZONE 'Asia/Kathmandu'")
+    one.sql("SET LOCAL DateStyle = 'German'")
+    one.sql("SET LOCAL extra_float_digits = -15")
+    one.sql("SET LOCAL bytea_output = 'escape'")
+    comes_back(store, one)
+
+
+@pytest.mark.ways("postgresql", "driver")
+def test_row_factories_loaders_and_kinds_of_cursors_do_not_matter(open_store: Make, app: Connect, way: Way) -> None:
+    store = open_store(everything)
+    kind = psycopg.AsyncClientCursor if way.awaited else psycopg.ClientCursor
+    one = app(row_factory=dict_row, cursor_factory=kind, prepare_threshold=0)
+
+    class Upper(TextBinaryLoader):
+        def load(self, data: Any) -> Any:
+            return bytes(data).upper()
+
+    for type_ in ("numeric", "text", "int8", "uuid"):
+        one.connection.adapters.register_loader(type_, Upper)
+    one.connection.adapters.register_loader("numeric", FloatLoader)
+    comes_back(store, one)
+    assert one.connection.row_factory is dict_row
+
+
+@pytest.mark.ways("postgresql", "driver")
+def test_an_encoding_that_cannot_carry_every_text_is_refused(store: Any, app: Connect) -> None:
+    one = app(client_encoding="LATIN1")
+    with pytest.raises(roost.Invalid, match="client_encoding is iso8859-1"):
+        one.run(pageviews.add("/home"))
+
+
+@pytest.mark.ways("postgresql", "psycopg")
+def test_in_pipeline_mode_it_is_refused(store: Any, app: Connect) -> None:
+    one = app()
+    with one.connection.pipeline(), pytest.raises(roost.Invalid, match="pipeline"):
+        one.run(pageviews.add("/home"))
+
+
+@pytest.mark.ways("postgresql")
+def test_a_transaction_that_has_failed_already_says_so(store: Any, app: Connect) -> None:
+    one = app()
+    with pytest.raises(Exception, match="division"):
+        one.sql("SELECT 1 / 0")
+    with pytest.raises(roost.DatabaseError, match="aborted"):
+        one.run(pageviews.add("/home"))
+    one.rollback()
+    one.run(pageviews.add("/home"))
+    one.commit()
+    assert store.run(pageviews.total("/home")) == 1

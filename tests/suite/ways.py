@@ -1,0 +1,209 @@
+"""The ways in which an application holds a transaction: a driver's connection, or SQLAlchemy over it, sync and async.
+
+A test names none of them: it gets an `App`, which does what such an application would, and waits where that is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiosqlite
+import asyncmy
+import psycopg
+import pymysql
+import sqlalchemy as sa
+import sqlalchemy.ext.asyncio as sa_async
+from sqlalchemy.orm import Session
+
+import roost
+from roost.engines.mariadb import arguments
+
+
+class App:
+    """An application with one connection, joined by a store of its own kind."""
+
+    def __init__(self, way: Way, url: str, **options: Any) -> None:
+        self.way = way
+        self._loop = asyncio.new_event_loop()
+        self.on_statement: Callable[[str], None] = lambda sql: None
+        kind = roost.AsyncStore if way.awaited else roost.Store
+        self.store: Any = kind(url, trace=lambda sql, _: self.on_statement(sql))
+        self._closers: list[Callable[[], Any]] = [self.store.close]
+        self.connection: Any = None
+        self.connection = self.wait(way.connect(self, url, **options))
+
+    def wait(self, result: Any) -> Any:
+        if not inspect.isawaitable(result):
+            return result
+
+        async def whole() -> Any:
+            return await result
+
+        return self._loop.run_until_complete(whole())
+
+    @property
+    def joined(self) -> Any:
+        return self.store.on(self.connection)
+
+    def run(self, operation: roost.Operation[Any]) -> Any:
+        return self.wait(self.joined.run(operation))
+
+    def run_all(self, *operations: roost.Operation[Any]) -> Any:
+        return self.wait(self.joined.run_all(*operations))
+
+    def sql(self, text: str) -> list[Any]:
+        return self.wait(self._sql(text)) or []
+
+    async def _sql(self, text: str) -> list[Any]:
+        async def had(result: Any) -> Any:
+            return await result if inspect.isawaitable(result) else result
+
+        connection = self.connection
+        if hasattr(connection, "flush"):
+            cursor = await had(connection.execute(sa.text(text)))
+        elif self.way.sqlalchemy:
+            cursor = await had(connection.exec_driver_sql(text))
+        else:
+            cursor = await had(connection.cursor())
+            await had(cursor.execute(text))
+        if not (cursor.returns_rows if self.way.sqlalchemy else cursor.description):
+            return []
+        return [tuple(row) for row in await had(cursor.fetchall())]
+
+    def commit(self) -> None:
+        self.wait(self.connection.commit())
+
+    def rollback(self) -> None:
+        self.wait(self.connection.rollback())
+
+    def closes(self, closer: Callable[[], Any]) -> None:
+        self._closers.append(closer)
+
+    def close(self) -> None:
+        for closer in reversed(self._closers):
+            self.wait(closer())
+        self._loop.close()
+
+
+@dataclass(frozen=True)
+class Way:
+    name: str
+    engine: str
+    connect: Callable[..., Any]
+    awaited: bool = False
+    sqlalchemy: bool = False
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What a test may ask for with `@pytest.mark.ways(…)`."""
+        return frozenset(
+            [
+                *(self.name, self.engine),
+                "server" if self.engine != "sqlite-file" else "file",
+                "awaited" if self.awaited else "blocking",
+                "sqlalchemy" if self.sqlalchemy else "driver",
+            ]
+        )
+
+
+def path_of(url: str) -> str:
+    return url.removeprefix("sqlite:///").partition("?")[0]
+
+
+def _sqlite3(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = sqlite3.connect(path_of(url), isolation_level=None if autocommit else "DEFERRED", **options)
+    app.closes(connection.close)
+    return connection
+
+
+async def _aiosqlite(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = await aiosqlite.connect(path_of(url), isolation_level=None if autocommit else "DEFERRED", **options)
+    app.closes(connection.close)
+    return connection
+
+
+def _pymysql(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = pymysql.connect(**{**arguments(url)[0], "autocommit": autocommit, **options})
+    app.closes(lambda: connection.close() if connection.open else None)
+    return connection
+
+
+async def _asyncmy(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = await asyncmy.connect(**{**arguments(url)[0], "autocommit": autocommit, **options})
+    app.closes(lambda: connection.ensure_closed() if connection.connected else None)
+    return connection
+
+
+def _psycopg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = psycopg.connect(url, autocommit=autocommit, **options)
+    app.closes(connection.close)
+    return connection
+
+
+async def _async_psycopg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = await psycopg.AsyncConnection.connect(url, autocommit=autocommit, **options)
+    app.closes(connection.close)
+    return connection
+
+
+DRIVERS = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}
+
+
+def alchemy_url(url: str, driver: str | None = None) -> str:
+    """Return a store's URL as SQLAlchemy takes it."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}+{driver or DRIVERS[scheme]}://{rest}"
+
+
+def _alchemy(driver: str, session: bool) -> Callable[..., Any]:
+    def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+        level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        engine = sa.create_engine(alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
+        app.closes(engine.dispose)
+        connection = Session(engine) if session else engine.connect()
+        app.closes(connection.close)
+        return connection
+
+    return connect
+
+
+def _async_alchemy(driver: str, session: bool) -> Callable[..., Any]:
+    async def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+        level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        engine = sa_async.create_async_engine(
+            alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level
+        )
+        app.closes(engine.dispose)
+        connection = sa_async.AsyncSession(engine) if session else await engine.connect()
+        app.closes(connection.close)
+        return connection
+
+    return connect
+
+
+WAYS = [
+    Way("sqlite3", "sqlite-file", _sqlite3),
+    Way("aiosqlite", "sqlite-file", _aiosqlite, awaited=True),
+    Way("pymysql", "mariadb", _pymysql),
+    Way("asyncmy", "mariadb", _asyncmy, awaited=True),
+    Way("psycopg", "postgresql", _psycopg),
+    Way("psycopg-async", "postgresql", _async_psycopg, awaited=True),
+]
+for _session, _name in ((False, "connection"), (True, "session")):
+    for _driver, _engine in (("pysqlite", "sqlite-file"), ("pymysql", "mariadb"), ("psycopg", "postgresql")):
+        WAYS.append(Way(f"sqlalchemy-{_name}-{_driver}", _engine, _alchemy(_driver, _session), sqlalchemy=True))
+    for _driver, _engine in (("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb"), ("psycopg", "postgresql")):
+        WAYS.append(
+            Way(
+                f"sqlalchemy-async-{_name}-{_driver}",
+                _engine,
+                _async_alchemy(_driver, _session),
+                awaited=True,
+                sqlalchemy=True,
+            )
+        )
