@@ -1,13 +1,14 @@
-"""The catalog: definitions of structures, their versions, and making what is missing."""
+"""The catalog: definitions of structures, their versions, making what is missing, and dropping."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
 from roost.errors import Mismatch, Missing
-from roost.plans.fronts import front_of, make_front
+from roost.plans.fronts import drop_front, front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
@@ -35,6 +36,7 @@ class Catalog:
         self.change = Template(
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
         )
+        self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
 
 
 def entry(plan: StructurePlan) -> str:
@@ -75,6 +77,43 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
     if front and catalog.dialect.fronts:
         for plan in plans:
             yield from make_front(plan)
+
+
+def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
+    """Return every statement that drops structures, and their fronts, which `ddl` made."""
+    made: list[str] = []
+    for plan in plans:
+        if front and catalog.dialect.fronts:
+            made.append(front_of(plan).drop)
+        name = plan.dialect.literal(plan.structure.name)
+        made += [*_drop_tables(plan), f"DELETE FROM roost_catalog WHERE name = {name}"]
+    return made
+
+
+def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
+    """Drop structures with all that they hold: front, tables, entry. What the catalog does not have is left out.
+
+    The application's own triggers on a front go with it. `Mismatch` when something of another kind has the name: it
+    has other tables. Where an engine cannot take back a dropped table, the same can be asked for again: the entry goes
+    last.
+    """
+    yield Control.LOCK_CATALOG
+    for plan in plans:
+        structure = plan.structure
+        found = yield Statement(catalog.definition, [(structure.name,)])
+        if not found[0]:
+            continue
+        kind = json.loads(found[0][0][0])["kind"]
+        if kind != structure.kind:
+            raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
+        yield from drop_front(plan)
+        for sql in _drop_tables(plan):
+            yield Statement(Template(sql), [()])
+        yield Statement(catalog.remove, [(structure.name,)])
+
+
+def _drop_tables(plan: StructurePlan) -> list[str]:
+    return [f"DROP TABLE IF EXISTS {table}" for table in plan.layout]
 
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:

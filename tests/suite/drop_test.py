@@ -1,0 +1,69 @@
+"""Dropping structures: front, tables and entry go; what is beside them stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from roost.plans.catalog import drop, drop_ddl
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
+
+Make = Callable[..., Any]
+ALL = (pageviews, visits, baskets, likes)
+
+
+def dropped(store: Any, *structures: Any) -> None:
+    known = store._core.known
+    store._core.exclusive(drop(known.catalog, [known.plan(each) for each in structures]))
+
+
+def fill(store: Any) -> None:
+    store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)), baskets.add(Egg(1, 1)), likes.add(1, "a"))
+
+
+@pytest.mark.parametrize("structure", ALL, ids=repr)
+def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make, structure: Any) -> None:
+    store = open_store(*ALL)
+    fill(store)
+    dropped(store, structure)
+    assert store.structures() == sorted(set(ALL) - {structure}, key=lambda each: each.name)
+    with pytest.raises(roost.Missing):
+        store.run(structure.clear(1 if structure is not pageviews else "/"))
+    store.create(structure)
+    assert store.run(structure.keys()) == []
+    assert [len(store.run(each.keys())) for each in ALL if each is not structure] == [1, 1, 1]
+
+
+def test_dropping_again_does_nothing(open_store: Make) -> None:
+    store = open_store(pageviews, visits)
+    dropped(store, pageviews)
+    dropped(store, pageviews, likes)
+    assert store.structures() == [visits]
+
+
+def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
+    store = open_store(baskets)
+    store.alter(baskets, front=False)
+    by_hand(store, "DROP TABLE roost_baskets_rows")
+    dropped(store, baskets)
+    assert store.structures() == []
+
+
+def test_something_of_another_kind_is_left_alone(open_store: Make) -> None:
+    store = open_store(visits)
+    with pytest.raises(roost.Mismatch, match="visits is a ring in the database and not the counter to be dropped"):
+        dropped(store, roost.Counter("visits"))
+    assert store.structures() == [visits]
+
+
+def test_the_statements_undo_those_of_ddl(open_store: Make) -> None:
+    store = open_store(*ALL)
+    known = store._core.known
+    fill(store)
+    by_hand(store, *drop_ddl(known.catalog, [known.plan(each) for each in ALL]))
+    assert store.structures() == []
+    by_hand(store, *store.ddl(*ALL))  # over a catalog that is there already
+    assert store.run_all(*[each.keys() for each in ALL]) == ([], [], [], [])
