@@ -22,7 +22,7 @@ from roost.runner import AsyncRunner, Runner
 
 # Takes the write lock without changing anything, before the first read: a transaction that has read an older state
 # can then say so at once, and one that has not read yet will see the newest.
-_TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
+TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
 class _JoinedConnection:
@@ -48,7 +48,7 @@ class _JoinedConnection:
                 self._say("SAVEPOINT roost_joined")
                 if self._writes:
                     try:
-                        self._say(_TAKE_WRITE_LOCK)
+                        self._say(TAKE_WRITE_LOCK)
                     except Exception:
                         self._undo()
                         raise

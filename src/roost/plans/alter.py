@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template
@@ -34,10 +34,13 @@ _FIXED = {
 }
 
 
-def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> Changes:
+def alter(
+    catalog: Catalog, plan: StructurePlan, front: bool | None = None, defaults: Mapping[str, Any] | None = None
+) -> Changes:
     """Change what is stored to the plan's declaration; return what was changed, in words.
 
     front: add it, or drop it; None: as it is.
+    defaults: what rows that are there get in an added column, by its name, instead of what the row's dataclass says.
     """
     structure = plan.structure
     found = yield Statement(catalog.definition, [(structure.name,)])
@@ -55,7 +58,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     if front is False and dropped:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
-        told += yield from _columns(plan, old, new)
+        told += yield from _columns(plan, old, new, defaults or {})
     for fact, change in (("slots", _slots), ("keep", _keep)):
         if old.get(fact) != new.get(fact):
             yield from change(plan, old, new)
@@ -72,7 +75,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     return told
 
 
-def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
+def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:
     structure = plan.structure
     assert isinstance(structure, RowStructure)
     before, after = dict(old["columns"]), dict(new["columns"])
@@ -87,7 +90,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
     added = [column for column in structure.columns if column.name not in before]
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
     for column in added:
-        value = _default(structure.name, column, defaults[column.name])
+        if column.name in given:
+            value = column.checker(structure.name)(given[column.name])
+        else:
+            value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])

@@ -1,0 +1,1 @@
+"""Roost inside other libraries: one room each, which alone imports that library."""
