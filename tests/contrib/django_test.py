@@ -45,8 +45,13 @@ def on_postgresql(_: Path) -> Settings:
     server = servers.postgresql()
     name = f"django{os.getpid()}"
     with psycopg.connect(f"{server.url}/postgres", cursor_factory=psycopg.ClientCursor) as connection:
-        connection.cursor().execute(f"CREATE ROLE {name} LOGIN CREATEDB PASSWORD %s", (PASSWORD,))
-    return {"ENGINE": "django.db.backends.postgresql", **account(server, name)}
+        # Only the role that Django assumes may do anything: who does not assume it is refused.
+        connection.execute(f'CREATE ROLE "{name} owner" CREATEDB')
+        connection.cursor().execute(
+            f'CREATE ROLE {name} LOGIN NOINHERIT PASSWORD %s IN ROLE "{name} owner"', (PASSWORD,)
+        )
+    options = {"assume_role": f"{name} owner"}
+    return {"ENGINE": "django.db.backends.postgresql", "OPTIONS": options, **account(server, name)}
 
 
 def account(server: servers.Server, name: str) -> Settings:

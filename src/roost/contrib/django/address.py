@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode
@@ -65,7 +66,7 @@ def url_of(connection: BaseDatabaseWrapper) -> str:
             return _sqlite(os.fspath(params["database"]))
         case "mysql":
             return _mysql(connection.alias, params)
-    return _postgresql(connection.alias, params)
+    return _postgresql(connection, params)
 
 
 def _sqlite(name: str) -> str:
@@ -93,14 +94,17 @@ def _mysql(alias: str, params: dict[str, Any]) -> str:
     return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
 
 
-def _postgresql(alias: str, params: dict[str, Any]) -> str:
+def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
     try:
         from psycopg import pq
     except ModuleNotFoundError:
-        raise Invalid(f"settings.DATABASES[{alias!r}]: Roost needs psycopg 3; psycopg2 is installed") from None
+        raise Invalid(f"settings.DATABASES[{connection.alias!r}]: Roost needs psycopg 3, not psycopg2") from None
     # What libpq does not know is an argument of the driver's for Django's own connections.
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     options = {name: value for name, value in params.items() if name in known and value is not None}
+    if role := connection.settings_dict["OPTIONS"].get("assume_role"):
+        escaped = re.sub(r"([\\\s])", r"\\\1", role)  # libpq splits `options` at blanks
+        options["options"] = f"{options.get('options', '')} -c role={escaped}".strip()
     user, password, name = (options.pop(each, "") for each in ("user", "password", "dbname"))
     return f"postgresql://{_authority(user, password, '', '')}/{quote(name, safe='')}{_query(options)}"
 

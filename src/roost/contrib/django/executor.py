@@ -59,24 +59,30 @@ class DjangoExecutor(ServerExecutor):
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
-        match word:
-            case Control.SAVEPOINT:
-                self._savepoint = self._connection.savepoint()
-                if self._takes_write_lock:
-                    try:
-                        self.say(TAKE_WRITE_LOCK)
-                    except Exception:
-                        self._back()
-                        self._release()
-                        raise
-            case Control.BACK:
+        try:
+            match word:
+                case Control.SAVEPOINT:
+                    self._set_savepoint()
+                case Control.BACK:
+                    self._back()
+                case Control.RELEASE:
+                    self._release()
+                case Control.LOCK_CATALOG:
+                    self._lock_catalog()
+                case _:
+                    pass  # LOCKED: for the batch alone
+        except DjangoError as error:
+            raise self.failed(error, word.value) from error
+
+    def _set_savepoint(self) -> None:
+        self._savepoint = self._connection.savepoint()
+        if self._takes_write_lock:
+            try:
+                self.say(TAKE_WRITE_LOCK)
+            except Exception:
                 self._back()
-            case Control.RELEASE:
                 self._release()
-            case Control.LOCK_CATALOG:
-                self._lock_catalog()
-            case _:
-                pass  # LOCKED: for the batch alone
+                raise
 
     def _back(self) -> None:
         if self._lost:
@@ -110,8 +116,10 @@ class DjangoExecutor(ServerExecutor):
             self._locked = True
 
     def failed(self, error: DjangoError, sql: str) -> Exception:
-        """Return our error for the driver's, which Django has wrapped; Django's own errors are left as they are."""
+        """Return our error for the driver's, which Django has wrapped; an error of Django's own is raised as it is."""
         found = _translate(self._connection, error, sql)
+        if found is None:
+            raise error
         if isinstance(found, Conflict):
             self._lose()
         return found
@@ -159,11 +167,11 @@ def _place(connection: BaseDatabaseWrapper) -> str:
     return f"{connection.alias} ({connection.settings_dict['NAME']})"
 
 
-def _translate(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception:
+def _translate(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
     if not isinstance(cause, driver.Database.Error):
-        return error  # Django's own: TransactionManagementError, "connection is closed"
+        return None  # TransactionManagementError, "connection is closed"
     match connection.vendor:
         case "sqlite":
             assert isinstance(cause, sqlite3.Error)
