@@ -22,7 +22,7 @@ from roost.contrib.django import DjangoStore
 from roost.contrib.django.operations import AlterStructure, CreateStructure, DropStructure
 from roost.contrib.django.testing import clear_structures
 from tests.contrib.site.pages import structures
-from tests.contrib.site.pages.structures import Item, Mood, Visit, pageviews, store, visits
+from tests.contrib.site.pages.structures import Mood, Visit, pageviews, store, visits
 
 
 @dataclass
