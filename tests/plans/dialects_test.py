@@ -245,7 +245,7 @@ def test_the_catalog(dialect: Dialect, table: str) -> None:
     assert catalog.change.sql == (
         f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
     )
-    assert ddl(catalog, []) == [table]
+    assert ddl(catalog, [])[0] == table
 
 
 def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:

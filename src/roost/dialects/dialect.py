@@ -69,6 +69,8 @@ class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 
     BEGIN = "begin"
+    BEGIN_HASTY = "begin, and wait for nobody's lock"
+    BEGIN_ALONE = "begin what no batch is: to make or change structures"
     BEGIN_READ = "begin read"
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -77,7 +79,9 @@ class Control(enum.Enum):
     BACK = "rollback to savepoint"
     LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
     JITTER = "jitter"  # wait for a short random time before trying again
-    LOCKED = "locked"  # a plan has taken all its locks; never reaches an engine
+    LOCKED = "locked"  # all locks have been taken: what comes does not wait
+    RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
+    OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ class Dialect:
     backslash_escapes: bool = False  # in a literal
     slots: int = 1  # of a counter that names none
     fronts: bool = False  # whether structures can have one
+    row_locks: bool = True  # writers wait for single rows; without, for the whole database
+    transactional_ddl: bool = True  # without, every CREATE and ALTER commits
+    for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
+    for_update: str = ""  # what a SELECT ends with whose row will be changed
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
         """Return the quoted names of columns, separated by commas."""

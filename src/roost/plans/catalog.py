@@ -20,6 +20,16 @@ VERSION = Column("version", ColumnType("int"))
 DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
 
+# The last batch of each connection that writes, so that a COMMIT whose answer was lost can be looked up.
+WRITERS = """\
+CREATE TABLE IF NOT EXISTS roost_writers (
+  `writer` BINARY(16) NOT NULL,
+  `batch` BIGINT NOT NULL,
+  `at` DATETIME NOT NULL,
+  PRIMARY KEY (`writer`)
+) ENGINE=InnoDB"""
+
+
 class Catalog:
     """The catalog in one dialect's words."""
 
@@ -31,7 +41,9 @@ class Catalog:
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
+        self.tables = [self.table, WRITERS] if dialect.name == "mariadb" else [self.table]
         self.definition = definition_of(dialect)
+        self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
         self.change = Template(
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
@@ -48,7 +60,7 @@ def entry(plan: StructurePlan) -> str:
 
 def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
     """Return every statement that makes structures, and their fronts, in a database that has none of them."""
-    made = [catalog.table]
+    made = [*catalog.tables]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
         made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
@@ -58,7 +70,8 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
 def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
     yield Control.LOCK_CATALOG
-    yield Statement(Template(catalog.table), [()])
+    for sql in catalog.tables:
+        yield Statement(Template(sql), [()])
     missing: list[StructurePlan] = []
     for plan in plans:  # all are compared before one is made: not every engine can take back a table
         name = plan.structure.name
@@ -100,7 +113,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     yield Control.LOCK_CATALOG
     for plan in plans:
         structure = plan.structure
-        found = yield Statement(catalog.definition, [(structure.name,)])
+        found = yield Statement(catalog.lock, [(structure.name,)])
         if not found[0]:
             continue
         kind = json.loads(found[0][0][0])["kind"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.plans.plan import AT, SEQUENCE, SLOT, Context, Operations, Plan, StructurePlan, same, write
+from roost.structures.operation import Operation
 from roost.structures.ring import Ring
 from roost.structures.rows import Entry
 
@@ -231,11 +232,13 @@ class RingPlan(StructurePlan):
         """Return the neutral key in a row's values."""
         return tuple([values[place] for place in self._key_places])
 
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        return self.key_out(self.key_of_row(op.args[0]) if op.verb == "push" else op.args[0])
+
     def locks(self, operations: Operations, _: Context) -> list[Row]:
         """Return the heads that operations write."""
-        keys = {self.key_of_row(op.args[0]) for op in operations if op.verb == "push"}
-        keys |= {op.args[0] for op in operations if op.verb in ("clear", "forget")}
-        return [(*key, 0) for key in sorted(map(self.key_out, keys))]
+        return [(*key, 0) for key in sorted({self.head_of(op) for op in operations if op.writes})]
 
     def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Allocate for all pushes of a key at once, then write the last `keep` of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ from django.test import SimpleTestCase
 import roost
 from roost.contrib.django.address import url_of
 from roost.engines.mariadb import arguments
+from roost.engines.postgresql import PostgreSQLEngine
 
 HARD = "p@ss:/?#[] %wörd'&=+"
 
@@ -39,17 +41,21 @@ class SQLiteTests(SimpleTestCase):
 class MySQLTests(SimpleTestCase):
     def test_everything_arrives(self) -> None:
         made = url("mysql", NAME="a/b", USER="r@o", PASSWORD=HARD, HOST="db.example", PORT="3307", OPTIONS={
-            "ssl": {"ca": "/etc/a b.pem"}, "charset": "utf8mb4", "init_command": "SET x", "isolation_level": None,
+            "connect_timeout": 7, "charset": "utf8mb4", "init_command": "SET x", "isolation_level": None,
         })  # fmt: skip
         found, place = arguments(made)
         self.assertLessEqual(
             {
                 "host": "db.example", "port": 3307, "user": "r@o", "password": HARD, "database": "a/b",
-                "ssl_ca": "/etc/a b.pem",
+                "connect_timeout": 7,
             }.items(),
             found.items(),
         )  # fmt: skip
         self.assertNotIn("wörd", place)
+
+    def test_certificates(self) -> None:
+        made = url("mysql", NAME="app", OPTIONS={"ssl": {"ca": "/etc/a b.pem"}, "ssl_mode": "VERIFY_IDENTITY"})
+        self.assertEqual(made, "mysql://localhost/app?ssl_ca=%2Fetc%2Fa%20b.pem&ssl_mode=VERIFY_IDENTITY")
 
     def test_a_socket(self) -> None:
         found, _ = arguments(url("mysql", NAME="app", USER="me", HOST="/run/my sqld.sock"))
@@ -62,13 +68,19 @@ class MySQLTests(SimpleTestCase):
             url("mysql", NAME="app", OPTIONS={"ssl": {"capath": "/etc"}})
 
 
+def libpq(url: str) -> dict[str, Any]:
+    """What the driver connects with."""
+    engine = PostgreSQLEngine(url, timeout=1, trace=None, random=Random())
+    return dict(psycopg.conninfo.conninfo_to_dict(engine.url))
+
+
 class PostgreSQLTests(SimpleTestCase):
     def test_everything_arrives(self) -> None:
         made = url("postgresql", NAME="a/b", USER="r@o", PASSWORD=HARD, HOST="db1,db2", PORT="5433,5434", OPTIONS={
             "sslmode": "verify-full", "options": "-c search_path=tenant,public", "isolation_level": 3,
             "prepare_threshold": 5, "server_side_binding": True,
         })  # fmt: skip
-        found = psycopg.conninfo.conninfo_to_dict(made)
+        found = libpq(made)
         self.assertEqual(
             found,
             {
@@ -76,17 +88,20 @@ class PostgreSQLTests(SimpleTestCase):
                 "sslmode": "verify-full", "options": "-c search_path=tenant,public", "client_encoding": "UTF8",
             },
         )  # fmt: skip
-        roost.Store(made).close()
+
+    def test_nothing_is_prepared_where_django_prepares_nothing(self) -> None:
+        self.assertIn("prepared=off", url("postgresql", NAME="app"))
+        self.assertNotIn("prepared", url("postgresql", NAME="app", OPTIONS={"prepare_threshold": 5}))
 
     def test_a_socket_and_a_service(self) -> None:
-        found = psycopg.conninfo.conninfo_to_dict(url("postgresql", NAME="app", HOST="/run/post gresql"))
+        found = libpq(url("postgresql", NAME="app", HOST="/run/post gresql"))
         self.assertEqual((found["host"], found["dbname"]), ("/run/post gresql", "app"))
-        served = psycopg.conninfo.conninfo_to_dict(url("postgresql", NAME="", OPTIONS={"service": "app"}))
+        served = libpq(url("postgresql", NAME="", OPTIONS={"service": "app"}))
         self.assertEqual(served, {"service": "app", "client_encoding": "UTF8"})
 
     def test_an_assumed_role_is_assumed_by_the_batches_too(self) -> None:
         made = url("postgresql", NAME="app", OPTIONS={"assume_role": 'ow"n er\\', "options": "-c search_path=a"})
-        found = psycopg.conninfo.conninfo_to_dict(made)
+        found = libpq(made)
         self.assertEqual(found["options"], '-c search_path=a -c role=ow"n\\ er\\\\')
 
 

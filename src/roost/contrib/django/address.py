@@ -22,7 +22,6 @@ _OF_THE_SESSION = frozenset(
         "charset",
         "client_flag",
         "collation",
-        "connect_timeout",
         "conv",
         "cursorclass",
         "init_command",
@@ -33,6 +32,9 @@ _OF_THE_SESSION = frozenset(
         "write_timeout",
     ]
 )
+
+
+_MYSQL = frozenset(["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "unix_socket"])
 
 
 def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
@@ -86,10 +88,10 @@ def _mysql(alias: str, params: dict[str, Any]) -> str:
     host, port = given.pop("host", "localhost"), given.pop("port", "")
     name = given.pop("database", given.pop("db", ""))
     options |= given
-    if unknown := options.keys() - {"ssl_ca", "ssl_cert", "ssl_key", "unix_socket"}:
+    if unknown := options.keys() - _MYSQL:
         raise Invalid(
             f"settings.DATABASES[{alias!r}]: Roost connects without {', '.join(sorted(unknown))}; there are ssl (ca, "
-            "cert, key) and unix_socket"
+            "cert, key), ssl_mode, unix_socket and connect_timeout"
         )
     return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
 
@@ -105,6 +107,8 @@ def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
     if role := connection.settings_dict["OPTIONS"].get("assume_role"):
         escaped = re.sub(r"([\\\s])", r"\\\1", role)  # libpq splits `options` at blanks
         options["options"] = f"{options.get('options', '')} -c role={escaped}".strip()
+    if params.get("prepare_threshold") is None:  # so that Django works behind a pooler
+        options["prepared"] = "off"
     user, password, name = (options.pop(each, "") for each in ("user", "password", "dbname"))
     return f"postgresql://{_authority(user, password, '', '')}/{quote(name, safe='')}{_query(options)}"
 

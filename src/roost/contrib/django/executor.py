@@ -70,7 +70,7 @@ class DjangoExecutor(ServerExecutor):
                 case Control.LOCK_CATALOG:
                     self._lock_catalog()
                 case _:
-                    pass  # LOCKED: for the batch alone
+                    pass  # the others are for batches; MariaDB begins anew by itself after a CREATE or ALTER
         except DjangoError as error:
             raise self.failed(error, word.value) from error
 
@@ -110,7 +110,9 @@ class DjangoExecutor(ServerExecutor):
 
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         if self._vendor == "mysql":  # tables are made outside of transactions: the lock is the session's
-            self.say(f"SELECT GET_LOCK('roost_catalog', {LOCK_SECONDS})")
+            from roost.engines.mariadb import CREATE_LOCK as NAME
+
+            self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
             if self._cursor.fetchone() != (1,):
                 raise Busy(f"{_place(self._connection)}: another process is making or changing structures")
             self._locked = True
@@ -129,7 +131,9 @@ class DjangoExecutor(ServerExecutor):
         try:
             if self._locked:
                 self._locked = False
-                self.say("SELECT RELEASE_LOCK('roost_catalog')")
+                from roost.engines.mariadb import CREATE_LOCK
+
+                self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
         finally:
             self._cursor.close()
 
