@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,46 @@ from tests import servers
 ROOT = Path(__file__).parents[2]
 PASSWORD = "p@ss:/?#[] %word'"
 Settings = dict[str, Any]
+
+
+# What the page leaves to its reader.
+SHOP = {
+    "shop/models.py": """\
+from django.db import models
+
+
+class Product(models.Model):
+    name = models.CharField(max_length=40)
+""",
+    "shop/migrations/0001_initial.py": """\
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    operations = [
+        migrations.CreateModel(
+            name="Product",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=40)),
+            ],
+        )
+    ]
+""",
+    "urls.py": """\
+from django.urls import path
+from shop import views
+
+urlpatterns = [path("products/<int:pk>", views.product), path("products/<int:pk>/buy", views.buy)]
+""",
+    "settings.py": """\
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db", "ATOMIC_REQUESTS": True}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["shop"]
+ROOT_URLCONF = "urls"
+SECRET_KEY = "of the tests"
+""",
+}
 
 
 def in_memory(_: Path) -> Settings:
@@ -73,3 +114,22 @@ def test_the_project_passes_its_tests(database: Callable[[Path], Settings], tmp_
     if ran.returncode:
         pytest.fail(ran.stdout + ran.stderr, pytrace=False)
     assert "\nOK" in ran.stderr
+
+
+def test_the_page_is_a_project_that_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs/django.md").read_text()
+    named = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page, re.DOTALL)
+    files = {**SHOP, **dict(named), "shop/__init__.py": "", "shop/migrations/__init__.py": ""}
+    assert len(named) == 4
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"}
+    for command in (["migrate"], ["test"], ["makemigrations", "--check"], ["migrate", "shop", "zero"]):
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "django", *command, "--verbosity=2"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        if ran.returncode:
+            pytest.fail(ran.stdout + ran.stderr, pytrace=False)
