@@ -79,7 +79,9 @@ def on_mariadb(_: Path) -> Settings:
     with pymysql.connect(**arguments(f"{server.url}/mysql")[0]) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE OR REPLACE USER {name} IDENTIFIED BY %s", (PASSWORD,))
         cursor.execute(f"GRANT ALL ON *.* TO {name}")
-    return {"ENGINE": "django.db.backends.mysql", **account(server, name)}
+    return {
+        "ENGINE": "django.db.backends.mysql", "OPTIONS": {"charset": "utf8mb4"}, **account(server, name)
+    }  # fmt: skip
 
 
 def on_postgresql(_: Path) -> Settings:

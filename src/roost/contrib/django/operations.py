@@ -100,7 +100,7 @@ class CreateStructure(StructureOperation):
     'Create counter pageviews'
     """
 
-    def __init__(self, structure: Declared, *, front: bool = True) -> None:
+    def __init__(self, structure: Declared, front: bool = True) -> None:
         super().__init__(structure)
         self.front = front
 
@@ -156,7 +156,6 @@ class AlterStructure(StructureOperation):
     def __init__(
         self,
         structure: Declared,
-        *,
         was: Declared | None = None,
         defaults: Mapping[str, Any] | None = None,
         front: bool | None = None,
@@ -238,7 +237,7 @@ class DropStructure(StructureOperation):
     'Drop counter pageviews'
     """
 
-    def __init__(self, structure: Declared, *, front: bool = True) -> None:
+    def __init__(self, structure: Declared, front: bool = True) -> None:
         super().__init__(structure)
         self.front = front
 
