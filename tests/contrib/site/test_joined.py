@@ -137,6 +137,9 @@ class JoinedTests(Checked):
         self.assertEqual(
             [sql for sql in told if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql], told[-2:-1]
         )
+        with CaptureQueriesContext(connection) as queries:  # among them an operator %, on SQLite
+            store.run_all(visits.push(Visit(1, 7)), visits.entries(1))
+        self.assertTrue(any("roost_visits_rows" in query["sql"] for query in queries.captured_queries))
         with self.assertNumQueries(4):
             store.run(pageviews.total("/"))
 
