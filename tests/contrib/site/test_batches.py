@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_type
 from unittest import skipIf, skipUnless
 
+from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections, transaction
 from django.db.transaction import TransactionManagementError
-from django.test import TransactionTestCase
+from django.test import SimpleTestCase, TransactionTestCase
 
 import roost
 from roost.contrib.django import DjangoStore
@@ -62,12 +63,17 @@ class BatchTests(Checked):
     def test_one_test_leaves_nothing_to_the_next(self) -> None:
         self.assertEqual(store.run_all(pageviews.total("/"), visits.latest(1)), (0, []))
 
-    def test_django_opens_nothing_for_a_batch(self) -> None:
-        if in_memory(connection):
-            return
-        connection.close()
-        store.run(pageviews.add("/"))
-        self.assertIsNone(connection.connection)
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_outside_of_tests_django_opens_nothing_for_a_batch(self) -> None:
+        outbox = mail.__dict__.pop("outbox")  # by which a test run is known
+        try:
+            connection.close()
+            store.run(pageviews.add("/"))
+            self.assertIsNone(connection.connection)
+        finally:
+            mail.outbox = outbox
+            store.close()
+        self.assertEqual(store.run(pageviews.total("/")), 1)
 
     def test_what_fails_leaves_nothing(self) -> None:
         with self.assertRaises(roost.Duplicate):
@@ -171,7 +177,9 @@ class RequestTests(Checked):
 class AsyncTests(Checked):
     async def test_with_await(self) -> None:
         await store.arun(pageviews.add("/"))
-        self.assertEqual(await store.arun_all(pageviews.total("/"), likes.add(1, "a")), (1, 1))
+        assert_type(await store.arun(likes.members(1)), set[str])
+        found = assert_type(await store.arun_all(visits.latest(1), pageviews.total("/")), tuple[list[Visit], int])
+        self.assertEqual(found, ([], 1))
         with self.assertRaises(roost.Duplicate):
             await store.arun_all(carts.add(Item(1, 1)), carts.add(Item(1, 1)))
 
@@ -288,3 +296,9 @@ class LazyTests(Checked):
         finally:
             connection.settings_dict["NAME"] = name
         self.assertEqual(store.run(pageviews.total("/")), 1)
+
+
+class ForbiddenTests(SimpleTestCase):
+    def test_a_test_that_may_not_use_the_database_cannot_use_a_batch_either(self) -> None:
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            store.run(pageviews.add("/"))

@@ -15,6 +15,7 @@ from django.utils.asyncio import async_unsafe
 from roost.batches import Atom
 from roost.contrib.django.address import in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined
+from roost.core import Core
 from roost.plans.catalog import create
 from roost.plans.checks import Violation, check
 from roost.runner import AsyncRunner, Runner
@@ -116,12 +117,10 @@ class DjangoStore(Runner):
             _begin_as_the_driver_does(connection)
             with transaction.atomic(using=self.using):
                 run_joined(atom, connection, core.known, core.joined_context)
+        elif hasattr(mail, "outbox"):
+            _in_a_test_run(core, connection, atom)
         else:
-            try:
-                core.submit([atom])
-            finally:
-                if hasattr(mail, "outbox"):  # a test run: the runner can drop no database that somebody is connected to
-                    core.disconnect()
+            core.submit([atom])
         return atom.answer
 
     def _store(self, connection: BaseDatabaseWrapper) -> Store:
@@ -143,6 +142,14 @@ class _InThread(AsyncRunner):
 
     async def _answer(self, atom: Atom) -> tuple[Any, ...]:
         return await self._in_thread(atom)
+
+
+def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
+    connection.cursor().close()  # Django raises where a test may not use the database
+    try:
+        core.submit([atom])
+    finally:
+        core.disconnect()  # the runner can drop no database that somebody is connected to
 
 
 def _autocommit(connection: BaseDatabaseWrapper) -> bool:
