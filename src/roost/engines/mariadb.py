@@ -214,8 +214,8 @@ class MariaDBConnection(ServerConnection):
         except Missing:
             pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
         self._open = True
-        if not hasty and self.wait.most is not None:
-            self._limit = min(self.wait.most, self.wait.left)
+        if not hasty:
+            self._limit = self.wait.left if self.wait.most is None else min(self.wait.most, self.wait.left)
 
     def _say_all(self, sql: str) -> None:
         self.say(sql)
