@@ -14,15 +14,11 @@ from typing import Any
 from roost.batches import Atom, Known, joined
 from roost.dialects import Control, Statement
 from roost.engines.engine import Trace, drive
-from roost.engines.sqlite import run, translate
+from roost.engines.sqlite import TAKE_WRITE_LOCK, run, translate
 from roost.errors import Invalid
 from roost.own import file_of
 from roost.plans import Context
 from roost.runner import AsyncRunner, Runner
-
-# Takes the write lock without changing anything, before the first read: a transaction that has read an older state
-# can then say so at once, and one that has not read yet will see the newest.
-TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
 class _JoinedConnection:

@@ -143,6 +143,19 @@ class JoinedTests(Checked):
         with self.assertNumQueries(4):
             store.run(pageviews.total("/"))
 
+    def test_an_interrupted_call_leaves_nothing_and_ends_the_block(self) -> None:
+        def interrupt(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            answer = execute(sql, params, many, context)
+            if "INSERT INTO roost_pageviews_rows" in sql:
+                raise KeyboardInterrupt
+            return answer
+
+        with transaction.atomic():
+            with connection.execute_wrapper(interrupt), self.assertRaises(KeyboardInterrupt):
+                store.run(pageviews.add("/"))
+            self.assertTrue(connection.needs_rollback)
+        self.assertEqual(store.run(pageviews.total("/")), 0)
+
     def test_instrumentation_wraps_the_statements(self) -> None:
         seen: list[str] = []
 

@@ -19,7 +19,6 @@ from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
 from roost.errors import Busy, Conflict
-from roost.joined import TAKE_WRITE_LOCK
 from roost.plans import Careful, Context
 
 T = TypeVar("T")
@@ -78,7 +77,7 @@ class DjangoExecutor(ServerExecutor):
         self._savepoint = self._connection.savepoint()
         if self._takes_write_lock:
             try:
-                self.say(TAKE_WRITE_LOCK)
+                self.say(sqlite.TAKE_WRITE_LOCK)
             except Exception:
                 self._back()
                 self._release()
@@ -94,13 +93,14 @@ class DjangoExecutor(ServerExecutor):
                 self._connection.savepoint_rollback(self._savepoint)
         except DjangoError:
             # As Django's atomic() does: the error that led here is raised, and this one only says that all is lost.
-            self._lose()
+            self.lose()
 
     def _release(self) -> None:
         if self._savepoint is not None and not self._lost:
             self._connection.savepoint_commit(self._savepoint)
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
+        """Give up the transaction: Django lets nothing more into the block, and rolls it back."""
         self._lost = True
         self._connection.needs_rollback = True
 
@@ -123,7 +123,7 @@ class DjangoExecutor(ServerExecutor):
         if found is None:
             raise error
         if isinstance(found, Conflict):
-            self._lose()
+            self.lose()
         return found
 
     def close(self) -> None:
@@ -143,6 +143,11 @@ def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, contex
     executor = DjangoExecutor(connection, writes=atom.writes)
     try:
         drive(joined(atom, known, context), executor)
+    except Exception:
+        raise
+    except BaseException:
+        executor.lose()  # interrupted: what is half done cannot stay
+        raise
     finally:
         executor.close()
 
