@@ -145,6 +145,19 @@ class MigrateTests(TransactionTestCase):
         unknown = self.apply(AlterStructure(roost.Counter("extra")), collect=True)
         self.assertIn("-- extra is not there yet", unknown[0])
 
+    def test_sqlmigrate_of_a_database_that_has_nothing_yet(self) -> None:
+        call_command("migrate", "pages", "zero", verbosity=0)
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE roost_catalog")
+        printed = said("sqlmigrate", "pages", "0001")
+        self.assertIn("-- visits is not there yet", printed)
+        self.assertIn("CREATE TABLE roost_everything_rows", printed)
+        change = AlterStructure(ring(3))
+        with connection.schema_editor(collect_sql=True) as editor:
+            for _ in range(2):
+                change.database_forwards("pages", editor, ProjectState(), ProjectState())
+        self.assertEqual(len(editor.collected_sql), 2)
+
     def test_makemigrations_finds_nothing_to_do(self) -> None:
         self.assertIn("No changes detected", said("makemigrations", check_changes=True, dry_run=True))
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
-from django.db import router
+from django.db import router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
@@ -278,7 +278,8 @@ class _Printer:
     def print(self, work: Changes, name: str) -> None:
         """Collect the statements of `alter`."""
         try:
-            drive(work, self)
+            with transaction.atomic(using=self._editor.connection.alias):
+                drive(work, self)
         except Missing:
             _collect(self._editor, [f"-- {name} is not there yet: what is changed depends on what is stored by then"])
         finally:
