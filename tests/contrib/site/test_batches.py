@@ -64,6 +64,19 @@ class BatchTests(Checked):
         self.assertEqual(store.run_all(pageviews.total("/"), visits.latest(1)), (0, []))
 
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_a_thread_that_only_runs_batches_has_nothing_to_close(self) -> None:
+        found: list[Any] = []
+
+        def work() -> None:
+            store.run(pageviews.add("/"))
+            found.append(connection.connection)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+        self.assertEqual(found, [None])
+
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_outside_of_tests_django_opens_nothing_for_a_batch(self) -> None:
         outbox = mail.__dict__.pop("outbox")  # by which a test run is known
         try:
@@ -288,6 +301,7 @@ class LazyTests(Checked):
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_a_store_follows_djangos_settings_when_a_test_runner_changes_them(self) -> None:
         store.run(pageviews.add("/"))
+        connection.ensure_connection()  # which stays: only the batch finds nothing there
         name = connection.settings_dict["NAME"]
         connection.settings_dict["NAME"] = f"{name}_of_nobody"
         try:

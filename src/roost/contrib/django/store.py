@@ -145,7 +145,10 @@ class _InThread(AsyncRunner):
 
 
 def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
+    was_open = connection.connection is not None
     connection.cursor().close()  # Django raises where a test may not use the database
+    if not was_open:
+        connection.close()  # a thread that uses nothing else of Django's would leave it open
     try:
         core.submit([atom])
     finally:
