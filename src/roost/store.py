@@ -6,6 +6,7 @@ import asyncio
 import copy
 import datetime as dt
 import random as random_module
+import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
+
+
+_PASSWORD = re.compile(r"(?<=[^:/]):[^:@/]*@")  # in a URL, behind the name of an account
 
 
 class _Base:
@@ -49,7 +53,7 @@ class _Base:
         self._finalizer = weakref.finalize(self, self._core.dispose)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}: {self.stats()}>"
+        return f"<{type(self).__name__} {_PASSWORD.sub(':***@', self.url)}: {self.stats()}>"
 
     def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
