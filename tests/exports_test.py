@@ -6,6 +6,8 @@ import ast
 import graphlib
 import importlib
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,42 @@ def test_imports_go_downwards(path: Path) -> None:
         assert not rooms & USERS
     if room not in USERS | {"store"}:
         assert "store" not in rooms
+
+
+def third_party(path: Path) -> set[str]:
+    """Return what a file imports from other libraries, by their first names."""
+    tree = ast.parse(path.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"roost"}
+
+
+# What is imported where it is needed, so that Roost is installed without it.
+OPTIONAL = {
+    "asyncmy": {"engines"},
+    "pymysql": {"engines", "contrib"},
+    "psycopg": {"engines", "contrib"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "alembic": {"contrib.alembic"},
+    "django": {"contrib.django"},
+    "sqlalchemy": {"contrib.alembic"},
+    "asgiref": {"contrib.django"},  # comes with Django
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=[module_of(path) for path in FILES])
+def test_other_libraries_are_imported_in_their_rooms(path: Path) -> None:
+    module = module_of(path).removeprefix("roost.")
+    for library in third_party(path):
+        assert any(module == room or module.startswith(f"{room}.") for room in OPTIONAL[library]), library
+
+
+def test_what_one_integration_needs_is_not_imported_by_roost() -> None:
+    names = ", ".join(map(repr, sorted(OPTIONAL)))
+    program = f"import roost, roost.cli, sys; print(*sorted({{{names}}} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["click", "rich"]
 
 
 def test_no_module_needs_itself() -> None:

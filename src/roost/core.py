@@ -181,6 +181,11 @@ class Core:
         finally:
             self._looking.discard(link)
 
+    def disconnect(self) -> None:
+        """Close the connections when their users are done; the next operation connects anew."""
+        for link in (self._writer, self._reader, *[link for _, link in self._lanes]):
+            link.close()
+
     def close(self) -> None:
         """Answer what waits, then close the connections."""
         self.closed = True

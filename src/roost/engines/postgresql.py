@@ -13,7 +13,7 @@ import re
 import time
 from random import Random
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import postgres
@@ -93,8 +93,9 @@ class PostgreSQLEngine:
 
 def _parse(url: str) -> tuple[str, str, bool]:
     # As libpq takes it, the place without a password, and whether statements are prepared.
+    url = re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url)
     try:
-        parts = urlsplit(re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url))
+        parts = urlsplit(url)
         place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
     except ValueError as error:
         raise Invalid(f"this is no URL of a database: {error}") from error
@@ -105,7 +106,8 @@ def _parse(url: str) -> tuple[str, str, bool]:
     if "ssl" in options:  # asyncpg's name for it
         options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
         del options["ssl"]
-    made = urlunsplit(parts._replace(query=urlencode(options)))
+    # Not urlunsplit, which leaves out an empty host with its slashes; libpq takes a + as it is.
+    made = f"{url.partition('?')[0]}?{urlencode(options, quote_via=quote)}".rstrip("?")
     try:
         psycopg.conninfo.conninfo_to_dict(made)
     except psycopg.ProgrammingError as error:

@@ -38,6 +38,10 @@ WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut bac
 _BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
+# Takes the write lock without changing anything, before the first read: a transaction that has read an older state
+# can then say so at once, and one that has not read yet will see the newest.
+TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
+
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 _IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement, Template
@@ -36,10 +36,13 @@ _FIXED = {
 }
 
 
-def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> Changes:
+def alter(
+    catalog: Catalog, plan: StructurePlan, front: bool | None = None, defaults: Mapping[str, Any] | None = None
+) -> Changes:
     """Change what is stored to the plan's declaration; return what was changed, in words.
 
     front: add it, or drop it; None: as it is.
+    defaults: what rows that are there get in an added column, by its name, instead of what the row's dataclass says.
     """
     structure = plan.structure
     yield Control.LOCK_CATALOG
@@ -58,7 +61,7 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     if front is False or old != new:
         dropped = yield from drop_front(plan)
     try:
-        told = yield from _change(catalog, plan, found, old, new)
+        told = yield from _change(catalog, plan, found, old, new, defaults or {})
     except Error:
         if dropped.objects and not plan.dialect.transactional_ddl:
             yield Control.ROLLBACK
@@ -72,9 +75,11 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     return told
 
 
-def _change(catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts) -> Changes:
+def _change(
+    catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, defaults: Mapping[str, Any]
+) -> Changes:
     name = plan.structure.name
-    told = (yield from _columns(plan, old, new)) if "columns" in new else []
+    told = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
         # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
         # in nobody's way if this ends here.
@@ -93,7 +98,7 @@ def _change(catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: 
     ]
 
 
-def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
+def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:
     structure = plan.structure
     assert isinstance(structure, RowStructure)
     before, after = dict(old["columns"]), dict(new["columns"])
@@ -109,7 +114,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
     may_be = "" if plan.dialect.transactional_ddl else "IF NOT EXISTS "  # since an alter that was cut short
     for column in added:
-        value = _default(structure.name, column, defaults[column.name])
+        if column.name in given:
+            value = column.checker(structure.name)(given[column.name])
+        else:
+            value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {may_be}{declared} DEFAULT {stored}"), [()])

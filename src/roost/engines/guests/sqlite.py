@@ -10,12 +10,8 @@ from typing import Any
 from roost.dialects import Control, Statement
 from roost.engines.engine import Engine, Trace
 from roost.engines.guests.guest import NO_TRANSACTION, AsyncPlay, Play, Work, play
-from roost.engines.sqlite import file_of, run, translate
+from roost.engines.sqlite import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.errors import Invalid
-
-# Takes the write lock without changing anything, before the first read: a transaction that has read an older state
-# can then say so at once, and one that has not read yet will see the newest.
-TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
 class SQLiteGuest:

@@ -1,0 +1,123 @@
+"""From an alias of settings.DATABASES to the URL of a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlencode
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from roost.errors import Invalid
+
+DIALECTS = {"sqlite": SQLITE, "mysql": MARIADB, "postgresql": POSTGRESQL}
+
+# OPTIONS of MySQL that concern Django's own sessions or values; every other one says where and how to connect.
+_OF_THE_SESSION = frozenset(
+    [
+        "autocommit",
+        "charset",
+        "client_flag",
+        "collation",
+        "conv",
+        "cursorclass",
+        "init_command",
+        "local_infile",
+        "read_timeout",
+        "sql_mode",
+        "use_unicode",
+        "write_timeout",
+    ]
+)
+
+
+_MYSQL = frozenset(["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "unix_socket"])
+
+
+def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
+    """Return the dialect of a connection of Django's; `Invalid` for a database that Roost does not speak to."""
+    try:
+        return DIALECTS[connection.vendor]
+    except KeyError:
+        raise Invalid(
+            f"the database {connection.alias!r} is {connection.display_name}; Roost knows SQLite, MariaDB and "
+            "PostgreSQL"
+        ) from None
+
+
+def in_memory(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether it is a database in memory, which only Django's own connections can see."""
+    found: Any = connection
+    return connection.vendor == "sqlite" and bool(found.is_in_memory_db())
+
+
+def url_of(connection: BaseDatabaseWrapper) -> str:
+    """Return the URL of the store for what Django connects to now: in tests the test database.
+
+    `Invalid` for an option that says how to connect and that Roost does not have.
+    """
+    dialect_of(connection)
+    if in_memory(connection):
+        return "sqlite://"
+    params: dict[str, Any] = connection.get_connection_params()
+    match connection.vendor:
+        case "sqlite":
+            return _sqlite(os.fspath(params["database"]))
+        case "mysql":
+            return _mysql(connection.alias, params)
+    return _postgresql(connection, params)
+
+
+def _sqlite(name: str) -> str:
+    query = ""
+    if name.startswith("file:"):  # a URI of SQLite's own
+        path, _, options = name.removeprefix("file:").partition("?")
+        mode = parse_qs(options).get("mode", ["rwc"])[0]
+        name, query = unquote(path), "?mode=ro" if mode == "ro" else ""
+    return f"sqlite:///{quote(name)}{query}"
+
+
+def _mysql(alias: str, params: dict[str, Any]) -> str:
+    given = {name: value for name, value in params.items() if name not in _OF_THE_SESSION}
+    ssl = given.pop("ssl", None) or {}
+    options = {f"ssl_{part}": value for part, value in ssl.items()} if isinstance(ssl, Mapping) else {"ssl": ssl}
+    user, password = given.pop("user", ""), given.pop("password", given.pop("passwd", ""))
+    host, port = given.pop("host", "localhost"), given.pop("port", "")
+    name = given.pop("database", given.pop("db", ""))
+    options |= given
+    if unknown := options.keys() - _MYSQL:
+        raise Invalid(
+            f"settings.DATABASES[{alias!r}]: Roost connects without {', '.join(sorted(unknown))}; there are ssl (ca, "
+            "cert, key), ssl_mode, unix_socket and connect_timeout"
+        )
+    return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
+
+
+def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
+    try:
+        from psycopg import pq
+    except ModuleNotFoundError:
+        raise Invalid(f"settings.DATABASES[{connection.alias!r}]: Roost needs psycopg 3, not psycopg2") from None
+    # What libpq does not know is an argument of the driver's for Django's own connections.
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    options = {name: value for name, value in params.items() if name in known and value is not None}
+    if role := connection.settings_dict["OPTIONS"].get("assume_role"):
+        escaped = re.sub(r"([\\\s])", r"\\\1", role)  # libpq splits `options` at blanks
+        options["options"] = f"{options.get('options', '')} -c role={escaped}".strip()
+    if params.get("prepare_threshold") is None:  # so that Django works behind a pooler
+        options["prepared"] = "off"
+    user, password, name = (options.pop(each, "") for each in ("user", "password", "dbname"))
+    return f"postgresql://{_authority(user, password, '', '')}/{quote(name, safe='')}{_query(options)}"
+
+
+def _authority(user: str, password: str, host: str, port: object) -> str:
+    told = f"[{host}]" if ":" in host else host
+    account = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    return f"{account}@{told}{f':{port}' if port else ''}" if account else f"{told}{f':{port}' if port else ''}"
+
+
+def _query(options: Mapping[str, Any]) -> str:
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""

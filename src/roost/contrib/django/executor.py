@@ -1,0 +1,210 @@
+"""Statements through Django's own cursor, so that its logs, wrappers and transactions see them as they do a query."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sqlite3
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+from django.db import Error as DjangoError
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import TransactionManagementError
+
+from roost.batches import Atom, Known, joined
+from roost.dialects import Control, Statement
+from roost.dialects.dialect import Row
+from roost.engines import sqlite
+from roost.engines.engine import drive
+from roost.engines.server import ServerExecutor
+from roost.errors import Busy, Conflict
+from roost.plans import Careful, Context
+
+T = TypeVar("T")
+
+LOCK_SECONDS = 5  # for the lock of those who make or change structures
+
+
+class DjangoExecutor(ServerExecutor):
+    """Django's connection, as the plans see it: in savepoints of Django's own, never committed.
+
+    writes: whether SQLite's write lock is taken at the savepoint, before anything is read.
+    """
+
+    failures = DjangoError
+
+    def __init__(self, connection: BaseDatabaseWrapper, *, writes: bool = False) -> None:
+        super().__init__(connection.cursor(), None)
+        self._connection = connection
+        self._vendor = connection.vendor
+        self._takes_write_lock = writes and self._vendor == "sqlite"
+        self._savepoint: str | None = None
+        self._lost = False  # the savepoint went with the transaction
+        self._locked = False
+        if self._vendor == "postgresql":
+            from psycopg.types.datetime import TimestamptzLoader
+
+            # Django's own loader drops the zone when USE_TZ is off.
+            self._cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
+        return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
+
+    def obey(self, word: Control) -> None:
+        """Do what a control word means."""
+        try:
+            match word:
+                case Control.SAVEPOINT:
+                    self._set_savepoint()
+                case Control.BACK:
+                    self._back()
+                case Control.RELEASE:
+                    self._release()
+                case Control.LOCK_CATALOG:
+                    self._lock_catalog()
+                case _:
+                    pass  # the others are for batches; MariaDB begins anew by itself after a CREATE or ALTER
+        except DjangoError as error:
+            raise self.failed(error, word.value) from error
+
+    def _set_savepoint(self) -> None:
+        self._savepoint = self._connection.savepoint()
+        if self._takes_write_lock:
+            try:
+                self.say(sqlite.TAKE_WRITE_LOCK)
+            except Exception:
+                self._back()
+                self._release()
+                raise
+
+    def _back(self) -> None:
+        if self._lost:
+            return
+        try:
+            if self._savepoint is None:  # tables without transactions: what was done stays
+                self._connection.needs_rollback = True
+            else:
+                self._connection.savepoint_rollback(self._savepoint)
+        except DjangoError:
+            # As Django's atomic() does: the error that led here is raised, and this one only says that all is lost.
+            self.lose()
+
+    def _release(self) -> None:
+        if self._savepoint is not None and not self._lost:
+            self._connection.savepoint_commit(self._savepoint)
+
+    def lose(self) -> None:
+        """Give up the transaction: Django lets nothing more into the block, and rolls it back."""
+        self._lost = True
+        self._connection.needs_rollback = True
+
+    def _lock_catalog(self) -> None:
+        if self._vendor == "postgresql":
+            from roost.engines.postgresql import CREATE_LOCK
+
+            self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+        if self._vendor == "mysql":  # tables are made outside of transactions: the lock is the session's
+            from roost.engines.mariadb import CREATE_LOCK as NAME
+
+            self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
+            if self._cursor.fetchone() != (1,):
+                raise Busy(f"{_place(self._connection)}: another process is making or changing structures")
+            self._locked = True
+
+    def failed(self, error: DjangoError, sql: str) -> Exception:
+        """Return our error for the driver's, which Django has wrapped; an error of Django's own is raised as it is."""
+        found = _translate(self._connection, error, sql)
+        if found is None:
+            raise error
+        if isinstance(found, Conflict):
+            self.lose()
+        return found
+
+    def close(self) -> None:
+        """Leave Django's connection as it is."""
+        try:
+            if self._locked:
+                self._locked = False
+                from roost.engines.mariadb import CREATE_LOCK
+
+                self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
+        finally:
+            self._cursor.close()
+
+
+def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, context: Context) -> None:
+    """Run an atom inside the transaction that is open on Django's connection."""
+    executor = DjangoExecutor(connection, writes=atom.writes)
+    try:
+        drive(joined(atom, known, context), executor)
+    except Exception:
+        raise
+    except BaseException:
+        executor.lose()  # interrupted: what is half done cannot stay
+        raise
+    finally:
+        executor.close()
+
+
+def run_atomic(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+    """Run a generator on Django's connection, all or nothing where the engine can do so."""
+    executor = DjangoExecutor(connection)
+    try:
+        with transaction.atomic(using=connection.alias):
+            return drive(work, executor)
+    finally:
+        executor.close()
+
+
+def change(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+    """Run what makes, changes or drops structures."""
+    if connection.in_atomic_block and not connection.features.can_rollback_ddl:
+        raise TransactionManagementError(
+            f"making, changing and dropping structures on {connection.display_name} commits the transaction that is "
+            "open: do it outside of atomic()"
+        )
+    return run_atomic(work, connection)
+
+
+def _place(connection: BaseDatabaseWrapper) -> str:
+    return f"{connection.alias} ({connection.settings_dict['NAME']})"
+
+
+def _translate(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
+    cause, place = error.__cause__, _place(connection)
+    driver: Any = connection
+    if not isinstance(cause, driver.Database.Error):
+        return None  # TransactionManagementError, "connection is closed"
+    match connection.vendor:
+        case "sqlite":
+            assert isinstance(cause, sqlite3.Error)
+            return sqlite.translate(cause, place, sql)
+        case "postgresql":
+            from roost.engines import postgresql
+
+            return postgresql.translate(cause, place, sql)
+    from pymysql import err
+
+    from roost.engines import mariadb
+
+    if cause.args and cause.args[0] == mariadb.OUT_OF_RANGE:
+        return Careful()
+    # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
+    same = getattr(err, type(cause).__name__, err.MySQLError)
+    return mariadb.translate(same(*cause.args), place, sql)
+
+
+_QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")
+
+
+@functools.lru_cache(maxsize=1024)
+def _as_django_has_it(sql: str) -> str:
+    """Return a text of SQLite's with %s for each parameter, and each other % doubled, as Django's cursor takes it.
+
+    >>> _as_django_has_it("SELECT '?%', n % 5 FROM t WHERE k = ?")
+    "SELECT '?%%', n %% 5 FROM t WHERE k = %s"
+    """
+    return _QUOTED_OR_MARK.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)

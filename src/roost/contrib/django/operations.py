@@ -1,0 +1,338 @@
+"""Operations for Django's migrations: make a structure, change it, drop it.
+
+A migration is a moment of history: what it makes must not change with the code of today. So an operation keeps the
+structure's definition, the same text that the catalog has, and that is what it writes into a squashed migration. Write
+the declaration into the migration file, as Django writes the fields of a model there; a structure imported from the
+application would change the past with every change of the module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+from django.db import router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.operations.fields import FieldOperation
+from django.db.migrations.operations.models import ModelOperation
+from django.db.migrations.state import ProjectState
+
+from roost.batches import Known
+from roost.contrib.django.address import dialect_of
+from roost.contrib.django.executor import DjangoExecutor, change
+from roost.dialects import Control, Statement, render
+from roost.engines.engine import drive
+from roost.errors import Invalid, Missing
+from roost.plans.alter import Changes, alter
+from roost.plans.catalog import create, ddl, drop, drop_ddl
+from roost.structures import from_definition
+from roost.structures.structure import Structure
+
+# A structure, or the facts of its definition, as a migration that Django has written holds them.
+Declared = Structure | Mapping[str, Any]
+
+
+class StructureOperation(Operation):
+    """What the operations on structures have in common."""
+
+    reduces_to_sql = True
+    serialization_expand_args: ClassVar[list[str]] = ["structure", "was", "defaults"]
+
+    def __init__(self, structure: Declared) -> None:
+        self.structure = _frozen(structure)
+        self.name = self.structure.name
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """Change nothing: no model knows of a structure, so none is made or deleted by `makemigrations`."""
+
+    def references_model(self, name: str, app_label: str) -> bool:
+        """Return False: other operations may be moved past this one when migrations are squashed."""
+        return False
+
+    def reduce(self, operation: Operation, app_label: str) -> bool | list[Operation]:
+        """Return what the two come to together; True when they may change places."""
+        if isinstance(operation, StructureOperation):
+            return self.followed_by(operation) if operation.name == self.name else True
+        if isinstance(operation, (ModelOperation, FieldOperation)):
+            return True
+        return super().reduce(operation, app_label)
+
+    def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
+        """Return what this and a later operation on the same structure come to; False when they stay as they are."""
+        return False
+
+    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, front: bool) -> None:
+        """Make the structure, or print how."""
+        if (known := _allowed(app_label, schema_editor, self.name)) is None:
+            return
+        plan = known.plan(self.structure)
+        if schema_editor.collect_sql:
+            _collect(schema_editor, ddl(known.catalog, [plan], front))
+        else:
+            change(create(known.catalog, [plan], front), schema_editor.connection)
+
+    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, front: bool) -> None:
+        """Drop the structure, or print how."""
+        if (known := _allowed(app_label, schema_editor, self.name)) is None:
+            return
+        plan = known.plan(self.structure)
+        if schema_editor.collect_sql:
+            _collect(schema_editor, drop_ddl(known.catalog, [plan], front))
+        else:
+            change(drop(known.catalog, [plan]), schema_editor.connection)
+
+
+class CreateStructure(StructureOperation):
+    """Make a structure where it is missing; `Mismatch` where it is there and declared otherwise.
+
+    Its reverse drops it with all that it holds: front, tables and entry in the catalog.
+
+    front: also make what SQL clients see; see `roost.Store.create`.
+
+    >>> import roost
+    >>> from roost.contrib.django.operations import CreateStructure
+    >>> CreateStructure(roost.Counter("pageviews")).describe()
+    'Create counter pageviews'
+    """
+
+    def __init__(self, structure: Declared, front: bool = True) -> None:
+        super().__init__(structure)
+        self.front = front
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the call that makes this operation again, with the definition as it is now."""
+        more = {} if self.front else {"front": False}
+        return "CreateStructure", [], {"structure": _facts(self.structure), **more}
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Make it."""
+        self.make(app_label, schema_editor, self.front)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Drop it."""
+        self.unmake(app_label, schema_editor, self.front)
+
+    def describe(self) -> str:
+        """Return a sentence for `migrate --plan`."""
+        return f"Create {self.structure.kind} {self.name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        """The part of a migration's name."""
+        return self.name
+
+    def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
+        """Return what this and a later operation on the same structure come to."""
+        if isinstance(operation, AlterStructure):
+            front = self.front if operation.front is None else operation.front
+            return [CreateStructure(operation.structure, front=front)]
+        return [] if isinstance(operation, DropStructure) else False
+
+
+class AlterStructure(StructureOperation):
+    """Change what is stored to another declaration; see `roost.Store.alter` for what can change.
+
+    was: the declaration before, for the way back; None: there is no way back. An added column cannot be taken away
+        again (what it holds would be lost): then the way back is refused.
+    defaults: what the rows that are there get in an added column, by its name; taken from the row's dataclass where a
+        structure with one is given.
+    front: add it, or drop it; None: as it is.
+
+    >>> import roost
+    >>> from roost.contrib.django.operations import AlterStructure
+    >>> AlterStructure(roost.Counter("pageviews", slots=16), was=roost.Counter("pageviews")).describe()
+    'Alter counter pageviews'
+    """
+
+    def __init__(
+        self,
+        structure: Declared,
+        was: Declared | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        front: bool | None = None,
+    ) -> None:
+        super().__init__(structure)
+        self.was = None if was is None else _frozen(was)
+        if self.was is not None and self.was.name != self.name:
+            raise Invalid(f"{self.name}: was is another structure, {self.was.name}; a structure keeps its name")
+        self.defaults = {**(_defaults(structure) if isinstance(structure, Structure) else {}), **(defaults or {})}
+        self.front = front
+
+    @property
+    def reversible(self) -> bool:  # type: ignore[override]
+        """Whether it says what was before."""
+        return self.was is not None
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the call that makes this operation again, with the definitions as they are now."""
+        made: dict[str, Any] = {"structure": _facts(self.structure)}
+        if self.was is not None:
+            made["was"] = _facts(self.was)
+        if self.defaults:
+            made["defaults"] = self.defaults
+        if self.front is not None:
+            made["front"] = self.front
+        return "AlterStructure", [], made
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Change it."""
+        self._alter(app_label, schema_editor, self.structure, self.front)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Change it back."""
+        assert self.was is not None
+        self._alter(app_label, schema_editor, self.was, None if self.front is None else not self.front)
+
+    def _alter(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, structure: Structure, front: bool | None
+    ) -> None:
+        if (known := _allowed(app_label, schema_editor, self.name)) is None:
+            return
+        defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
+        work = alter(known.catalog, known.plan(structure), front, defaults)
+        if schema_editor.collect_sql:
+            _Printer(schema_editor).print(work, self.name)
+        else:
+            change(work, schema_editor.connection)
+
+    def describe(self) -> str:
+        """Return a sentence for `migrate --plan`."""
+        return f"Alter {self.structure.kind} {self.name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        """The part of a migration's name."""
+        return f"alter_{self.name}"
+
+    def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
+        """Return what this and a later operation on the same structure come to."""
+        if isinstance(operation, AlterStructure):
+            front = self.front if operation.front is None else operation.front
+            defaults = {**self.defaults, **operation.defaults}
+            return [AlterStructure(operation.structure, was=self.was, defaults=defaults, front=front)]
+        return [operation] if isinstance(operation, DropStructure) and self.reversible else False
+
+
+class DropStructure(StructureOperation):
+    """Drop a structure with all that it holds; its reverse makes it anew, empty.
+
+    front: whether the reverse makes what SQL clients see.
+
+    >>> import roost
+    >>> from roost.contrib.django.operations import DropStructure
+    >>> DropStructure(roost.Counter("pageviews")).describe()
+    'Drop counter pageviews'
+    """
+
+    def __init__(self, structure: Declared, front: bool = True) -> None:
+        super().__init__(structure)
+        self.front = front
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the call that makes this operation again, with the definition as it is now."""
+        more = {} if self.front else {"front": False}
+        return "DropStructure", [], {"structure": _facts(self.structure), **more}
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Drop it."""
+        self.unmake(app_label, schema_editor, self.front)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Make it."""
+        self.make(app_label, schema_editor, self.front)
+
+    def describe(self) -> str:
+        """Return a sentence for `migrate --plan`."""
+        return f"Drop {self.structure.kind} {self.name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        """The part of a migration's name."""
+        return f"drop_{self.name}"
+
+
+class _Printer:
+    """Collects what `alter` would write. What it reads is read, as what it writes depends on it."""
+
+    def __init__(self, schema_editor: BaseDatabaseSchemaEditor) -> None:
+        self._editor = schema_editor
+        self._reader = DjangoExecutor(schema_editor.connection)
+
+    def print(self, work: Changes, name: str) -> None:
+        """Collect the statements of `alter`."""
+        try:
+            with transaction.atomic(using=self._editor.connection.alias):
+                drive(work, self)
+        except Missing:
+            _collect(self._editor, [f"-- {name} is not there yet: what is changed depends on what is stored by then"])
+        finally:
+            self._reader.close()
+
+    def execute(self, wanted: Statement | Control) -> Any:
+        """Answer what is asked, collect what would be written."""
+        if isinstance(wanted, Control):
+            return None
+        if wanted.template.returns:
+            return self._reader.execute(wanted)
+        for sql, row in render(wanted):
+            self._editor.execute(self._reader.text(sql, row), params=row or None)
+        return len(wanted.rows)
+
+
+def _collect(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> None:
+    for sql in statements:
+        schema_editor.execute(sql, params=None)
+
+
+def _allowed(app_label: str, schema_editor: BaseDatabaseSchemaEditor, name: str) -> Known | None:
+    connection: BaseDatabaseWrapper = schema_editor.connection
+    if not router.allow_migrate(connection.alias, app_label, structure=name):
+        return None
+    return Known(dialect_of(connection))
+
+
+def _frozen(declared: Declared) -> Structure:
+    # Made from its definition even where it is given: so both ways are one, and nothing of the module stays in it.
+    return from_definition(declared.definition if isinstance(declared, Structure) else _text(declared))
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _facts(structure: Structure) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(structure.definition)
+    return facts
+
+
+def _defaults(structure: Structure) -> dict[str, Any]:
+    rows = getattr(structure, "rows", None)
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(rows.type) if rows is not None else ():
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return {name: value.value if isinstance(value, Enum) else value for name, value in found.items()}
+
+
+def _member(structure: Structure, name: str, value: Any) -> Any:
+    enum = next((each.type.enum for each in structure.columns if each.name == name), None)
+    return value if enum is None or value is None else enum(value)

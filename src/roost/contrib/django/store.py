@@ -1,0 +1,169 @@
+"""`DjangoStore`: in Django's transaction where one is open, in a batch of its own where none is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core import mail
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.asyncio import async_unsafe
+
+from roost.batches import Atom
+from roost.contrib.django.address import in_memory, url_of
+from roost.contrib.django.executor import change, run_atomic, run_joined
+from roost.core import Core
+from roost.plans.catalog import create
+from roost.plans.checks import Violation, check
+from roost.runner import AsyncRunner, Runner
+from roost.store import Store
+from roost.structures.operation import Operation
+from roost.structures.structure import Structure
+
+log = logging.getLogger("roost")
+
+
+class DjangoStore(Runner):
+    """Runs operations on a database of settings.DATABASES.
+
+    using: its alias.
+    timeout, lock_wait: of the batches; see `roost.Store`.
+
+    Inside `transaction.atomic()` (a view under ATOMIC_REQUESTS, a TestCase) an operation is part of that transaction:
+    it commits or rolls back with it, through Django's cursor. One that fails (`Duplicate`, `Full`, …) leaves the block
+    usable; `Conflict` (a deadlock, a serialization failure) does not, as an error of Django's own there. Outside, it
+    goes into a batch on a connection of Roost's own and is committed when the call returns. A SQLite database in
+    memory exists for Django's connections alone, so there each call is an atomic block.
+
+    Making one reads no settings and opens nothing, so it may stand at module level.
+
+    >>> from roost.contrib.django import DjangoStore
+    >>> store = DjangoStore()
+    >>> store
+    <DjangoStore 'default'>
+    """
+
+    def __init__(self, using: str = DEFAULT_DB_ALIAS, *, timeout: float = 5.0, lock_wait: float = 0.1) -> None:
+        self.using = using
+        self._timeout = timeout
+        self._lock_wait = lock_wait
+        self._batches: tuple[tuple[Any, ...], Store] | None = None
+        asynchronous = _InThread(self._answer)
+        self.arun = asynchronous.run  # `run` with `await`
+        self.arun_all = asynchronous.run_all
+
+    def __repr__(self) -> str:
+        return f"<DjangoStore {self.using!r}>"
+
+    def on_commit(self, *operations: Operation[Any], robust: bool = True) -> None:
+        """Run operations in a batch when the surrounding transaction has committed; at once where none is open.
+
+        The way for a view counter: the row of a popular page is not locked until the request ends. Nothing happens if
+        the transaction rolls back. They are run all or none, and their results are dropped.
+
+        robust: what fails is logged (logger `roost`), since the transaction is committed already and others wait for
+            the same moment; False: it is raised, as from a callback of `transaction.on_commit`.
+        """
+        atom = Atom(operations)
+
+        def run() -> None:
+            try:
+                self.run_all(*atom.operations)
+            except Exception:
+                if not robust:
+                    raise
+                log.exception("after the commit on %r: %s failed", self.using, ", ".join(map(repr, atom.operations)))
+
+        transaction.on_commit(run, using=self.using)
+
+    def create(self, *structures: Structure, front: bool = True) -> None:
+        """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
+        connection = connections[self.using]
+        core = self._store(connection)._core
+        change(create(core.known.catalog, [core.known.plan(each) for each in structures], front), connection)
+
+    def check(self, *structures: Structure) -> list[Violation]:
+        """Verify every promise of these structures (of all, when none is named); return what is broken.
+
+        Inside a transaction it sees that transaction: a test may end with it.
+        """
+        connection = connections[self.using]
+        core = self._store(connection)._core
+        work = check(core.known.catalog, [each.name for each in structures])
+        if connection.in_atomic_block or in_memory(connection):
+            return run_atomic(work, connection)
+        return core.snapshot(work)
+
+    def close(self) -> None:
+        """Answer what waits and close the connections of the batches; Django's are Django's. The next batch opens anew.
+
+        Only where processes end otherwise than by their end: a worker that lets go of its connections when idle.
+        """
+        found, self._batches = self._batches, None
+        if found is not None:
+            found[1].close()
+
+    @async_unsafe
+    def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        connection = connections[self.using]
+        store = self._store(connection)
+        core = store._core
+        if connection.in_atomic_block:
+            run_joined(atom, connection, core.known, core.joined_context)
+        elif in_memory(connection) or not _autocommit(connection):
+            _begin_as_the_driver_does(connection)
+            with transaction.atomic(using=self.using):
+                run_joined(atom, connection, core.known, core.joined_context)
+        elif hasattr(mail, "outbox"):
+            _in_a_test_run(core, connection, atom)
+        else:
+            core.submit([atom])
+        return atom.answer
+
+    def _store(self, connection: BaseDatabaseWrapper) -> Store:
+        # Looked up at every call: a test runner changes the settings of the connection when it has made its database.
+        # Two threads may make one each; the one that is not kept is closed when nobody uses it any more.
+        facts = connection.settings_dict
+        told = tuple([facts[name] for name in ("NAME", "HOST", "PORT", "USER", "PASSWORD")])
+        found = self._batches
+        if found is None or found[0] != told:
+            found = self._batches = (told, Store(url_of(connection), timeout=self._timeout, lock_wait=self._lock_wait))
+        return found[1]
+
+
+class _InThread(AsyncRunner):
+    """Runs in the thread that Django's own asynchronous calls run in: that of the connection they would use."""
+
+    def __init__(self, answer: Callable[[Atom], tuple[Any, ...]]) -> None:
+        self._in_thread = sync_to_async(answer, thread_sensitive=True)
+
+    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        return await self._in_thread(atom)
+
+
+def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
+    was_open = connection.connection is not None
+    connection.cursor().close()  # Django raises where a test may not use the database
+    if not was_open:
+        connection.close()  # a thread that uses nothing else of Django's would leave it open
+    try:
+        core.submit([atom])
+    finally:
+        core.disconnect()  # the runner can drop no database that somebody is connected to
+
+
+def _autocommit(connection: BaseDatabaseWrapper) -> bool:
+    # Django's own get_autocommit() would connect.
+    return bool(connection.settings_dict["AUTOCOMMIT"] if connection.connection is None else connection.autocommit)
+
+
+def _begin_as_the_driver_does(connection: BaseDatabaseWrapper) -> None:
+    # With autocommit off, sqlite3 begins a transaction with the first change only; a savepoint would be the transaction
+    # then, and its release the commit.
+    if connection.vendor == "sqlite" and not _autocommit(connection):
+        connection.ensure_connection()
+        if not connection.connection.in_transaction:
+            connection.cursor().execute("BEGIN")

@@ -1,0 +1,56 @@
+"""For tests: structures are no models, so Django's `flush` leaves them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+from unittest import TestCase
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from roost.batches import Known
+from roost.contrib.django.address import dialect_of
+from roost.contrib.django.executor import run_atomic
+from roost.dialects import Statement, Template
+from roost.plans.catalog import listed
+from roost.structures import Adopted, from_definition
+
+Clearing = Generator[Statement, Any, None]
+
+
+def clear_structures(using: str = DEFAULT_DB_ALIAS) -> None:
+    """Empty every structure of a database: as if each had just been made.
+
+    Tables of the application's own (`roost cap`) are left alone.
+    """
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        made = "roost_catalog" in connection.introspection.table_names(cursor)
+    if made:
+        run_atomic(_clear(Known(dialect_of(connection))), connection)
+
+
+def _clear(known: Known) -> Clearing:
+    for _, _, definition in (yield from listed(known.catalog)):
+        structure = from_definition(definition)
+        if not isinstance(structure, Adopted):
+            for table in known.plan(structure).layout:
+                yield Statement(Template(f"DELETE FROM {table}"), [()])
+
+
+class ClearsStructures(TestCase):
+    """Mixin for a TransactionTestCase: structures are empty after each test, in every database of `databases`.
+
+    A TestCase needs none: what it does is rolled back.
+
+    >>> from django.test import TransactionTestCase
+    >>> from roost.contrib.django.testing import ClearsStructures
+    >>> class CheckoutTests(ClearsStructures, TransactionTestCase):
+    ...     pass
+    """
+
+    def setUp(self) -> None:
+        """Clear at the end, also after a test that failed."""
+        super().setUp()
+        for using in getattr(self, "databases", {DEFAULT_DB_ALIAS}):
+            self.addCleanup(clear_structures, using)

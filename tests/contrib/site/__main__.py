@@ -1,0 +1,14 @@
+"""Run the project's tests: `python -m tests.contrib.site`; the database is told by ROOST_TEST_DJANGO."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import django
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.contrib.site.settings"
+    django.setup()
+    execute_from_command_line(["manage.py", "test", "--no-input", "tests.contrib.site", *sys.argv[1:]])

@@ -1,0 +1,318 @@
+"""Outside of transactions, at their end, and between threads: a TransactionTestCase, in which commits are commits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, assert_type
+from unittest import skipIf, skipUnless
+
+from django.core import mail
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, connections, transaction
+from django.db.transaction import TransactionManagementError
+from django.test import SimpleTestCase, TransactionTestCase
+
+import roost
+from roost.contrib.django import DjangoStore
+from roost.contrib.django.address import in_memory
+from roost.contrib.django.testing import ClearsStructures
+from tests.contrib.site.pages.models import Page
+from tests.contrib.site.pages.structures import Item, Visit, carts, likes, pageviews, store, visits
+
+
+class Checked(ClearsStructures, TransactionTestCase):
+    def tearDown(self) -> None:
+        self.assertEqual(store.check(), [])
+        super().tearDown()
+
+    def without_django(self, operation: roost.Operation[Any]) -> Any:
+        """What is committed: read on a connection that is not Django's, where the database has others."""
+        self.assertFalse(connection.in_atomic_block)
+        return store.run(operation) if in_memory(connection) else in_thread(lambda: store.run(operation))
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """Do something in another thread, with a connection of its own, and return the result or raise the error."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append((work(), None))
+        except Exception as error:
+            found.append((None, error))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    result, error = found[0]
+    if error is not None:
+        raise error
+    return result
+
+
+class BatchTests(Checked):
+    def test_outside_of_transactions_an_answer_means_committed(self) -> None:
+        self.assertEqual(
+            store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)), pageviews.total("/")), (None, 1, 1)
+        )
+        self.assertEqual(self.without_django(pageviews.total("/")), 1)
+
+    def test_one_test_leaves_nothing_to_the_next(self) -> None:
+        self.assertEqual(store.run_all(pageviews.total("/"), visits.latest(1)), (0, []))
+
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_a_thread_that_only_runs_batches_has_nothing_to_close(self) -> None:
+        found: list[Any] = []
+
+        def work() -> None:
+            store.run(pageviews.add("/"))
+            found.append(connection.connection)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+        self.assertEqual(found, [None])
+
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_outside_of_tests_django_opens_nothing_for_a_batch(self) -> None:
+        outbox = mail.__dict__.pop("outbox")  # by which a test run is known
+        try:
+            connection.close()
+            store.run(pageviews.add("/"))
+            self.assertIsNone(connection.connection)
+        finally:
+            mail.outbox = outbox
+            store.close()
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+    def test_what_fails_leaves_nothing(self) -> None:
+        with self.assertRaises(roost.Duplicate):
+            store.run_all(pageviews.add("/"), carts.add(Item(1, 1)), carts.add(Item(1, 1)))
+        with self.assertRaises(roost.Overflow):
+            store.run_all(pageviews.add("/x", 2**63 - 1), pageviews.add("/x"))
+        self.assertEqual(store.run_all(pageviews.totals(["/", "/x"]), carts.count(1)), ({"/": 0, "/x": 0}, 0))
+
+    def test_a_transaction_commits_both_or_none(self) -> None:
+        for name, error in (("kept", None), ("lost", ZeroDivisionError)):
+            try:
+                with transaction.atomic():
+                    Page.objects.create(name=name)
+                    store.run(pageviews.add(name))
+                    if error is not None:
+                        raise error
+            except ZeroDivisionError:
+                pass
+        self.assertEqual([page.name for page in Page.objects.all()], ["kept"])
+        self.assertEqual(self.without_django(pageviews.totals(["kept", "lost"])), {"kept": 1, "lost": 0})
+
+    def test_a_closed_store_opens_anew(self) -> None:
+        store.run(pageviews.add("/"))
+        store.close()
+        store.close()
+        store.run(pageviews.add("/"))
+        self.assertEqual(store.run(pageviews.total("/")), 2)
+
+    def test_autocommit_off_is_a_transaction_too(self) -> None:
+        transaction.set_autocommit(False)
+        try:
+            store.run(pageviews.add("/"))
+            with self.assertRaises(roost.Duplicate):
+                store.run_all(pageviews.add("/"), carts.add(Item(1, 1)), carts.add(Item(1, 1)))
+            self.assertEqual(store.run(pageviews.total("/")), 1)
+            transaction.rollback()
+            self.assertEqual(store.run(pageviews.total("/")), 0)
+            store.run(pageviews.add("/", 5))
+            transaction.commit()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        self.assertEqual(self.without_django(pageviews.total("/")), 5)
+
+
+class OnCommitTests(Checked):
+    def test_it_is_run_after_the_commit(self) -> None:
+        with transaction.atomic():
+            store.on_commit(pageviews.add("/"))
+            self.assertEqual(store.run(pageviews.total("/")), 0)
+            transaction.on_commit(lambda: self.assertEqual(self.without_django(pageviews.total("/")), 1))
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+    def test_it_is_not_run_when_the_transaction_rolls_back(self) -> None:
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            store.on_commit(pageviews.add("/"))
+            raise ZeroDivisionError
+        with transaction.atomic():
+            store.on_commit(pageviews.add("/", 10))
+            with self.assertRaises(ZeroDivisionError), transaction.atomic():
+                store.on_commit(pageviews.add("/", 100))
+                raise ZeroDivisionError
+        self.assertEqual(store.run(pageviews.total("/")), 10)
+
+    def test_without_a_transaction_it_is_run_at_once(self) -> None:
+        store.on_commit(pageviews.add("/"))
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+    def test_what_fails_is_logged_and_takes_nothing_with_it(self) -> None:
+        with self.assertLogs("roost", "ERROR") as logged, transaction.atomic():
+            Page.objects.create(name="kept")
+            store.on_commit(carts.add(Item(1, 1)), carts.add(Item(1, 1)))
+            store.on_commit(pageviews.add("/"))
+        self.assertIn("Duplicate", logged.output[0])
+        self.assertEqual(Page.objects.count(), 1)
+        self.assertEqual(store.run_all(carts.count(1), pageviews.total("/")), (0, 1))
+
+
+class RequestTests(Checked):
+    def setUp(self) -> None:
+        super().setUp()
+        connection.settings_dict["ATOMIC_REQUESTS"] = True
+        self.addCleanup(connection.settings_dict.__setitem__, "ATOMIC_REQUESTS", False)
+
+    def test_a_request_commits_both(self) -> None:
+        self.assertEqual([self.client.get("/view/home").content for _ in range(2)], [b"1", b"2"])
+        self.assertEqual(self.without_django(pageviews.total("home")), 2)
+        self.assertEqual(Page.objects.count(), 2)
+
+    def test_a_view_that_fails_keeps_nothing(self) -> None:
+        with self.assertRaisesMessage(RuntimeError, "the view failed"):
+            self.client.get("/fail/home")
+        self.assertEqual(store.run(pageviews.total("home")), 0)
+        self.assertEqual(Page.objects.count(), 0)
+
+    def test_a_view_counter_counts_after_the_request(self) -> None:
+        self.assertEqual([self.client.get("/later/home").content for _ in range(3)], [b"0", b"1", b"2"])
+        self.assertEqual(self.without_django(pageviews.total("home")), 3)
+
+
+class AsyncTests(Checked):
+    async def test_with_await(self) -> None:
+        await store.arun(pageviews.add("/"))
+        assert_type(await store.arun(likes.members(1)), set[str])
+        found = assert_type(await store.arun_all(visits.latest(1), pageviews.total("/")), tuple[list[Visit], int])
+        self.assertEqual(found, ([], 1))
+        with self.assertRaises(roost.Duplicate):
+            await store.arun_all(carts.add(Item(1, 1)), carts.add(Item(1, 1)))
+
+    async def test_what_would_hold_up_the_loop_is_refused(self) -> None:
+        with self.assertRaises(SynchronousOnlyOperation):
+            store.run(pageviews.add("/"))
+        self.assertEqual(await store.arun(pageviews.total("/")), 0)
+
+    async def test_a_view(self) -> None:
+        response = await self.async_client.get("/async/home")
+        self.assertEqual(response.content, b"1 1")
+
+
+@skipIf(in_memory(connection), "only one connection sees a database in memory")
+class ThreadTests(Checked):
+    def test_transactions_and_batches_of_many_threads_are_all_counted(self) -> None:
+        def joined() -> None:
+            for n in range(10):
+                self.again(lambda n=n: self.one_transaction(n))  # type: ignore[misc]
+
+        def batches() -> None:
+            for n in range(10):
+                store.run_all(pageviews.add("/"), visits.push(Visit(1, n)), likes.add(1, str(n)))
+
+        self.at_once(*[joined] * 3, *[batches] * 3)
+        self.assertEqual(store.run_all(pageviews.total("/"), likes.size(1)), (60, 10))
+        self.assertEqual(Page.objects.count(), 30)
+        self.assertEqual([each.sequence for each in store.run(visits.entries(1))], [56, 57, 58, 59, 60])
+
+    def one_transaction(self, n: int) -> None:
+        with transaction.atomic():
+            Page.objects.create(name=str(n))
+            store.run_all(pageviews.add("/"), visits.push(Visit(1, n)), likes.add(1, str(n)))
+
+    @skipIf(connection.vendor == "sqlite", "there is one lock")
+    def test_the_loser_of_a_deadlock_has_to_begin_again(self) -> None:
+        store.run_all(visits.push(Visit(1, 0)), visits.push(Visit(2, 0)))
+        both = threading.Barrier(2, timeout=30)
+        conflicts: list[bool] = []
+        mine = threading.local()
+
+        def transfer(one: int, other: int) -> None:
+            with transaction.atomic():
+                store.run(visits.push(Visit(one, other)))
+                if not hasattr(mine, "tried"):
+                    mine.tried = True
+                    both.wait()
+                try:
+                    store.run(visits.push(Visit(other, one)))
+                except roost.Conflict:
+                    conflicts.append(connection.needs_rollback)
+                    with self.assertRaises(TransactionManagementError):
+                        store.run(visits.latest(1))
+                    raise
+
+        self.at_once(lambda: self.again(lambda: transfer(1, 2)), lambda: self.again(lambda: transfer(2, 1)))
+        self.assertEqual(set(conflicts), {True})  # one at least: the loser may lose again
+        self.assertEqual([store.run(visits.entries(uid))[-1].sequence for uid in (1, 2)], [3, 3])
+
+    @skipUnless(connection.vendor == "sqlite", "elsewhere the row is locked, and read anew")
+    def test_who_has_read_cannot_write_after_others_have(self) -> None:
+        with transaction.atomic():
+            self.assertEqual(store.run(pageviews.total("/")), 0)
+            in_thread(lambda: store.run(pageviews.add("/")))
+            with self.assertRaises(roost.Conflict):
+                store.run(pageviews.add("/"))
+            self.assertTrue(connection.needs_rollback)
+            with self.assertRaises(TransactionManagementError):
+                store.run(pageviews.total("/"))
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+    def again(self, work: Callable[[], None]) -> None:
+        while True:
+            try:
+                return work()
+            except (roost.Conflict, roost.Busy):
+                continue
+
+    def at_once(self, *works: Callable[[], None]) -> None:
+        errors: list[BaseException] = []
+
+        def run(work: Callable[[], None]) -> None:
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+                raise
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=run, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(errors, [])
+
+
+class LazyTests(Checked):
+    def test_a_store_reads_no_settings_until_it_is_used(self) -> None:
+        unknown = DjangoStore("nowhere")
+        self.assertEqual(repr(unknown), "<DjangoStore 'nowhere'>")
+        with self.assertRaisesMessage(Exception, "nowhere"):
+            unknown.run(pageviews.total("/"))
+
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_a_store_follows_djangos_settings_when_a_test_runner_changes_them(self) -> None:
+        store.run(pageviews.add("/"))
+        connection.ensure_connection()  # which stays: only the batch finds nothing there
+        name = connection.settings_dict["NAME"]
+        connection.settings_dict["NAME"] = f"{name}_of_nobody"
+        try:
+            with self.assertRaises((roost.CannotOpen, roost.Missing)):
+                store.run(pageviews.add("/"))
+        finally:
+            connection.settings_dict["NAME"] = name
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+
+class ForbiddenTests(SimpleTestCase):
+    def test_a_test_that_may_not_use_the_database_cannot_use_a_batch_either(self) -> None:
+        with self.assertRaisesMessage(AssertionError, "not allowed"):
+            store.run(pageviews.add("/"))
