@@ -121,7 +121,7 @@ def _rule(found: Found) -> str:
 
 
 def _loss(found: Found) -> str:
-    per, by = ", ".join(found.cap.per), found.cap.newest_by or "rowid"
+    per, by = ", ".join(found.cap.per), found.by
     return (
         f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
         f"{found.cap.keep:,} of {per} by {by}, which {found.full:,} of {counted(found.keys, 'key')} have"
@@ -146,9 +146,7 @@ def _told(found: Found) -> list[str]:
         lines.append(f"with them go rows of {', '.join(found.others)}, by ON DELETE CASCADE")
     if found.keyless:
         lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(found.cap.per)}: left alone")
-    lines.append(
-        f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.cap.index_sql}"
-    )
+    lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
     lines.append("nothing was changed")
     return lines
 
