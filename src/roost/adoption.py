@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from roost.core import Core
 from roost.dialects import Control
 from roost.engines.engine import Connection, drive
-from roost.errors import Busy, Invalid
+from roost.errors import Busy, Conflict, Invalid
 from roost.plans.adopted import adoption_for
 from roost.plans.adoption import Adoption, Found
 from roost.plans.adoption_mariadb import MariaDBAdoption
@@ -69,14 +69,29 @@ def cap(store: Store, found: Found) -> Generator[int, None, Cap]:
         made: Cap = _patiently(
             core, lambda: core.exclusive(room.install(core.known.catalog, found.cap, found.old, make_index))
         )
-        after = None
-        while keys := core.snapshot(room.full_keys(made, after, KEYS)):
-            after = keys[-1]
-            yield from _bursts(core, deque(keys), lambda waiting, is_over: room.burst(made, waiting, is_over))
+        yield from _sweep(core, room, made)
         yield from work_off(store, made)
     finally:
         core.alone(manners.leave)
     return made
+
+
+def _sweep(core: Core, room: Adoption, made: Cap) -> Generator[int, None, None]:
+    # Again until nothing is left: rows that somebody holds are passed over, and on servers writers go on meanwhile.
+    deadline = time.monotonic() + core.timeout
+    while True:
+        deleted, after = 0, None
+        while keys := core.snapshot(room.full_keys(made, after, KEYS)):
+            after = keys[-1]
+            for gone in _bursts(core, deque(keys), lambda waiting, is_over: room.burst(made, waiting, is_over)):
+                deleted += gone
+                yield gone
+        if after is None or not room.by_itself:  # where passes follow, what is left has a note
+            return
+        if deleted:
+            deadline = time.monotonic() + core.timeout
+        elif time.monotonic() > deadline:
+            raise Busy(f"{made.table}: rows that are too many are held by other transactions")
 
 
 def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
@@ -128,7 +143,7 @@ def _patiently(core: Core, work: Callable[[], T]) -> T:
     while True:
         try:
             return work()
-        except Busy:
+        except (Busy, Conflict):
             if core.engine.file is not None or time.monotonic() > deadline:
                 raise
         time.sleep(PAUSE)
@@ -141,7 +156,7 @@ def _bursts(core: Core, waiting: deque[Any], work: Callable[[deque[Any], Callabl
         _patiently(core, lambda step=step: core.alone(step.run))  # type: ignore[misc]
         yield step.deleted
         working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
-        time.sleep(max(PAUSE, step.held))
+        time.sleep(manners.pause(step.held))
 
 
 class _Burst:
@@ -190,6 +205,10 @@ class _Manners:
     def leave(self, connection: Connection) -> None:
         """After the last."""
 
+    def pause(self, held: float) -> float:
+        """Return the seconds to rest after a burst that took so long."""
+        return min(PAUSE, held / 2)
+
 
 class _FileManners(_Manners):
     """No burst waits for the disk with the lock in its hand."""
@@ -212,6 +231,10 @@ class _FileManners(_Manners):
         connection.raw.execute("PRAGMA foreign_keys = OFF")
         connection.raw.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
+
+    def pause(self, held: float) -> float:
+        """Leave the lock free for long enough that everybody who waits comes by."""
+        return max(PAUSE, held)
 
 
 def _manners(core: Core) -> _Manners:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template
 from roost.dialects.mariadb import MARIADB
-from roost.errors import DatabaseError, Invalid, Missing
+from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.catalog import Catalog
@@ -35,6 +36,8 @@ BYTES = frozenset(["binary", "varbinary"])
 # What compares in MariaDB as it does when it has been in Python.
 KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
+# For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 HERE = "TABLE_SCHEMA = DATABASE()"
 IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
 
@@ -58,7 +61,7 @@ class MariaDBWords(Words):
     def notes_sql(self) -> str:
         """The statement that makes it, with the types that the key's columns have."""
         return (
-            f"CREATE TABLE {self.notes} (n BIGINT UNSIGNED NOT NULL PRIMARY KEY) ENGINE=InnoDB\n"
+            f"CREATE TABLE {self.notes} (n BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY) ENGINE=InnoDB\n"
             f"  SELECT {self.key} FROM {self.table} WHERE 0"
         )
 
@@ -129,7 +132,7 @@ class MariaDBWords(Words):
         quoted = self.dialect.quoted
         same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
         pairs = self.columns(self.cap.id)
-        return Template(CUT_JOINED.format(pairs=pairs, rows=self.table, same_pair=same), Gather.VALUES)
+        return Template(AT_ONCE + CUT_JOINED.format(pairs=pairs, rows=self.table, same_pair=same), Gather.VALUES)
 
     @property
     def event(self) -> str:
@@ -144,7 +147,6 @@ BEGIN
   DECLARE held BOOLEAN DEFAULT FALSE;
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET held = TRUE;
   IF GET_LOCK({self.lock}, 0) <=> 1 THEN
-    SET SESSION innodb_lock_wait_timeout = 0;
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     FOR noted IN (SELECT n, {self.columns(self.cap.per)} FROM {self.notes} ORDER BY n LIMIT 100000) DO
@@ -152,7 +154,7 @@ BEGIN
       REPEAT
         SET cut = 0;
         FOR gone IN ({self.victims("noted.")}) DO
-          DELETE FROM {self.table} WHERE {gone};
+          {AT_ONCE}DELETE FROM {self.table} WHERE {gone};
           SET cut = cut + 1;
         END FOR;
         IF SYSDATE(6) > began + INTERVAL 25000 MICROSECOND THEN
@@ -179,7 +181,6 @@ class MariaDBAdoption(Adoption):
     catalog_there = f"SELECT count(*) FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = 'roost_catalog'"
     definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
     by_itself = False
-    patience = ("SET SESSION innodb_lock_wait_timeout = 0",)  # the next BEGIN sets it anew
 
     def words(self, cap: Cap) -> MariaDBWords:
         """Return a cap in MariaDB's words."""
@@ -391,11 +392,26 @@ class MariaDBAdoption(Adoption):
             yield Statement(words.delete_all, victims[0])
         return len(victims[0]), len(victims[0]) < CUT
 
+    def burst(
+        self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]
+    ) -> Generator[Statement | Control, Any, int]:
+        """Delete what keys have too many of; what somebody holds is noted, for the passes."""
+        words, listed = self.words(cap), list(keys)
+        deleted = yield from super().burst(cap, keys, is_over)
+        for key in listed[: len(listed) - len(keys)]:
+            left = yield read(f"SELECT {words.is_long()}", *key)
+            if left[0][0][0]:
+                per = words.columns(cap.per)
+                values = self.dialect.holes(len(key))
+                yield write(f"INSERT INTO {words.notes} (n, {per}) VALUES (UUID_SHORT(), {values})", *key)
+        return deleted
+
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to; what could not be had is left to the note and the next pass."""
         values = yield from self.key_values(cap, key)
         if not isinstance(values, Invalid):
-            yield from self.cut(cap, values, lambda: False)
+            with suppress(Busy):
+                yield from self.cut(cap, values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, and the last number."""
