@@ -13,6 +13,7 @@ import pytest
 
 import roost
 from tests import servers
+from tests.suite.application import Application
 from tests.suite.engines import ENGINES, Engine
 
 Open = Callable[..., roost.Store]
@@ -72,6 +73,14 @@ def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def app(store_url: str) -> Iterator[Application]:
+    """The application that a store shares its database with."""
+    application = Application(store_url)
+    yield application
+    application.close()
 
 
 class InAsyncio:

@@ -26,17 +26,23 @@ ENGINES = [
     Engine(
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
-        frozenset(["counter", "ring", "capped", "set", "file", "second store", "sqlite3", "nul in text"]),
+        frozenset(
+            ["counter", "ring", "capped", "set", "file", "second store", "sqlite3", "nul in text", "application"]
+        ),
     ),
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "second store", "no nul in text"]),
+        frozenset(
+            ["counter", "ring", "capped", "set", "second store", "no nul in text", "application", "trims at commit"]
+        ),
     ),
     Engine(
         "mariadb",
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "second store", "nul in text"]),
+        frozenset(
+            ["counter", "ring", "capped", "set", "second store", "nul in text", "application", "trims in passes"]
+        ),
     ),
     Engine(
         "sqlite-memory",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import THERE, Catalog
 from roost.structures import from_definition
 from roost.structures.adopted import Adopted
 
@@ -60,7 +60,6 @@ class Adoption(ABC):
     """How tables are capped in one dialect."""
 
     dialect: ClassVar[Dialect]
-    catalog_there: ClassVar[str]  # asks how many catalogs there are
     definition_of: ClassVar[str]  # asks for what the catalog has of a name
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
@@ -140,7 +139,7 @@ class Adoption(ABC):
 
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
-        there = yield read(self.catalog_there)
+        there = yield read(THERE[self.dialect.name])
         if not there[0][0][0]:
             return None
         found = yield read(self.definition_of, table)

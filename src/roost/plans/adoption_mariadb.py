@@ -126,21 +126,27 @@ class MariaDBWords(Words):
         """Return the condition that a key has too many rows still."""
         return f"EXISTS ({self._excess('1', key, 1)})"
 
-    @property
-    def delete_all(self) -> Template:
-        """The statement that deletes rows by what tells them apart."""
+    def delete_all(self, rows: Sequence[Row]) -> Statement:
+        """Return the statement that deletes rows by what tells them apart."""
         quoted = self.dialect.quoted
+        if not all(type(value) is int for value in rows[0]):  # a list of texts would be of another character set
+            return Statement(Template(AT_ONCE + self.delete_by(self.dialect.placeholder)), rows)
         same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
-        pairs = self.columns(self.cap.id)
-        return Template(AT_ONCE + CUT_JOINED.format(pairs=pairs, rows=self.table, same_pair=same), Gather.VALUES)
+        joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
+        return Statement(Template(AT_ONCE + joined, Gather.VALUES), rows)
+
+    def delete_by(self, hole: str = "") -> str:
+        """Return the statement that deletes a row by parameters, or in the event by those of `gone`."""
+        same = " AND ".join(
+            f"{self.column(name)} = {hole or f'gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
+        )
+        return f"DELETE FROM {self.table} WHERE {same}"
 
     @property
     def event(self) -> str:
         """The statement that makes the server event: the pass, in the server's own words."""
-        quoted = self.dialect.quoted
-        gone = " AND ".join(f"{self.column(name)} = gone.{quoted(name)}" for name in self.cap.id)
         return f"""\
-CREATE OR REPLACE EVENT {quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
 BEGIN
   DECLARE began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE cut INT DEFAULT 0;
@@ -154,7 +160,7 @@ BEGIN
       REPEAT
         SET cut = 0;
         FOR gone IN ({self.victims("noted.")}) DO
-          {AT_ONCE}DELETE FROM {self.table} WHERE {gone};
+          {AT_ONCE}{self.delete_by()};
           SET cut = cut + 1;
         END FOR;
         IF SYSDATE(6) > began + INTERVAL 25000 MICROSECOND THEN
@@ -178,7 +184,6 @@ class MariaDBAdoption(Adoption):
     """Notes of the keys that grow, and passes."""
 
     dialect = MARIADB
-    catalog_there = f"SELECT count(*) FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = 'roost_catalog'"
     definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
     by_itself = False
 
@@ -337,8 +342,8 @@ class MariaDBAdoption(Adoption):
         yield write(
             "SET SESSION lock_wait_timeout = 1"
         )  # for ALTER: while it waits for somebody, others wait behind it
-        if make_index:
-            yield write(words.index_sql.replace("INDEX", "INDEX IF NOT EXISTS", 1) + " ALGORITHM=INPLACE LOCK=NONE")
+        if make_index and not (yield from self.index(cap)):
+            yield write(words.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE")
         elif old is not None and old.index and not cap.index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield from self.leads(cap)
@@ -389,7 +394,7 @@ class MariaDBAdoption(Adoption):
         words = self.words(cap)
         victims = yield read(words.victims(), *key, *key)
         if victims[0]:
-            yield Statement(words.delete_all, victims[0])
+            yield words.delete_all(victims[0])
         return len(victims[0]), len(victims[0]) < CUT
 
     def burst(
@@ -415,6 +420,7 @@ class MariaDBAdoption(Adoption):
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, and the last number."""
+        yield from self.as_made(cap)
         words = self.words(cap)
         found = yield read(
             f"SELECT n, {words.columns(cap.per)} FROM {words.notes} WHERE n > %s ORDER BY n LIMIT %s", after, n

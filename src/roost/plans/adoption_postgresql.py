@@ -193,7 +193,6 @@ class PostgreSQLAdoption(Adoption):
     """Triggers on the table."""
 
     dialect = POSTGRESQL
-    catalog_there = "SELECT count(*) FROM pg_class WHERE relname = 'roost_catalog' AND pg_table_is_visible(oid)"
     definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
     patience = ("SET LOCAL lock_timeout = '100ms'",)
 

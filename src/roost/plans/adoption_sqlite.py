@@ -50,7 +50,6 @@ class SQLiteAdoption(Adoption):
     """Triggers on the table."""
 
     dialect = SQLITE
-    catalog_there = "SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'"
     definition_of = "SELECT definition FROM roost_catalog WHERE lower(name) = lower(?)"
 
     def words(self, cap: Cap) -> SQLiteWords:

@@ -6,9 +6,9 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
-from roost.errors import Mismatch, Missing
+from roost.errors import Mismatch
 from roost.plans.fronts import front_of, make_front
-from roost.plans.plan import StructurePlan, definition_of, difference
+from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
@@ -19,17 +19,27 @@ VERSION = Column("version", ColumnType("int"))
 DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
 
+# Asked first: where there is none, an error would end a transaction of PostgreSQL.
+THERE = {
+    "sqlite": "SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'",
+    "postgresql": "SELECT count(*) FROM pg_class WHERE relname = 'roost_catalog' AND pg_table_is_visible(oid)",
+    "mariadb": "SELECT count(*) FROM information_schema.TABLES\n"
+    "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'roost_catalog'",
+}
+
+
 class Catalog:
     """The catalog in one dialect's words."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         hole = dialect.placeholder
-        columns = ",\n  ".join(dialect.declared(each) for each in (NAME, VERSION, DEFINITION))
+        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))
         self.table = (
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
+        self.there = each(THERE[dialect.name])
         self.definition = definition_of(dialect)
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
         self.change = Template(
@@ -79,9 +89,9 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
     """Return name, version and definition of every structure; none where there is no catalog."""
-    try:
-        found = yield Statement(catalog.all, [()])
-    except Missing:
+    there = yield Statement(catalog.there, [()])
+    if not there[0][0][0]:
         return []
+    found = yield Statement(catalog.all, [()])
     rows: list[tuple[str, int, str]] = found[0]
     return rows
