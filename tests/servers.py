@@ -140,7 +140,12 @@ def mariadb() -> Server:
         url = f"mysql://root@127.0.0.1:{port}"
         command = [
             *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
-            *("--plugin-load-add=ha_blackhole.so", "--max-connections=400", "--skip-name-resolve"),
+            *(
+                f"--tmpdir={folder}",
+                "--plugin-load-add=ha_blackhole.so",
+                "--max-connections=400",
+                "--skip-name-resolve",
+            ),
         ]
         started(command, user, folder, lambda: connect(f"{url}/mysql").close())
 
