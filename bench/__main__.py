@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import adoption, bulk, footprint, fronts, growth, single, threads
+from bench import adoption, bulk, databases, footprint, fronts, growth, single, threads
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -15,6 +15,7 @@ MEASUREMENTS = {
     "growth": growth.main,
     "footprint": footprint.main,
     "adoption": adoption.main,
+    "databases": databases.main,
 }
 
 

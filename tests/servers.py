@@ -16,8 +16,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -87,70 +88,84 @@ def account(name: str) -> str | None:
     return name
 
 
-def started(command: list[str], user: str | None, folder: Path, is_up: Callable[[], Any]) -> None:
-    """Start a server that ends with the tests, and return when it answers."""
-    log = folder / "server.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, user=user, cwd=folder)
-    atexit.register(_stop, process, os.getpid())
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            is_up()
-            return
-        except Exception as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{command[0]} does not answer: {error}\n{log.read_text()[-4000:]}") from error
-        time.sleep(0.05)
+class Daemon:
+    """A server of the tests' own: it can be killed, and started again on the same port with what is on the disk."""
+
+    def __init__(self, url: str, command: list[str], user: str | None, folder: Path, is_up: Callable[[], Any]) -> None:
+        self.url = url
+        self._command, self._user, self._folder, self._is_up = command, user, folder, is_up
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self._end, os.getpid())
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        log = self._folder / "server.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, user=self._user, cwd=self._folder
+            )
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._is_up()
+                return
+            except Exception as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    told = f"{self._command[0]} does not answer: {error}\n{log.read_text()[-4000:]}"
+                    raise AssertionError(told) from error
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill it with -9, and return when it is gone, with the processes that it had."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def _end(self, owner: int) -> None:
+        if os.getpid() == owner and self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=20)
+            self._process.kill()
 
 
-def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() == owner:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
-        process.kill()
+def mariadb_daemon(*options: str) -> Daemon:
+    """Start a MariaDB, with production's durability unless told otherwise."""
+    program, user = binary(*MARIADB), account("mysql")
+    folder, port = folder_for(user), free_port()
+    own = ["--no-defaults", f"--datadir={folder / 'data'}", *([f"--user={user}"] if user else [])]
+    install = binary("mariadb-install-db", [], MARIADB[2])
+    subprocess.run(
+        [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, capture_output=True
+    )
+    url = f"mysql://root@127.0.0.1:{port}"
+    command = [
+        *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
+        *(
+            f"--tmpdir={folder}",
+            "--plugin-load-add=ha_blackhole.so",
+            "--max-connections=400",
+            "--skip-name-resolve",
+            *options,
+        ),
+    ]
+    return Daemon(url, command, user, folder, lambda: _mariadb_connection(url).close())
 
 
-@functools.cache
-def mariadb() -> Server:
-    """Start MariaDB, once."""
+def _mariadb_connection(url: str) -> Any:
     import pymysql
 
-    def connect(url: str) -> pymysql.Connection[Any]:
-        from roost.engines.mariadb import arguments
+    from roost.engines.mariadb import arguments
 
-        return pymysql.connect(**arguments(url)[0], autocommit=True)
+    return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
-    if url := os.environ.get("ROOST_TEST_MYSQL"):
-        url = url.rstrip("/")
-    else:
-        program, user = binary(*MARIADB), account("mysql")
-        folder, port = folder_for(user), free_port()
-        data = folder / "data"
-        own = ["--no-defaults", f"--datadir={data}", *([f"--user={user}"] if user else [])]
-        subprocess.run(
-            [
-                binary("mariadb-install-db", [], MARIADB[2]),
-                *(*own, "--auth-root-authentication-method=normal", "--skip-test-db"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        url = f"mysql://root@127.0.0.1:{port}"
-        command = [
-            *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
-            *(
-                f"--tmpdir={folder}",
-                "--plugin-load-add=ha_blackhole.so",
-                "--max-connections=400",
-                "--skip-name-resolve",
-            ),
-        ]
-        started(command, user, folder, lambda: connect(f"{url}/mysql").close())
+
+def mariadb_server(url: str) -> Server:
+    """Return what makes and drops databases on a running MariaDB."""
 
     def run(sql: str) -> None:
-        connection = connect(f"{url}/mysql")
+        connection = _mariadb_connection(url)
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
 
@@ -158,33 +173,37 @@ def mariadb() -> Server:
 
 
 @functools.cache
-def postgresql() -> Server:
-    """Start PostgreSQL, once."""
+def mariadb() -> Server:
+    """Start MariaDB, once."""
+    return mariadb_server(os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/") or mariadb_daemon().url)
+
+
+def postgresql_daemon(*options: str) -> Daemon:
+    """Start a PostgreSQL, with production's durability unless told otherwise."""
     import psycopg
 
-    if url := os.environ.get("ROOST_TEST_POSTGRESQL"):
-        url = url.rstrip("/")
-    else:
-        program, user = binary(*POSTGRESQL), account("postgres")
-        folder, port = folder_for(user), free_port()
-        data = folder / "data"
-        subprocess.run(
-            [
-                *(binary("initdb", POSTGRESQL[1], POSTGRESQL[2]), "-D", str(data), "-U", "roost", "-A", "trust"),
-                "-E",
-                "UTF8",
-            ],
-            check=True,
-            capture_output=True,
-            user=user,
-            cwd=folder,
-        )
-        url = f"postgresql://roost@127.0.0.1:{port}"
-        command = [
-            *(program, "-D", str(data), "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"),
-            *("-c", "max_connections=400"),
-        ]
-        started(command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
+    program, user = binary(*POSTGRESQL), account("postgres")
+    folder, port = folder_for(user), free_port()
+    data = str(folder / "data")
+    install = binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
+    subprocess.run(
+        [install, "-D", data, "-U", "roost", "-A", "trust", "-E", "UTF8"],
+        check=True,
+        capture_output=True,
+        user=user,
+        cwd=folder,
+    )
+    url = f"postgresql://roost@127.0.0.1:{port}"
+    command = [
+        *(program, "-D", data, "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"),
+        *("-c", "max_connections=400", *options),
+    ]
+    return Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
+
+
+def postgresql_server(url: str) -> Server:
+    """Return what makes and drops databases on a running PostgreSQL."""
+    import psycopg
 
     def run(sql: str) -> None:
         with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
@@ -193,3 +212,46 @@ def postgresql() -> Server:
     return Server(
         url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name} WITH (FORCE)")
     )
+
+
+@functools.cache
+def postgresql() -> Server:
+    """Start PostgreSQL, once."""
+    return postgresql_server(os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/") or postgresql_daemon().url)
+
+
+SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
+
+_numbers = count()
+
+
+@contextlib.contextmanager
+def database(name: str) -> Iterator[str]:
+    """Make a database of its own on a server, started when it is the first; dropped at the end."""
+    server, made = SERVERS[name](), f"own_{next(_numbers)}"
+    yield server.database(made)
+    server.drop(made)
+
+
+def wait_for_silence(url: str) -> None:
+    """Return when no client is connected to a database any more: what was killed is over."""
+    import psycopg
+
+    if url.startswith("postgresql"):
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        connection: Any = psycopg.connect(url, autocommit=True)
+    else:
+        import pymysql
+
+        from roost.engines.mariadb import arguments
+
+        asked = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        connection = pymysql.connect(**arguments(url)[0])
+    deadline = time.monotonic() + PATIENCE
+    with connection, connection.cursor() as cursor:
+        while True:
+            cursor.execute(asked)
+            if cursor.fetchone() == (0,):
+                return
+            assert time.monotonic() < deadline, "clients that are gone are still there"
+            time.sleep(0.005)

@@ -179,7 +179,7 @@ class _Burst:
     def run(self, connection: Connection) -> None:
         """Delete."""
         self._manners.come(connection)  # it may be another one than before
-        connection.execute(Control.BEGIN)
+        connection.execute(Control.BEGIN_ALONE)
         began = time.monotonic()
         waiting = deque(self._waiting)  # what is undone is still to be done
         try:

@@ -8,18 +8,22 @@ threads and for asyncio:
 - An operation that its plan refuses (duplicate, full, overflow) fails alone. When it is one of several in an atom, the
   batch is rolled back, run without that atom, and the atom is then run by itself: its outcome there is its answer.
 - A statement that fails all the same undoes the batch, which is run again in halves until the culprit stands alone.
+- An atom that needs a lock which somebody else holds for long leaves the batch, and waits aside (`detours.py`).
+- A connection that is lost before COMMIT costs a new one, and the batch is run again. When it is lost during COMMIT,
+  the engine is asked for the outcome; only where that cannot be known, `OutcomeUnknown` is the answer.
 - What concerns the whole database (a full disk, a lost file) is every atom's answer.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Dialect, Statement
-from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
+from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
 from roost.plans import Careful, Context, Plan, StructurePlan, plan_for
 from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation
@@ -29,13 +33,14 @@ Work = Generator[Statement | Control, Any, None]
 
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
+MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
 MAX_BYTES = 16 * 2**20  # of their values, likewise
 
 
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("done", "error", "operations", "results", "writes")
+    __slots__ = ("aside", "deadline", "done", "error", "operations", "results", "writes")
 
     def __init__(self, operations: Sequence[Operation[Any]]) -> None:
         writes = False
@@ -49,6 +54,8 @@ class Atom:
         self.results: Sequence[Any] = ()
         self.error: BaseException | None = None
         self.done = False
+        self.aside: int | None = None  # the lane in which it is to wait for a lock
+        self.deadline = 0.0  # by the monotonic clock: until when
 
     @property
     def answer(self) -> tuple[Any, ...]:
@@ -74,7 +81,7 @@ def _weight(value: Any) -> int:
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
     """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
     for atom in atoms:
-        if not atom.done:
+        if not atom.done and atom.aside is None:
             atom.error = copy.copy(error).with_traceback(None)
             atom.done = True
 
@@ -103,10 +110,19 @@ class Known:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
-    def verify(self, plan: StructurePlan) -> Generator[Statement | Control, Any, StructurePlan | Error]:
+    def heads(self, atom: Atom) -> set[tuple[str, Row]]:
+        """Return what an atom locks: names of structures, and keys as they are stored."""
+        return {
+            (op.structure.name, self.plan(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
+        }
+
+    def verify(
+        self, plan: StructurePlan, operations: Sequence[Operation[Any]]
+    ) -> Generator[Statement | Control, Any, StructurePlan | Error]:
         """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
+        held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         try:
-            stored = yield plan.stored
+            stored = yield plan.held if held else plan.stored
         except Missing as missing:
             return missing
         if not stored[0]:
@@ -121,7 +137,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = yield from known.verify(known.plan(structure))
+    plan = yield from known.verify(known.plan(structure), operations)
     if isinstance(plan, Error):
         return [plan] * len(operations)
     return (yield from plan.run(operations, context))
@@ -133,14 +149,16 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
     # slot), and nothing is written before all are had.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-        plan = yield from known.verify(known.plan(structure))
+        run = [operations[place] for place in places]
+        plan = yield from known.verify(known.plan(structure), run)
         if isinstance(plan, Error):
             for place in places:
                 results[place] = plan
             continue
-        work = plan.run([operations[place] for place in places], context)
+        work = plan.run(run, context)
         first = not begun or begun[-1][0] != structure.name
         begun.append((structure.name, work, places, (yield from _until_locked(work)) if first else None))
+    yield Control.LOCKED
     for _, work, places, outcome in begun:
         for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
             results[place] = value
@@ -173,58 +191,133 @@ def _until_locked(plan: Plan) -> Generator[Statement | Control, Any, list[Any] |
     return None
 
 
-class Batch:
-    """The work of one turn: what is taken from the queue, run in a transaction, and answered."""
+def _halves(part: list[Atom]) -> list[list[Atom]]:
+    # In the order in which they are to be run, the first one last; nothing of what stands alone.
+    middle = len(part) // 2
+    return [part[middle:], part[:middle]] if middle else []
 
-    def __init__(self, known: Known, context: Context, stats: Stats) -> None:
+
+class Aside(Protocol):
+    """Where atoms go that need a lock which somebody else holds."""
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom needs one that is waited for already; if so it is sent there."""
+        ...
+
+    def send(self, atom: Atom) -> None:
+        """Send it there."""
+        ...
+
+
+class Batch:
+    """The work of one turn: what is taken from the queue, run in a transaction, and answered.
+
+    aside: where atoms are sent that would hold up the others; None: they wait here.
+    """
+
+    def __init__(self, known: Known, context: Context, stats: Stats, aside: Aside | None = None) -> None:
         self._known = known
         self._context = context
         self._stats = stats
+        self._aside = aside
+        self._begin = Control.BEGIN
+        self._conflicts = 0
+        self._lost_times = 0
         self.committing: Sequence[Atom] = ()  # whose COMMIT is under way
 
     def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
-        """Begin, then take what waits by then, run it and answer it.
+        """Begin, then take what waits by then, run it and answer it, or send it aside.
 
         An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
         """
         yield begin
-        parts = [take()]
-        begun, conflicts = True, 0
+        taken = take()
+        if self._aside is not None:
+            taken = [atom for atom in taken if not self._aside.concerns(atom)]
+        if not taken:
+            yield Control.ROLLBACK
+            return
+        parts = [taken]
+        self._begin = begin
+        begun = True
         while parts:
             part = parts.pop()
             try:
                 if not begun:
                     self._stats.retries += 1
-                    yield begin
+                    yield self._begin
                 begun = False
-                parts += yield from self._attempt(begin, part)
+                parts += yield from self._attempt(part)
+            except ConnectionLost as error:
+                yield from self._lost(part, parts, error)
             except Exception as error:
-                self.committing = ()
-                yield Control.ROLLBACK
-                if isinstance(error, Conflict) and conflicts < MAX_CONFLICTS:  # others were in the way: all of it again
-                    conflicts += 1
-                    parts.append(part)
-                    yield Control.JITTER
-                    continue
-                if isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
-                    # It concerns the whole database: a full disk, a lost file.
-                    refuse_all([atom for each in [part, *parts] for atom in each], error)
-                    return
-                # A statement, a defect, or the caller's own trace function: the others must not suffer.
-                if len(part) == 1:
-                    refuse_all(part, error)
-                else:
-                    middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
+                yield from self._failed(part, parts, error)
 
-    def _attempt(self, begin: Control, part: list[Atom]) -> Generator[Statement | Control, Any, list[list[Atom]]]:
+    def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception) -> Work:
+        # Undoes what failed, and refuses it, sends it aside, or puts it back into `parts`, what is to be run again.
+        self.committing = ()
+        yield Control.ROLLBACK
+        if isinstance(error, Conflict):
+            self._conflicts += 1
+            if self._conflicts <= MAX_CONFLICTS:  # others were in the way: all of it again
+                parts.append(part)
+                yield Control.JITTER
+                return
+            error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
+        if isinstance(error, Busy) and self._aside is not None:
+            self._begin = Control.BEGIN_HASTY
+            if len(part) == 1:
+                self._aside.send(part[0])
+            parts += _halves(part)
+        elif isinstance(error, Busy) and self._known.dialect.row_locks:
+            late = [atom for atom in part if atom.deadline <= time.monotonic()]
+            refuse_all(late or part, error)
+            parts.clear()  # who still has time goes back to the queue
+        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
+            # It concerns the whole database: a full disk, a lost file.
+            refuse_all([atom for each in [part, *parts] for atom in each], error)
+            parts.clear()
+        else:  # a statement, a defect, or the caller's own trace function: the others must not suffer
+            if len(part) == 1:
+                refuse_all(part, error)
+            parts += _halves(part)
+
+    def _lost(self, part: list[Atom], parts: list[list[Atom]], error: ConnectionLost) -> Work:
+        # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
+        # (more than the server takes, say) is run in halves, like any other culprit.
+        committing, self.committing = self.committing, ()
+        if not any([atom.writes for atom in committing]):
+            committing = ()  # nothing to commit
+        try:
+            committed = yield Control.OUTCOME if committing else Control.RECONNECT
+        except Error as failed:
+            if committing:
+                refuse_all(part, OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
+            refuse_all([atom for each in [part, *parts] for atom in each], failed)
+            parts.clear()
+            return
+        if committing and committed is None:
+            refuse_all(part, OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
+        elif committing and committed:
+            self.committing = committing
+            self.committed()
+        else:
+            self._lost_times += 1
+            if self._lost_times < MAX_LOST:
+                parts.append(part)
+                return
+            if len(part) == 1:
+                refuse_all(part, error)
+            parts += _halves(part)
+
+    def _attempt(self, part: list[Atom]) -> Generator[Statement | Control, Any, list[list[Atom]]]:
         # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
         operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
         try:
             results = yield from perform(operations, self._known, self._context)
         except Careful:
             yield Control.ROLLBACK
-            yield begin
+            yield self._begin
             self._stats.retries += 1
             results = yield from perform(operations, self._known, self._context.carefully())
         if answer(part, results):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Batch, Known, Stats
+from roost.batches import Atom, Batch, Known, Stats, refuse_all
+from roost.detours import LANES, Detours
 from roost.dialects import Control, Statement
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, drive
-from roost.errors import Busy, Closed, Error
+from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link
 from roost.own import Own, own_transaction
 from roost.plans import Context
@@ -61,16 +62,27 @@ class Core:
         self.stats = Stats()
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
+        self._detours = Detours(self.known, self._context)
         self.joined_context = Context(self._clock, spot, joined=True)
         self._executor: ThreadPoolExecutor | None = None
         self._dismissed = False
         self._writer = self._link()
         self._reader = self._link()
         self._looking: set[Link] = set()  # those of check() and structures()
-        self.writers = Queue(self._write, self.lock_wait, self._worry)
+        self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = Queue(self._read, self.lock_wait, self._worry)
+        self._lanes = [self._lane() for _ in range(LANES)] if self.engine.dialect.row_locks else []
         if self.engine.memory:
             self.readers = self.writers  # a second connection would see another database
+
+    def _lane(self) -> tuple[Queue, Link]:
+        # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
+        link = self._link()
+
+        def work(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+            self._write(link, _Patience(self, deadline, wake), take, None)
+
+        return Queue(work, self.lock_wait, self._worry), link
 
     def _link(self) -> Link:
         return Link(self.engine.file, self.timeout)
@@ -86,8 +98,30 @@ class Core:
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        self.submit_some(atoms)
+        for atom in atoms:
+            if atom.aside is not None:
+                self.submit_aside([atom])
+
+    def submit_some(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer, or is to be submitted aside."""
+        deadline = time.monotonic() + self.timeout
+        for atom in atoms:
+            atom.deadline = deadline
         queue = self.writers if atoms[0].writes else self.readers
-        queue.submit(atoms, time.monotonic() + self.timeout)
+        queue.submit(atoms, deadline)
+
+    def submit_aside(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer: all are to wait in the same lane."""
+        assert atoms[0].aside is not None
+        queue, _ = self._lanes[atoms[0].aside]
+        for atom in atoms:
+            atom.aside = None
+        try:
+            queue.submit(atoms, atoms[0].deadline)
+        finally:
+            for atom in atoms:
+                self._detours.settled(atom)
 
     def exclusive(self, work: Generator[Statement | Control, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
@@ -95,7 +129,7 @@ class Core:
 
         def transact(connection: Connection) -> None:
             try:
-                connection.execute(Control.BEGIN)
+                connection.execute(Control.BEGIN_ALONE)
                 result = drive(work, connection)
                 connection.execute(Control.COMMIT)
                 results.append(result)
@@ -109,7 +143,7 @@ class Core:
         """Give the writers' connection to one piece of work, between two batches."""
 
         def errand(deadline: float) -> None:
-            self._use_writer(_Patience(self, deadline), work, create)
+            self._use(self._writer, _Patience(self, deadline), work, create)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
@@ -139,15 +173,15 @@ class Core:
     def close(self) -> None:
         """Answer what waits, then close the connections."""
         self.closed = True
-        self.writers.close()
-        self.readers.close()
-        for link in (self._writer, self._reader, *self._looking):
+        for queue in (self.writers, self.readers, *[queue for queue, _ in self._lanes]):
+            queue.close()
+        for link in (self._writer, self._reader, *self._looking, *[link for _, link in self._lanes]):
             link.close()
         self._dismiss()
 
     def dispose(self) -> None:
         """Close the connections, now or when their users are done: nobody needs their answers any more."""
-        for link in (self._writer, self._reader):
+        for link in (self._writer, self._reader, *[link for _, link in self._lanes]):
             link.leave()
         self._dismiss()
 
@@ -162,20 +196,28 @@ class Core:
         self._random.seed()  # or all children would have the same numbers
         self._start()
 
-    def _write(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+    def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        aside = self._detours if self._lanes else None
+        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait), take, aside)
+
+    def _write(self, link: Link, wait: _Patience, take: Take, aside: Detours | None) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.known, self._context, self.stats)
+            batch = Batch(self.known, self._context, self.stats, aside)
             try:
                 drive(batch.run(Control.BEGIN, take), connection)
             except BaseException:
-                if batch.committing and not connection.in_transaction:
-                    batch.committed()  # an interrupt came between COMMIT and its answer
+                if batch.committing:  # an interrupt came between COMMIT and its answer
+                    committed = connection.outcome()
+                    if committed:
+                        batch.committed()
+                    elif committed is None:
+                        refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
 
-        self._use_writer(_Patience(self, deadline, wake), work)
+        self._use(link, wait, work)
 
-    def _use_writer(self, wait: _Patience, work: Callable[[Connection], None], create: bool = False) -> None:
+    def _use(self, link: Link, wait: _Patience, work: Callable[[Connection], None], create: bool = False) -> None:
         def use(link: Link) -> None:
             try:
                 connection = link.connection
@@ -191,7 +233,7 @@ class Core:
             finally:
                 self._report(link)
 
-        self._writer.use(use)
+        link.use(use)
 
     def _read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         wake()
@@ -226,7 +268,7 @@ class Core:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
         for core in tuple(_cores):
-            for link in (core._writer, core._reader, *core._looking):
+            for link in (core._writer, core._reader, *core._looking):  # lanes are of servers only
                 connection = link.connection
                 if connection is not None:
                     found[id(connection.raw)] = link is core._writer and connection.in_transaction
@@ -243,8 +285,10 @@ class _Patience(Wait):
 
     __slots__ = ("_core", "_counted", "_wake", "_worried", "told")
 
-    def __init__(self, core: Core, deadline: float, wake: Callable[[], None] | None = None) -> None:
-        super().__init__(deadline)
+    def __init__(
+        self, core: Core, deadline: float, wake: Callable[[], None] | None = None, most: float | None = None
+    ) -> None:
+        super().__init__(deadline, most)
         self._core = core
         self._wake = wake
         self._counted = False

@@ -15,6 +15,7 @@
      ├── Closed              the store was closed
      └── DatabaseError       the database refused or failed
           ├── CannotOpen     opening: no such directory, no database, not allowed
+          │    └── ConnectionLost  the connection to the server broke; nothing was done
           ├── ReadOnly       writing: the file or the disk takes no writes
           ├── DiskFull       writing: no room left
           └── StatementFailed  one statement was refused (a constraint, a trigger, a type)
@@ -29,6 +30,7 @@ __all__ = [
     "CannotOpen",
     "Closed",
     "Conflict",
+    "ConnectionLost",
     "DatabaseError",
     "DiskFull",
     "Duplicate",
@@ -103,6 +105,14 @@ class CannotOpen(DatabaseError):
     """The database cannot be opened: a missing directory, a file that is no database, a forbidden one."""
 
     retry = True
+
+
+class ConnectionLost(CannotOpen):
+    """The connection to the server broke, before COMMIT was sent: nothing was done.
+
+    A store connects anew and runs its batches again; it is raised where the server stays away, costs the connection
+    each time, or in a transaction of the application.
+    """
 
 
 class ReadOnly(DatabaseError):

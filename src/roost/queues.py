@@ -52,7 +52,7 @@ class Waiter:
 
 
 class Queue:
-    """Atoms in order of arrival, worked off by one of the threads that wait for them.
+    """Atoms in order of arrival, worked off by one of the threads that wait for them, or sent aside.
 
     work: called by the leader with its deadline, a function that takes what waits, and one that wakes those whom the
         leader before has answered. It answers all that it takes. It wakes them before it waits for anything, or at
@@ -127,7 +127,7 @@ class Queue:
         def take() -> list[Atom]:
             with self._mutex:
                 self._take(leader.taken)
-            return [atom for waiter in leader.taken for atom in waiter.atoms]
+            return [atom for waiter in leader.taken for atom in waiter.atoms if not atom.done]
 
         try:
             if leader.errand is None:
@@ -151,7 +151,7 @@ class Queue:
         for waiter in leader.taken:
             if waiter is leader:
                 continue
-            if not all([atom.done for atom in waiter.atoms]):
+            if not all([atom.done or atom.aside is not None for atom in waiter.atoms]):
                 unanswered.append(waiter)
             elif last is None:
                 first = last = waiter

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import datetime as dt
 import random as random_module
+import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
+
+
+_PASSWORD = re.compile(r"(?<=[^:/]):[^:@/]*@")  # in a URL, behind the name of an account
 
 
 class _Base:
@@ -49,7 +53,7 @@ class _Base:
         self._finalizer = weakref.finalize(self, self._core.dispose)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}: {self.stats()}>"
+        return f"<{type(self).__name__} {_PASSWORD.sub(':***@', self.url)}: {self.stats()}>"
 
     def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
@@ -200,9 +204,7 @@ class AsyncStore(_Base, AsyncRunner):
         random: random_module.Random | None = None,
     ) -> None:
         super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
-        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[_Lane, _Lane]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = weakref.WeakKeyDictionary()
 
     async def create(self, *structures: Structure, front: bool = True) -> None:
         """Make what is missing; see `Store.create`."""
@@ -234,8 +236,9 @@ class AsyncStore(_Base, AsyncRunner):
         In another loop, what was asked for in its present turn comes later too.
         """
         self._core.closed = True
-        for lane in self._lanes.get(asyncio.get_running_loop(), ()):
-            await lane.drained()
+        lanes = self._lanes.get(asyncio.get_running_loop())
+        if lanes is not None:
+            await lanes.drained()
         await asyncio.to_thread(self._core.close)
 
     async def __aenter__(self) -> AsyncStore:
@@ -250,8 +253,10 @@ class AsyncStore(_Base, AsyncRunner):
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
-            lanes = self._lanes[loop] = (_Lane(self._core), _Lane(self._core))
-        await lanes[atom.writes].join(atom)
+            lanes = self._lanes[loop] = _Lanes(self._core)
+        await (lanes.writes if atom.writes else lanes.reads).join(atom)
+        if atom.aside is not None:
+            await lanes.aside(atom.aside).join(atom)
         return atom.answer
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
@@ -262,6 +267,29 @@ class AsyncStore(_Base, AsyncRunner):
         return await work
 
 
+class _Lanes:
+    """The lanes of one loop."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.reads = _Lane(core, core.submit_some)
+        self.writes = _Lane(core, core.submit_some)
+        self._aside: dict[int, _Lane] = {}
+
+    def aside(self, number: int) -> _Lane:
+        """Return the lane of those who wait for locks that somebody else holds for long."""
+        if number not in self._aside:
+            self._aside[number] = _Lane(self._core, self._core.submit_aside)
+        return self._aside[number]
+
+    async def drained(self) -> None:
+        """Return when nothing waits any more."""
+        for lane in (self.reads, self.writes):
+            await lane.drained()
+        for lane in self._aside.values():
+            await lane.drained()
+
+
 class _Lane:
     """The atoms of one loop that wait for the next batch; at most one batch is under way, in a thread.
 
@@ -269,8 +297,9 @@ class _Lane:
     loop itself is kept only meanwhile.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, submit: Callable[[Sequence[Atom]], None]) -> None:
         self._core = core
+        self._submit = submit
         self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
         self._busy = False
         self._idle: list[asyncio.Future[None]] = []
@@ -306,7 +335,7 @@ class _Lane:
             return
         atoms = [atom for atom, _ in batch]
         try:
-            work = self._core.executor.submit(self._core.submit, atoms)
+            work = self._core.executor.submit(self._submit, atoms)
         except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
             self._answered(loop, batch, Closed("the store was closed"))
             return

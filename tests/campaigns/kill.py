@@ -13,10 +13,11 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import roost
+from tests import servers
 from tests.campaigns.ledger import STRUCTURES, Ledger, shared
 from tests.campaigns.processes import Child, Line
 
@@ -76,8 +77,11 @@ def answered(texts: Sequence[str]) -> dict[int, int]:
     return {int(owner): int(done) for owner, done in (text.split() for text in texts)}
 
 
-def alone(url: str, rounds: int, seed: object, threads: int = 2) -> Told:
-    """Kill one writing process after another."""
+def alone(url: str, rounds: int, seed: object, threads: int = 2, over: Callable[[str], None] = lambda _: None) -> Told:
+    """Kill one writing process after another.
+
+    over: returns when what the killed process had begun is over: on a server that takes a moment.
+    """
     chance, told = random.Random(f"alone/{seed}"), Told()
     ledgers = [Ledger(owner, seed) for owner in range(1, threads + 1)]
     with roost.Store(url) as store:
@@ -92,6 +96,7 @@ def alone(url: str, rounds: int, seed: object, threads: int = 2) -> Told:
             assert child.wait() == -signal.SIGKILL
         told.kills += 1
         last_answers = answered(texts)
+        over(url)
         with roost.Store(url) as store:
             assert store.check() == []
             for ledger in ledgers:
@@ -154,14 +159,20 @@ def main() -> None:
     """Run both kinds and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--servers", type=int, default=100, help="rounds on each database server")
     parser.add_argument("--seed", default=str(random.randrange(10**6)))
     options = parser.parse_args()
-    print(f"kill --rounds {options.rounds} --seed {options.seed}")
+    print(f"kill --rounds {options.rounds} --servers {options.servers} --seed {options.seed}")
     for kind in (alone, crowd):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as directory:
             told = kind(f"sqlite:///{directory}/test.db", options.rounds, options.seed)
         print(f"{kind.__name__}: {told}; check is clean; {time.monotonic() - began:.0f} s")
+    for name in ("mariadb", "postgresql"):
+        began = time.monotonic()
+        with servers.database(name) as url:
+            told = alone(url, options.servers, options.seed, over=servers.wait_for_silence)
+        print(f"{name}: {told}; check is clean; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,18 @@ import roost
 from tests.campaigns.kill import alone, crowd
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent, tags
 from tests.campaigns.processes import Child, Line, until
+from tests.servers import wait_for_silence
 
 
 def test_what_a_killed_process_was_answered_is_there_once(url: str) -> None:
     told = alone(url, rounds=40, seed=1)
     assert told.kills == 40
     assert told.answers > 0
+
+
+def test_what_a_killed_client_of_a_server_was_answered_is_there_once(server_url: str) -> None:
+    told = alone(server_url, rounds=5, seed=3, over=wait_for_silence)
+    assert told.kills == 5
 
 
 def test_the_others_go_on_when_a_writing_process_is_killed(url: str) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template, render, scatter
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
+from roost.dialects.dialect import MOST_ROWS, exchange, render, scatter
 from roost.plans import plan_for
 from roost.plans.catalog import Catalog, ddl, entry
 from roost.plans.plan import definition_of
@@ -58,6 +59,11 @@ RENDERED: list[tuple[Template, list[tuple[Any, ...]], list[tuple[str, tuple[Any,
             )
         ],
     ),
+    (
+        Template("VALUES {rows} x", Gather.LIST, Answer.ORDINAL),
+        [(7, "{rows}"), (8, "%s")],
+        [("VALUES (0, %s, %s), (1, %s, %s) x", (7, "{rows}", 8, "%s"))],
+    ),
     (Template("unnest(%s, %s)", Gather.ARRAYS), [(1, "a")], [("unnest(%s, %s)", ([1], ["a"]))]),
     (
         Template("unnest(%s, %s)", Gather.ARRAYS),
@@ -88,6 +94,7 @@ def test_there_is_a_parameter_for_every_placeholder(
     sql = {
         Gather.EACH: " ".join([holes] * copies),
         Gather.VALUES: "{rows}",
+        Gather.LIST: "{rows}",
         Gather.UNION: " ".join([f"{{i}} {holes}"] * copies),
         Gather.ARRAYS: holes,
     }
@@ -97,6 +104,34 @@ def test_there_is_a_parameter_for_every_placeholder(
     assert all(text.count("%s") == len(params) for text, params in sent)
     assert not any("{" in text for text, _ in sent)
     assert len(sent) == (len(rows) if gather is Gather.EACH else 1)
+
+
+@pytest.mark.parametrize("gather", [Gather.VALUES, Gather.LIST, Gather.UNION])
+def test_what_is_too_much_for_one_text_goes_out_in_several(gather: Gather) -> None:
+    template = Template({Gather.UNION: "{i} %s"}.get(gather, "{rows}"), gather, Answer.ORDINAL)
+    most = MOST_ROWS[gather]
+    texts = render(Statement(template, [(n,) for n in range(2 * most + 1)]))
+    assert [len(row) for _, row in texts] == [most, most, 1]
+    assert [n for _, row in texts for n in row] == list(range(2 * most + 1))
+    if gather is not Gather.VALUES:  # the ordinals go on
+        assert texts[-1][0] in (f"({2 * most}, %s)", f"{2 * most} %s")
+    large = render(
+        Statement(template, [("x" * 400_000,), (b"x" * 400_000,), ("x" * 400_000,), ("x" * 2_000_000,), (1,)])
+    )
+    assert [len(row) for _, row in large] == [2, 1, 1, 1]
+
+
+def test_the_answers_of_several_texts_find_their_rows() -> None:
+    statement = Statement(
+        Template("{i}", Gather.UNION, Answer.ORDINAL), [(n,) for n in range(MOST_ROWS[Gather.UNION] + 2)]
+    )
+    work = exchange(statement)
+    assert next(work)[1] == tuple(range(250))
+    assert work.send([(3, "a")])[1] == (250, 251)
+    with pytest.raises(StopIteration) as stop:
+        work.send([(251, "b")])
+    answers = stop.value.value
+    assert {place: rows for place, rows in enumerate(answers) if rows} == {3: [("a",)], 251: [("b",)]}
 
 
 BY_ORDINAL = Template("SELECT", Gather.UNION, Answer.ORDINAL)
@@ -245,7 +280,7 @@ def test_the_catalog(dialect: Dialect, table: str) -> None:
     assert catalog.change.sql == (
         f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
     )
-    assert ddl(catalog, []) == [table]
+    assert ddl(catalog, [])[0] == table
 
 
 def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ class Gather(enum.Enum):
 
     EACH = "each"  # once per row
     VALUES = "values"  # {rows} becomes (…), (…)
+    LIST = "list"  # {rows} becomes (0, …), (1, …): a row's ordinal, and its values
     UNION = "union"  # the text once per row, joined by UNION ALL; {i} is the row's ordinal
     ARRAYS = "arrays"  # one array parameter per column
 
@@ -69,6 +70,8 @@ class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 
     BEGIN = "begin"
+    BEGIN_HASTY = "begin, and wait for nobody's lock"
+    BEGIN_ALONE = "begin what no batch is: to make or change structures"
     BEGIN_READ = "begin read"
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -77,7 +80,9 @@ class Control(enum.Enum):
     BACK = "rollback to savepoint"
     LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
     JITTER = "jitter"  # wait for a short random time before trying again
-    LOCKED = "locked"  # a plan has taken all its locks; never reaches an engine
+    LOCKED = "locked"  # all locks have been taken: what comes does not wait
+    RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
+    OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,10 @@ class Dialect:
     backslash_escapes: bool = False  # in a literal
     slots: int = 1  # of a counter that names none
     fronts: bool = False  # whether structures can have one
+    row_locks: bool = True  # writers wait for single rows; without, for the whole database
+    transactional_ddl: bool = True  # without, every CREATE and ALTER commits
+    for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
+    for_update: str = ""  # what a SELECT ends with whose row will be changed
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
         """Return the quoted names of columns, separated by commas."""
@@ -156,22 +165,54 @@ def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[An
     return convert
 
 
+MOST_ROWS = {Gather.VALUES: 2_000, Gather.LIST: 2_000, Gather.UNION: 250}  # of one text: a parser has a stack
+MOST_BYTES = 2**20  # of their values, about: a server takes 16 MiB as one packet unless told otherwise
+
+
 def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
     template, rows = statement
+    texts: list[tuple[str, Row]]
     match template.gather:
         case Gather.EACH:
             return [(template.sql, row * template.copies) for row in rows]
         case Gather.VALUES:
             values = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
-            text = template.sql.replace("{rows}", ", ".join([values] * len(rows)))
-            return [(text, tuple(value for row in rows for value in row))]
+            return [
+                (
+                    template.sql.replace("{rows}", ", ".join([values] * len(part))),
+                    tuple([value for row in part for value in row]),
+                )
+                for _, part in _parts(rows, MOST_ROWS[Gather.VALUES])
+            ]
+        case Gather.LIST:
+            texts = []
+            for first, part in _parts(rows, MOST_ROWS[Gather.LIST]):
+                values = ", ".join([f"({i}{', %s' * len(rows[0])})" for i in range(first, first + len(part))])
+                texts.append((template.sql.replace("{rows}", values), tuple([value for row in part for value in row])))
+            return texts
         case Gather.UNION:
-            parts = [template.sql.replace("{i}", str(i)) for i in range(len(rows))]
-            return [("\nUNION ALL\n".join(parts), tuple(value for row in rows for value in row * template.copies))]
+            texts = []
+            for first, part in _parts(rows, MOST_ROWS[Gather.UNION]):
+                each = [template.sql.replace("{i}", str(i)) for i in range(first, first + len(part))]
+                row = tuple([value for row in part for value in row * template.copies])
+                texts.append(("\nUNION ALL\n".join(each), row))
+            return texts
         case Gather.ARRAYS:
             arrays = tuple(list(column) for column in zip(*rows, strict=True))
             return [(template.sql, arrays)]
+
+
+def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:
+    # As many rows at a time as one text may have, and at least one; with the ordinal of the first.
+    begin = size = 0
+    for place, row in enumerate(rows):
+        weight = sum([len(value) for value in row if isinstance(value, (str, bytes))])
+        if place > begin and (place - begin >= most or size + weight > MOST_BYTES):
+            yield begin, rows[begin:place]
+            begin, size = place, 0
+        size += weight
+    yield begin, rows[begin:]
 
 
 def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
@@ -184,7 +225,9 @@ def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
         answers.append((yield text))
     if not template.returns:
         return sum(answers)
-    return [list(each) for each in answers] if template.gather is Gather.EACH else scatter(statement, answers[0])
+    if template.gather is Gather.EACH:
+        return [list(each) for each in answers]
+    return scatter(statement, [row for each in answers for row in each])
 
 
 def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:

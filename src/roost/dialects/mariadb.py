@@ -1,4 +1,4 @@
-"""MariaDB's words. There is no engine for it yet; its plans are asserted as text, so that the cut is proven."""
+"""MariaDB's words."""
 
 from __future__ import annotations
 
@@ -78,4 +78,7 @@ MARIADB = Dialect(
     backslash_escapes=True,
     table_options=" ENGINE=InnoDB",
     slots=16,
+    transactional_ddl=False,
+    for_share=" LOCK IN SHARE MODE",
+    for_update=" FOR UPDATE",
 )

@@ -1,4 +1,4 @@
-"""PostgreSQL's words. There is no engine for it yet; its plans are asserted as text, so that the cut is proven."""
+"""PostgreSQL's words."""
 
 from __future__ import annotations
 
@@ -43,4 +43,6 @@ POSTGRESQL = Dialect(
     encoders={"enum": lambda value: value.value},
     decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     slots=16,
+    for_share=" FOR SHARE",
+    for_update=" FOR UPDATE",
 )

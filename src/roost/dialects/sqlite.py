@@ -70,4 +70,5 @@ SQLITE = Dialect(
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
     fronts=True,
+    row_locks=False,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -16,12 +17,19 @@ class Wait:
     """What a thread does while it waits for the disk or for somebody else's lock; a store has its own.
 
     deadline: by the monotonic clock, until when it waits for a lock.
+    most: seconds that it waits for a single row's lock, where rows have locks; None: until the deadline.
     """
 
-    __slots__ = ("deadline",)
+    __slots__ = ("deadline", "most")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, most: float | None = None) -> None:
         self.deadline = deadline
+        self.most = most
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; 0 when it has passed."""
+        return max(0.0, self.deadline - time.monotonic())
 
     def pause(self) -> None:
         """Called when it is about to wait."""
@@ -49,6 +57,10 @@ class Connection(Executor, Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+        ...
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
         ...
 
     def settle(self) -> None:

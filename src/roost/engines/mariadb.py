@@ -1,23 +1,33 @@
-"""MariaDB, by PyMySQL: connections, and errors by their numbers."""
+"""MariaDB, by PyMySQL: connections, and errors by their numbers.
+
+Every transaction says how it is to run, so no state of a session has to outlive it. A batch is known by its number in
+the row of its writer: when the connection is lost during COMMIT, that row tells on another one what became of it.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 import re
-import time
+import ssl
+import uuid
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 import pymysql.err
+from pymysql.constants import CLIENT
 
 from roost.dialects import MARIADB, Control
 from roost.engines.engine import Trace, Wait
-from roost.engines.server import ServerExecutor
+from roost.engines.server import ServerConnection
 from roost.errors import (
     Busy,
     CannotOpen,
     Conflict,
+    ConnectionLost,
     DatabaseError,
     DiskFull,
     Error,
@@ -28,20 +38,53 @@ from roost.errors import (
 )
 from roost.plans.plan import Careful
 
-DEADLOCK, LOCK_WAIT, NO_TABLE, OUT_OF_RANGE = 1213, 1205, 1146, 1690
+log = logging.getLogger("roost")
 
+OUT_OF_RANGE = 1690
 
 SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
+
+# READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
+BEGIN = """\
+SET SESSION sql_mode = '{mode}', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION"""
+BEGIN_READ = """\
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
+
+# What a batch is known by; in the same exchange as BEGIN.
+NOTE = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = VALUES(batch), at = VALUES(at)"""
+LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
+OLD_WRITERS = """\
+SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
+GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
+
+# A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
+SECONDS_PER_VALUE = 0.0001
+
+
+OPTIONS = ("unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
     """Return what PyMySQL connects with, and the place in words without a password."""
-    parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
-    options = dict(parse_qsl(parts.query))
+    try:
+        parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
+        place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    except ValueError as error:
+        raise Invalid(f"this is no URL of a database: {error}") from error
     name = unquote(parts.path[1:])
-    place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}/{name}"
     if not name:
         raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
+    options = {key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}
+    if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
+        raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
     found: dict[str, Any] = {
         "host": parts.hostname or "localhost",
         "port": parts.port or 3306,
@@ -50,12 +93,37 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
         "database": name,
         "charset": "utf8mb4",
     }
-    for option in ("ssl_ca", "ssl_cert", "ssl_key", "unix_socket"):
-        if option in options:
-            found[option] = options.pop(option)
-    if options:
-        raise Invalid(f"{place}: {', '.join(options)} is no option; there are ssl_ca, ssl_cert, ssl_key, unix_socket")
-    return found, place
+    if "unix_socket" in options:
+        found["unix_socket"] = options["unix_socket"]
+    if "connect_timeout" in options:
+        found["connect_timeout"] = _seconds(options["connect_timeout"], place)
+    return found | _tls(options, place), place
+
+
+def _seconds(told: str, place: str) -> int:
+    if not told.isdecimal() or not 1 <= int(told) <= 31_536_000:  # PyMySQL's own limit
+        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {told!r}")
+    return int(told)
+
+
+def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
+    mode = options.get("ssl_mode", "VERIFY_CA" if "ssl_ca" in options else "PREFERRED").upper()
+    if mode not in SSL_MODES:
+        raise Invalid(f"{place}: ssl_mode is one of {', '.join(SSL_MODES)}, not {mode!r}")
+    if mode == "DISABLED":
+        return {"ssl_disabled": True}
+    if mode == "PREFERRED" and "ssl_cert" not in options:
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+        context.check_hostname = mode == "VERIFY_IDENTITY"
+        if not mode.startswith("VERIFY"):
+            context.verify_mode = ssl.CERT_NONE
+        if "ssl_cert" in options:
+            context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
+    except OSError as error:
+        raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
+    return {"ssl": context}
 
 
 class MariaDBEngine:
@@ -64,6 +132,7 @@ class MariaDBEngine:
     dialect = MARIADB
     memory = False
     file: str | None = None
+    reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self._arguments, self.place = arguments(url)
@@ -73,84 +142,202 @@ class MariaDBEngine:
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
         """Open a connection."""
+        return MariaDBConnection(self, wait, writes)
+
+    def open(self, timeout: float) -> pymysql.Connection[Any]:
+        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
+        options = {"connect_timeout": max(1, math.ceil(timeout)), **self._arguments}
         try:
-            raw = pymysql.connect(**self._arguments, autocommit=True, sql_mode=SQL_MODE)
+            return pymysql.connect(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
-            raise CannotOpen(f"{self.place}: {error}") from error
-        return MariaDBConnection(self, raw, wait)
+            raise translate(error, self.place) from error
 
 
-class MariaDBConnection(ServerExecutor):
+class MariaDBConnection(ServerConnection):
     """One connection."""
 
     failures = pymysql.MySQLError
+    raw: pymysql.Connection[Any]
+    engine: MariaDBEngine
 
-    def __init__(self, engine: MariaDBEngine, raw: pymysql.Connection[Any], wait: Wait) -> None:
-        super().__init__(raw.cursor(), engine.trace)
-        self.raw = raw
-        self.wait = wait
-        self.broken = False
-        self.in_transaction = False
-        self._engine = engine
+    def __init__(self, engine: MariaDBEngine, wait: Wait, writes: bool) -> None:
+        super().__init__(engine, wait)
+        self._writer = uuid.uuid4().hex if writes else None
+        self._batch = 0  # the writer's count of batches, written by each
+        self._noted = False  # whether the batch that runs has written it
+        self._open = False
+        self._locked = False
+        self._limit: float | None = None  # seconds for a statement, until all locks are taken
+        if writes:
+            self._forget_writers()
 
-    def obey(self, word: Control) -> None:
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._open
+
+    def obey(self, word: Control) -> Any:
         """Do what a control word means."""
         match word:
-            case Control.BEGIN:
-                # READ COMMITTED whatever the session's default.
-                left = max(1, round(self.wait.deadline - time.monotonic()))
-                self.say(f"SET innodb_lock_wait_timeout = {left}")
-                self.say("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                self.say("BEGIN")
-                self.in_transaction = True
-            case Control.BEGIN_READ:
-                self.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                self.say("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-                self.in_transaction = True
-            case Control.COMMIT:
-                self.wait.pause()
-                self.say("COMMIT")
-                self.in_transaction = False
-                self._unlock()
-            case Control.ROLLBACK:
-                self.settle()
-            case Control.JITTER:
-                time.sleep(self._engine.random.random() * 0.02)
+            case Control.LOCKED:
+                self._limit = None
             case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
-                left = max(0, round(self.wait.deadline - time.monotonic()))
-                self.say(f"SELECT GET_LOCK('roost_catalog', {left})")
+                self.say(f"SELECT GET_LOCK(CONCAT('roost ', DATABASE()), {round(self.wait.left)})")
                 if self._cursor.fetchall() != ((1,),):
-                    raise Busy(f"{self._engine.place}: another process is making or changing structures")
+                    raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
             case _:
-                pass  # LOCKED: for the batch alone; savepoints: for transactions of the application
+                return super().obey(word)
+        return None
 
-    _locked = False
+    def begin(self, word: Control) -> None:
+        """Begin, all in one exchange."""
+        self._limit = None
+        if word is Control.BEGIN_READ:
+            self._say_all(BEGIN_READ)
+            self._open = True
+            return
+        hasty = word is Control.BEGIN_HASTY
+        # Whole seconds: only a limit for statements can be finer. 0 is not to wait.
+        wait = 0 if hasty else 1 if self.wait.most is not None else max(1, math.ceil(self.wait.left))
+        text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=max(1, wait))
+        if word is Control.BEGIN_ALONE or self._writer is None:
+            self._say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
+            self._open = True
+            return
+        self._batch += 1
+        self._noted = False
+        try:
+            self._say_all(f"{text};\n{NOTE.format(writer=self._writer, batch=self._batch)}")
+            self._noted = True
+        except Missing:
+            pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
+        self._open = True
+        if not hasty:
+            self._limit = self.wait.left if self.wait.most is None else min(self.wait.most, self.wait.left)
+
+    def _say_all(self, sql: str) -> None:
+        self.say(sql)
+        try:
+            while self._cursor.nextset():
+                pass
+        except pymysql.MySQLError as error:
+            raise self.failed(error, sql) from error
+
+    def say(self, sql: str, row: Sequence[Any] = ()) -> None:
+        """Send one text with its parameters; while locks are taken, for no longer than the limit."""
+        if self._limit is not None:
+            seconds = self._limit + len(row) * SECONDS_PER_VALUE
+            sql = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
+        super().say(sql, row)
+
+    def commit(self) -> None:
+        """Commit."""
+        self._limit = None
+        self.say("COMMIT")
+        self._open = False
+        self._unlock()
+
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+        self._limit = None
+        if self._open:
+            self._open = False
+            self.say("ROLLBACK")
+        self._unlock()
 
     def _unlock(self) -> None:
         if self._locked:
             self._locked = False
-            self.say("SELECT RELEASE_LOCK('roost_catalog')")
+            self.say("SELECT RELEASE_LOCK(CONCAT('roost ', DATABASE()))")
+
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+        lost, noted = self._thread(), self._noted
+        self.reconnect(self.wait)
+        if noted:
+            try:
+                self.say("SET SESSION innodb_lock_wait_timeout = 0")
+                self.say(LAST_BATCH.format(writer=self._writer))
+                self._cursor.fetchall()
+            except Busy:
+                self._end(lost)
+
+    def _thread(self) -> int:
+        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
+        return number
+
+    def _end(self, thread: int) -> None:
+        # Only while it holds the writer's row: after a restart its number may be somebody else's.
+        log.info("ending connection %s, which was lost", thread)
+        try:
+            self.say(f"KILL {thread}")
+        except StatementFailed:
+            pass  # it has just ended by itself
+
+    def look_up(self, wait: Wait) -> bool | None:
+        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        lost, noted, batch = self._thread(), self._noted, self._batch
+        self.reconnect(wait)
+        if not noted:
+            return None
+        try:
+            self.say(GALERA_CATCHES_UP)
+        except DatabaseError as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            log.debug("this server has no wsrep_sync_wait, so it is no node of Galera: %s", error)
+        ended = False
+        while True:
+            try:
+                self.say("SET SESSION innodb_lock_wait_timeout = 1")
+                self.say(LAST_BATCH.format(writer=self._writer))
+            except Busy:
+                if wait.left <= 0:
+                    return None
+            else:
+                return bool(self._cursor.fetchall() == ((batch,),))
+            if not ended:  # the server has not noticed that its client is gone
+                ended = True
+                self._end(lost)
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew; what was open, and locked, is gone with the old connection."""
+        self._open = self._locked = False
+        self._limit = None
+        super().reconnect(wait)
+
+    def _forget_writers(self) -> None:
+        # Those of processes that were killed: each connection that writes removes some.
+        try:
+            self.say(OLD_WRITERS)
+            old = self._cursor.fetchall()
+            if old:
+                self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
+        except Missing:
+            pass  # nothing was created yet
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
         """Return our error; note when the connection is lost."""
         if error.args and error.args[0] == OUT_OF_RANGE:
             return Careful()
-        self.broken = not self.raw.open
-        return translate(error, self._engine.place, sql)
-
-    def settle(self) -> None:
-        """Roll back what is open. Never raises."""
-        try:
-            if self.in_transaction:
-                self.in_transaction = False
-                self.raw.rollback()
-            self._unlock()
-        except (pymysql.MySQLError, Error):
+        found = translate(error, self.engine.place, sql)
+        if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
+            return ConnectionLost(str(found))
+        return found
 
     def close(self) -> None:
-        """Close the connection; the server rolls back whatever is open."""
+        """Close the connection; the writer's row goes with it."""
+        if self._noted and self.raw.open and not self.broken and not self._open:
+            try:
+                self.say(f"DELETE FROM roost_writers WHERE writer = X'{self._writer}'")
+            except Error as error:
+                log.debug("a writer's row stays for a day: %s", error)
+        self.close_raw()
+
+    def close_raw(self) -> None:
+        """Close the driver's connection."""
         if self.raw.open:
             self.raw.close()
 
@@ -160,9 +347,9 @@ def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
     match code:
-        case 1213 | 1020:
+        case 1213 | 1020 | 1412 | 9007 | 8022 | 8028:  # the last three are TiDB's
             return Conflict(told)
-        case 1205:
+        case 1205 | 1969 | 1317:
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1146 if "roost_" in told:
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
@@ -170,10 +357,12 @@ def translate(error: pymysql.MySQLError, place: str, sql: str = "") -> Error:
             return DiskFull(told)
         case 1290 | 1792 | 1036:
             return ReadOnly(told)
-        case 1044 | 1045 | 1049 | 2002 | 2003 | 2006 | 2013 | 1927 | 1053:
+        case 2002 | 2003 | 2006 | 2013 | 2055 | 1927 | 1053 | 1040 | 1047 | 1153 | 1158 | 1159 | 1160 | 1161 | 4031:
+            return ConnectionLost(told)
+        case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 2005 | 2026 | 2059 | 2061:
             return CannotOpen(told)
     if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)) or code in (
-        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059),
+        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095),
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

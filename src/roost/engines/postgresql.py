@@ -1,22 +1,30 @@
-"""PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE."""
+"""PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
+
+No state of a session outlives a transaction, so a pooler may give each transaction another one (`?prepared=off`, as
+prepared statements are such state). A batch is known by its transaction id: when the connection is lost during COMMIT,
+`pg_xact_status` tells on another one what became of it.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import time
 from random import Random
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 
 from roost.dialects import POSTGRESQL, Control
 from roost.engines.engine import Trace, Wait
-from roost.engines.server import ServerExecutor
+from roost.engines.server import PAUSE, ServerConnection
 from roost.errors import (
     Busy,
     CannotOpen,
     Conflict,
+    ConnectionLost,
     DatabaseError,
     DiskFull,
     Error,
@@ -26,10 +34,19 @@ from roost.errors import (
     StatementFailed,
 )
 
-# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
+log = logging.getLogger("roost")
+
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
+
+# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL TIME ZONE 'UTC'"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL TIME ZONE 'UTC'"  # one snapshot
+XID = "; SELECT pg_current_xact_id()::text"  # what a batch is known by
+
+# Who answers: another server, or one that was promoted since, counts its transactions otherwise.
+WHO = "SELECT system_identifier::text, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
+STATUS = "SELECT pg_xact_status(%s::xid8)"
+END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
 
 
 class PostgreSQLEngine:
@@ -38,43 +55,64 @@ class PostgreSQLEngine:
     dialect = POSTGRESQL
     memory = False
     file: str | None = None
+    reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self.url = re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        try:
-            parts = urlsplit(self.url)
-            self.place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
-        except ValueError as error:
-            raise Invalid(f"{url!r} is no URL of a database: {error}") from error
-        try:
-            psycopg.conninfo.conninfo_to_dict(self.url)
-        except psycopg.ProgrammingError as error:
-            raise Invalid(f"{self.place}: {error}") from error
+        self.url, self.place, self._prepared = _parse(url)
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
+        return PostgreSQLConnection(self, wait)
+
+    def open(self, timeout: float) -> psycopg.Connection[Any]:
+        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
+        options: dict[str, Any] = {} if self._prepared else {"prepare_threshold": None}
+        if "connect_timeout" not in self.url:
+            options["connect_timeout"] = max(2, math.ceil(timeout))  # libpq takes 1 for 2
         try:
-            raw = psycopg.connect(self.url, autocommit=True)
-            raw.execute("SET TIME ZONE 'UTC'")
+            return psycopg.connect(self.url, autocommit=True, **options)
         except psycopg.Error as error:
-            raise CannotOpen(f"{self.place}: {str(error).strip()}") from error
-        return PostgreSQLConnection(self, raw, wait)
+            told = f"{self.place}: {str(error).strip()}"
+            refused = re.search(r"authentication|password|pg_hba|does not exist|permission|certificate", told)
+            raise (CannotOpen if refused else ConnectionLost)(told) from error
 
 
-class PostgreSQLConnection(ServerExecutor):
+def _parse(url: str) -> tuple[str, str, bool]:
+    # As libpq takes it, the place without a password, and whether statements are prepared.
+    try:
+        parts = urlsplit(re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url))
+        place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    except ValueError as error:
+        raise Invalid(f"this is no URL of a database: {error}") from error
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prepared = options.pop("prepared", "on")
+    if prepared not in ("on", "off"):
+        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
+    if "ssl" in options:  # asyncpg's name for it
+        options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
+        del options["ssl"]
+    made = urlunsplit(parts._replace(query=urlencode(options)))
+    try:
+        psycopg.conninfo.conninfo_to_dict(made)
+    except psycopg.ProgrammingError as error:
+        raise Invalid(f"{place}: {error}") from error
+    return made, place, prepared == "on"
+
+
+class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = psycopg.Error
+    raw: psycopg.Connection[Any]
+    engine: PostgreSQLEngine
 
-    def __init__(self, engine: PostgreSQLEngine, raw: psycopg.Connection[Any], wait: Wait) -> None:
-        super().__init__(raw.cursor(), engine.trace)
-        self.raw = raw
-        self.wait = wait
-        self.broken = False
-        self._engine = engine
+    def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
+        super().__init__(engine, wait)
+        self._xid: str | None = None  # of the batch
+        self._who: list[Any] | None = None  # the server that runs it
 
     @property
     def in_transaction(self) -> bool:
@@ -84,43 +122,104 @@ class PostgreSQLConnection(ServerExecutor):
             psycopg.pq.TransactionStatus.INERROR,
         )
 
-    def obey(self, word: Control) -> None:
+    def obey(self, word: Control) -> Any:
         """Do what a control word means."""
-        match word:
-            case Control.BEGIN:
-                self.say(BEGIN)
-                left = max(1, round(1000 * (self.wait.deadline - time.monotonic())))
-                self.say(f"SET LOCAL lock_timeout = {left}")
-            case Control.BEGIN_READ:
-                self.say(BEGIN_READ)
-            case Control.COMMIT:
-                self.wait.pause()
-                self.say("COMMIT")
-            case Control.ROLLBACK:
-                self.settle()
-            case Control.JITTER:
-                time.sleep(self._engine.random.random() * 0.02)
-            case Control.LOCK_CATALOG:
-                self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
-            case _:
-                pass  # LOCKED: for the batch alone; savepoints: for transactions of the application
+        if word is Control.LOCK_CATALOG:
+            return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+        return super().obey(word)
+
+    def begin(self, word: Control) -> None:
+        """Begin, all in one exchange."""
+        if word is Control.BEGIN_READ:
+            return self._say_all(BEGIN_READ)
+        seconds = self.wait.left if self.wait.most is None else min(self.wait.most, self.wait.left)
+        wait = 1 if word is Control.BEGIN_HASTY else max(1, round(1000 * seconds))  # milliseconds; 0 is without end
+        self._xid = None
+        if word is Control.BEGIN_ALONE:
+            return self._say_all(BEGIN.format(wait=wait))
+        if self._who is None:
+            self._who = self._asked(WHO)
+        if not self._who:
+            return self._say_all(BEGIN.format(wait=wait))
+        self._say_all(BEGIN.format(wait=wait) + XID)
+        (self._xid,) = self._cursor.fetchone() or (None,)
+        return None
+
+    def _say_all(self, sql: str) -> None:
+        if self._trace is not None:
+            self._trace(sql, ())
+        try:
+            self._cursor.execute(sql, prepare=False)
+            while self._cursor.nextset():
+                pass
+        except psycopg.Error as error:
+            raise self.failed(error, sql) from error
+
+    def _asked(self, sql: str) -> list[Any]:
+        # The rows; none where the server only speaks the protocol and does not know the question.
+        try:
+            self.say(sql)
+            rows: list[Any] = self._cursor.fetchall()
+            return rows
+        except ConnectionLost:
+            raise
+        except Error:
+            return []
+
+    def commit(self) -> None:
+        """Commit; a transaction that has failed cannot be."""
+        self.say("COMMIT")
+        if self._cursor.statusmessage != "COMMIT":
+            raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
+
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+        if not self.raw.closed and self.in_transaction:
+            self.say("ROLLBACK")
+
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+        xid, who = self._xid, self._who
+        self.reconnect(self.wait)
+        if xid is not None and self._asked(WHO) == who:
+            self.say(END, (xid,))
+
+    def look_up(self, wait: Wait) -> bool | None:
+        """Ask for the status of the last batch's transaction; one that nobody will end any more is ended."""
+        xid, who = self._xid, self._who
+        self.reconnect(wait)
+        self._who = None
+        if xid is None or self._asked(WHO) != who:
+            return None
+        pause = PAUSE / 10
+        while True:
+            self.say(STATUS, (xid,))
+            ((status,),) = self._cursor.fetchall()
+            if status != "in progress":
+                return None if status is None else status == "committed"
+            if wait.left <= 0:
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE)
+            if pause == PAUSE:  # the server has not noticed that its client is gone
+                log.info("ending transaction %s, whose connection was lost", xid)
+                self.say(END, (xid,))
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew; who answers is to be asked again."""
+        self._who = None
+        super().reconnect(wait)
 
     def failed(self, error: psycopg.Error, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
-        found = translate(error, self._engine.place, sql)
-        self.broken = self.raw.closed or self.raw.broken
+        found = translate(error, self.engine.place, sql)
+        if self.raw.closed or self.raw.broken:
+            self.broken = True
+            return ConnectionLost(str(found))
         return found
 
-    def settle(self) -> None:
-        """Roll back what is open. Never raises."""
-        try:
-            if self.in_transaction:
-                self.raw.execute("ROLLBACK")
-        except psycopg.Error:
-            self.broken = True
-
-    def close(self) -> None:
-        """Close the connection; the server rolls back whatever is open."""
+    def close_raw(self) -> None:
+        """Close the driver's connection."""
         self.raw.close()
 
 
@@ -128,10 +227,11 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     state = error.sqlstate or ""
     told = f"{place}: {str(error).strip()}"
+    where = f"{told}{f' in {sql}' if sql else ''}"
     match state[:2], state:
         case _, "40001" | "40P01":
             return Conflict(told)
-        case _, "55P03":
+        case _, "55P03" | "57014":
             return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
         case _, "42P01" if "roost_" in str(error):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
@@ -139,10 +239,12 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return DiskFull(told)
         case _, "25006":
             return ReadOnly(told)
-        case _, "" if "NUL" in told:
-            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+        case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
+            return StatementFailed(where)
         case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
-            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+            return StatementFailed(where)
+        case _, "57P01" | "57P02" | "57P03" | "25P03" | "57P05":
+            return ConnectionLost(told)
         case (("08" | "57" | "28" | "3D" | "53"), _):
             return CannotOpen(told)
-    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+    return DatabaseError(where)

@@ -1,17 +1,24 @@
-"""What connections to database servers have in common: statements through a cursor of Python's DB-API (PEP 249)."""
+"""What connections to servers have in common: statements through a cursor, and what is done when one is lost."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from random import Random
+from typing import Any, ClassVar, Protocol
 
 from roost.dialects.dialect import Control, Statement, exchange
-from roost.engines.engine import Trace
+from roost.engines.engine import Trace, Wait
+from roost.errors import ConnectionLost, Error
+
+JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
+PAUSE = 0.05  # seconds between two attempts to reach a server that is away
+LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 
 
 class ServerExecutor(ABC):
-    """Runs statements on a cursor; what control words mean is its subclass's."""
+    """Runs statements on a cursor of Python's DB-API (PEP 249); what control words mean is its subclass's."""
 
     failures: ClassVar[type[Exception]]  # the base of the driver's errors
 
@@ -43,9 +50,124 @@ class ServerExecutor(ABC):
             raise self.failed(error, sql) from error
 
     @abstractmethod
-    def obey(self, word: Control) -> None:
+    def obey(self, word: Control) -> Any:
         """Do what a control word means."""
 
     @abstractmethod
     def failed(self, error: Any, sql: str) -> Exception:
         """Return what is to be raised for an error of the driver."""
+
+
+class ServerEngine(Protocol):
+    """What a connection needs to know of its engine."""
+
+    trace: Trace | None
+    random: Random
+    reached: bool  # the server has been there: when it is away it may come back
+
+    def open(self, timeout: float) -> Any:
+        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
+        ...
+
+
+class ServerConnection(ServerExecutor):
+    """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
+
+    def __init__(self, engine: ServerEngine, wait: Wait) -> None:
+        self.engine = engine
+        self.wait = wait
+        self.broken = False
+        self.raw: Any = None
+        super().__init__(None, engine.trace)
+        self._connect(wait)
+
+    def obey(self, word: Control) -> Any:
+        """Do what a control word means."""
+        match word:
+            case Control.BEGIN | Control.BEGIN_HASTY | Control.BEGIN_ALONE | Control.BEGIN_READ:
+                self._begin_somehow(word)
+            case Control.COMMIT:
+                self.wait.pause()
+                self.commit()
+            case Control.ROLLBACK:
+                self.settle()
+            case Control.JITTER:
+                time.sleep(self.engine.random.random() * JITTER)
+            case Control.RECONNECT:
+                self.replace()
+            case Control.OUTCOME:
+                return self.look_up(Wait(max(self.wait.deadline, time.monotonic() + LOOKUP)))
+        return None
+
+    def _begin_somehow(self, word: Control) -> None:
+        # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        while True:
+            try:
+                return self.begin(word)
+            except ConnectionLost:
+                self.reconnect(self.wait)
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew, in as many attempts as there is time for; raise the last one's error."""
+        self.close_raw()
+        self._connect(wait)
+        self.broken = False
+
+    def _connect(self, wait: Wait) -> None:
+        while True:
+            try:
+                self.raw = self.engine.open(wait.left)
+                break
+            except ConnectionLost:
+                if wait.left <= PAUSE or not self.engine.reached:
+                    raise
+            time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+        self.engine.reached = True
+        self._cursor = self.raw.cursor()
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
+        try:
+            return self.look_up(Wait(time.monotonic() + LOOKUP))
+        except Error:
+            return None
+
+    def settle(self) -> None:
+        """Roll back what is open. Never raises."""
+        try:
+            self.roll_back()
+        except (self.failures, Error):
+            self.broken = True
+
+    def close(self) -> None:
+        """Close the connection; the server rolls back whatever is open."""
+        self.close_raw()
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    @abstractmethod
+    def begin(self, word: Control) -> None:
+        """Begin a transaction, for a batch, hastily, alone or for reading."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit."""
+
+    @abstractmethod
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+
+    @abstractmethod
+    def replace(self) -> None:
+        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+
+    @abstractmethod
+    def look_up(self, wait: Wait) -> bool | None:
+        """Connect anew and find out whether the last COMMIT went through; None where that cannot be known."""
+
+    @abstractmethod
+    def close_raw(self) -> None:
+        """Close the driver's connection, in whatever state it is."""

@@ -34,7 +34,8 @@ OLDEST = (3, 37, 0)  # STRICT tables
 CACHE_KIB = 64 * 1024  # of pages, per connection
 WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut back to
 
-_BEGIN, _BEGIN_READ = Control.BEGIN, Control.BEGIN_READ  # looked up once: an Enum's members are slow to reach
+# Looked up once: an Enum's members are slow to reach.
+_BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
@@ -198,7 +199,7 @@ class SQLiteConnection:
             self.wait.pause()
             self._say("COMMIT")
             self._unlock()
-        elif wanted is _BEGIN:
+        elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
             if self.lock is not None:
                 self.lock.acquire(self.wait)
             try:
@@ -227,6 +228,10 @@ class SQLiteConnection:
         found = translate(error, self._engine.path, sql)
         self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
         return found
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted went through."""
+        return not self.raw.in_transaction
 
     def _unlock(self) -> None:
         if self.lock is not None:

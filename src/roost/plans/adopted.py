@@ -6,7 +6,7 @@ from collections import namedtuple
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement
+from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Error, Invalid, Mismatch
 from roost.plans.adoption import Adoption
 from roost.plans.adoption_mariadb import MariaDBAdoption
@@ -132,6 +132,7 @@ class AdoptedPlan(StructurePlan):
             key = tuple(values.get(name) for name in self.cap.per)
             if None not in key:
                 grown[key] = None
+        yield Control.LOCKED
         for key in grown:
             yield from self.adoption.added(self.cap, key)
         return [None] * len(run)

@@ -61,6 +61,7 @@ class Adoption(ABC):
 
     dialect: ClassVar[Dialect]
     definition_of: ClassVar[str]  # asks for what the catalog has of a name
+    catalog_tables: ClassVar[tuple[str, ...]] = ("roost_catalog",)  # go with the last that the catalog has
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
 
@@ -276,7 +277,8 @@ class Adoption(ABC):
         yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
         left = yield read("SELECT count(*) FROM roost_catalog")
         if not left[0][0][0]:
-            yield write("DROP TABLE roost_catalog")
+            for table in self.catalog_tables:
+                yield write(f"DROP TABLE {table}")
         return cap
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:

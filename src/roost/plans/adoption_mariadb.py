@@ -185,6 +185,7 @@ class MariaDBAdoption(Adoption):
 
     dialect = MARIADB
     definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    catalog_tables = ("roost_catalog", "roost_writers")
     by_itself = False
 
     def words(self, cap: Cap) -> MariaDBWords:
@@ -334,7 +335,8 @@ class MariaDBAdoption(Adoption):
         """
         yield Control.LOCK_CATALOG
         yield from self.probe(cap)
-        yield write(catalog.table)
+        for sql in catalog.tables:
+            yield write(sql)
         now = yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)
         yield from self.entered(catalog, cap, now)

@@ -374,7 +374,8 @@ class PostgreSQLAdoption(Adoption):
         for sql in self.patience:
             yield write(sql)
         yield from self.probe(cap)
-        yield write(catalog.table)
+        for sql in catalog.tables:
+            yield write(sql)
         yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)
         yield from self.leads(cap)

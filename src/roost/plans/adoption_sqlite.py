@@ -186,7 +186,8 @@ class SQLiteAdoption(Adoption):
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Make the triggers: from then on no key gets more rows."""
         yield from self.probe(cap)
-        yield write(catalog.table)
+        for sql in catalog.tables:
+            yield write(sql)
         yield from self.still(cap, old)
         if old is not None:
             yield from self.drop(old, keep_index=cap.index)

@@ -11,8 +11,8 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Statement, Template
-from roost.errors import Invalid, Missing, Overflow, StatementFailed
+from roost.dialects.dialect import Control, Dialect, Statement, Template
+from roost.errors import Busy, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
@@ -22,7 +22,7 @@ from roost.plans.ring import RingPlan
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
-Changes = Generator[Statement, Any, list[str]]
+Changes = Generator[Statement | Control, Any, list[str]]
 Facts = dict[str, Any]
 
 _FIXED = {
@@ -40,7 +40,8 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     front: add it, or drop it; None: as it is.
     """
     structure = plan.structure
-    found = yield Statement(catalog.definition, [(structure.name,)])
+    yield Control.LOCK_CATALOG
+    found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
@@ -56,6 +57,13 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
+    if not plan.dialect.transactional_ddl:
+        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
+        # in nobody's way if this ends here.
+        yield Control.BEGIN_ALONE
+        again = yield Statement(catalog.lock, [(structure.name,)])
+        if again != found:
+            raise Busy(f"{structure.name}: another process changed it meanwhile")
     for fact, change in (("slots", _slots), ("keep", _keep)):
         if old.get(fact) != new.get(fact):
             yield from change(plan, old, new)
@@ -86,11 +94,12 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts) -> Changes:
             )
     added = [column for column in structure.columns if column.name not in before]
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
+    may_be = "" if plan.dialect.transactional_ddl else "IF NOT EXISTS "  # since an alter that was cut short
     for column in added:
         value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
-        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {may_be}{declared} DEFAULT {stored}"), [()])
     told = [f"column {column.name} ({column.spec}) added" for column in added]
     if not told and list(before) != list(after):
         told = ["the order of the columns"]

@@ -195,10 +195,14 @@ class CappedPlan(StructurePlan):
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        return self._request(op).key if op.verb == "add" else self.key_out(op.args[0])
+
     def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
         """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
-        made = {self._request(op).key for op in operations if op.verb == "add"}
-        taken = made | {self.key_out(op.args[0]) for op in operations if op.writes and op.verb != "add"}
+        made = {self.head_of(op) for op in operations if op.verb == "add"}
+        taken = {self.head_of(op) for op in operations if op.writes}
         if not taken:
             return False
         yield from self.make_or_take(made, taken, 0, 0)

@@ -27,6 +27,15 @@ THERE = {
     "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'roost_catalog'",
 }
 
+# The last batch of each connection that writes, so that a COMMIT whose answer was lost can be looked up.
+WRITERS = """\
+CREATE TABLE IF NOT EXISTS roost_writers (
+  `writer` BINARY(16) NOT NULL,
+  `batch` BIGINT NOT NULL,
+  `at` DATETIME NOT NULL,
+  PRIMARY KEY (`writer`)
+) ENGINE=InnoDB"""
+
 
 class Catalog:
     """The catalog in one dialect's words."""
@@ -40,7 +49,9 @@ class Catalog:
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
         self.there = each(THERE[dialect.name])
+        self.tables = [self.table, WRITERS] if dialect.name == "mariadb" else [self.table]
         self.definition = definition_of(dialect)
+        self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
         self.change = Template(
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
@@ -56,7 +67,7 @@ def entry(plan: StructurePlan) -> str:
 
 def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
     """Return every statement that makes structures, and their fronts, in a database that has none of them."""
-    made = [catalog.table]
+    made = [*catalog.tables]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
         made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
@@ -66,7 +77,8 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
 def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
     yield Control.LOCK_CATALOG
-    yield Statement(Template(catalog.table), [()])
+    for sql in catalog.tables:
+        yield Statement(Template(sql), [()])
     missing: list[StructurePlan] = []
     for plan in plans:  # all are compared before one is made: not every engine can take back a table
         name = plan.structure.name

@@ -78,6 +78,10 @@ class StructurePlan:
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.stored = Statement(definition_of(dialect), [(name,)])
+        # Whoever writes keeps the definition from being changed until its COMMIT.
+        self.held = self.stored
+        if dialect.for_share:
+            self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
             each.removeprefix("plan_"): method for each, method in made.items()
@@ -137,6 +141,10 @@ class StructurePlan:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""
         raise NotImplementedError
 
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        return self.key_out(op.args[0])
+
     def key_value(self, stored: Sequence[Any]) -> Any:
         """Return the caller's key for the stored columns of one."""
         return self.structure.key.value(self._key_in(tuple(stored)))
@@ -186,9 +194,9 @@ class StructurePlan:
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
 
 
-def definition_of(dialect: Dialect) -> Template:
+def definition_of(dialect: Dialect, lock: str = "") -> Template:
     """Make the template that reads a definition from the catalog, by name."""
-    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}")
+    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
 
 
 def each(sql: str) -> Template:

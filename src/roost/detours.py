@@ -1,0 +1,51 @@
+"""Keys that somebody else's transaction holds for long: who needs one waits aside, and no batch waits for him.
+
+A batch waits for a lock for `lock_wait`. When that was not enough it is run again in halves that wait for nobody, until
+the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
+a few lanes, each a queue with a connection of its own, until the store's `timeout`. While it waits there, whoever else
+writes the same key goes aside at once. So a transaction that is left open costs the others one `lock_wait`, once.
+"""
+
+from __future__ import annotations
+
+from roost.batches import Atom, Known
+from roost.dialects.dialect import Row
+from roost.plans import Context
+
+LANES = 4  # connections that may wait for locks beside the writer's
+
+Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
+
+
+class Detours:
+    """Which keys are waited for aside."""
+
+    def __init__(self, known: Known, context: Context) -> None:
+        self._known = known
+        self._context = context
+        self._blocked: set[Head] = set()
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom needs what is waited for; if so it is sent aside."""
+        if not self._blocked:
+            return False
+        heads = self._known.heads(atom)
+        if heads.isdisjoint(self._blocked):
+            return False
+        atom.aside = _lane(min(heads & self._blocked))
+        return True
+
+    def send(self, atom: Atom) -> None:
+        """Send aside an atom that could not have a lock."""
+        heads = self._known.heads(atom)
+        atom.aside = _lane(min(heads))
+        if len(heads) == 1:  # of several nobody knows which it was, and those who need the others need not wait
+            self._blocked |= heads
+
+    def settled(self, atom: Atom) -> None:
+        """Let others try the usual way again: the atom has its answer."""
+        self._blocked -= self._known.heads(atom)
+
+
+def _lane(head: Head) -> int:
+    return hash(head) % LANES

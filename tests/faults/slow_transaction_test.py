@@ -1,0 +1,134 @@
+"""A transaction that is left open holds up those who need its key, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import roost
+from roost.engines import open_engine
+from roost.engines.engine import Wait
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+STRUCTURES = (pageviews, visits, baskets, likes)
+
+
+@contextmanager
+def held(url: str, *statements: str) -> Iterator[None]:
+    """A transaction of somebody else's that has run these statements, and is left open."""
+    raw: Any = open_engine(url, timeout=5, trace=None, random=random.Random()).connect(Wait(time.monotonic() + 60)).raw
+    with raw.cursor() as cursor:
+        cursor.execute("BEGIN")
+        for sql in statements:
+            cursor.execute(sql)
+            cursor.fetchall()
+        yield
+        cursor.execute("ROLLBACK")
+    raw.close()
+
+
+HEADS = [
+    f"SELECT * FROM roost_{name} FOR UPDATE" for name in ("visits_head WHERE uid = 1", "baskets_head WHERE basket = 1")
+]
+
+
+@pytest.fixture
+def store(server_url: str) -> Iterator[roost.Store]:
+    with roost.Store(server_url, timeout=60) as store:
+        store.create(*STRUCTURES)
+        store.run_all(visits.push(Visit(1, 0)), baskets.add(Egg(1, 0)), likes.add(1, "a"))
+        yield store
+        assert store.check() == []
+
+
+def others(store: roost.Store, count: int = 5) -> None:
+    """Write what nobody holds, in one atom and in several."""
+    for n in range(count):
+        store.run_all(visits.push(Visit(2, n)), baskets.add(Egg(2, n)), likes.add(2, str(n)), pageviews.add("/"))
+        store.run(visits.push(Visit(3, n)))
+
+
+def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
+    answers: list[Any] = []
+
+    def run() -> None:
+        try:
+            answers.append(work())
+        except roost.Error as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, answers
+
+
+def test_who_needs_its_key_waits_aside_and_is_done_when_it_ends(server_url: str, store: roost.Store) -> None:
+    with held(server_url, *HEADS):
+        waiting = [
+            in_thread(lambda: store.run(visits.push(Visit(1, 1)))),
+            in_thread(lambda: store.run(baskets.add(Egg(1, 1)))),
+            in_thread(lambda: store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)))),
+        ]
+        others(store)
+        assert [answers for _, answers in waiting] == [[], [], []]
+    for thread, _ in waiting:
+        thread.join()
+    assert {type(answer) for _, (answer,) in waiting} == {int, type(None), tuple}
+    assert store.run_all(pageviews.total("/"), baskets.count(1)) == (6, 2)
+    assert {visit.visitor for visit in store.run(visits.latest(1))} == {0, 1, 2}
+
+
+def test_it_is_busy_for_who_waits_too_long_and_nothing_is_done(server_url: str, store: roost.Store) -> None:
+    with held(server_url, *HEADS), roost.Store(server_url, timeout=0.3) as impatient:
+        for op in (visits.push(Visit(1, 1)), baskets.add(Egg(1, 1)), visits.clear(1), baskets.remove(1, 0)):
+            with pytest.raises(roost.Busy):
+                impatient.run(op)
+        with pytest.raises(roost.Busy):
+            impatient.run_all(pageviews.add("/"), visits.push(Visit(1, 1)))
+        others(impatient)
+    assert store.run_all(visits.latest(1), baskets.count(1), pageviews.total("/")) == ([Visit(1, 0)], 1, 5)
+
+
+def test_in_asyncio_too(server_url: str, store: roost.Store) -> None:
+    async def main() -> None:
+        async with roost.AsyncStore(server_url, timeout=60) as there:
+            with held(server_url, *HEADS):
+                waiting = [asyncio.create_task(there.run(visits.push(Visit(1, n)))) for n in range(20)]
+                await asyncio.gather(*[there.run(visits.push(Visit(2, n))) for n in range(20)])
+                assert not any(task.done() for task in waiting)
+            assert await asyncio.gather(*waiting) == list(range(2, 22))
+
+    asyncio.run(main())
+    assert store.run(visits.latest(1)) == [Visit(1, n) for n in (19, 18, 17, 16, 15)]
+
+
+def test_many_keys_that_are_held_and_a_hundred_that_are_not(server_url: str, store: roost.Store) -> None:
+    store.run_all(*[visits.push(Visit(uid, 0)) for uid in range(100)])
+
+    async def main() -> None:
+        async with roost.AsyncStore(server_url, timeout=60) as there:
+            with held(server_url, "SELECT * FROM roost_visits_head WHERE uid IN (0, 1, 2, 3, 4) FOR UPDATE"):
+                tasks = [asyncio.create_task(there.run(visits.push(Visit(uid, 1)))) for uid in range(100)]
+                await asyncio.gather(*tasks[5:])
+                assert not any(task.done() for task in tasks[:5])
+            await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert all(len(store.run(visits.latest(uid))) == 2 + (uid == 1) for uid in range(100))
+
+
+def test_a_new_key_that_is_not_committed_holds_up_its_own_alone(server_url: str, store: roost.Store) -> None:
+    made = "INSERT INTO roost_visits_head VALUES (7, 1)"
+    with held(server_url, f"{made} RETURNING uid"):
+        thread, answers = in_thread(lambda: store.run(visits.push(Visit(7, 1))))
+        others(store)
+        assert answers == []
+    thread.join()
+    assert answers == [1]

@@ -1,0 +1,120 @@
+"""A proxy between a client and a database server that cuts the connection at a chosen point of the exchange."""
+
+from __future__ import annotations
+
+import enum
+import select
+import socket
+import threading
+from types import TracebackType
+
+
+class Cut(enum.Enum):
+    """What becomes of the message at which the connection is cut."""
+
+    BEFORE = "it never reaches the server"
+    AFTER = "the server answers, and the answer is lost"
+    ORPHAN = "it never reaches the server, which does not notice that its client is gone"
+
+
+class Proxy:
+    """Forwards every connection to a port of the loopback, until it is told to cut one."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._left = -1  # messages of clients until the cut; negative: none
+        self._cut = Cut.BEFORE
+        self.cuts = 0
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def arm(self, messages: int, cut: Cut) -> None:
+        """Cut the connection of the client that sends the message after so many others, from now on."""
+        with self._lock:
+            self._left, self._cut = messages, cut
+
+    def disarm(self) -> bool:
+        """Cut nothing any more; return whether it was still to come."""
+        with self._lock:
+            waiting, self._left = self._left >= 0, -1
+            return waiting
+
+    def close(self) -> None:
+        """Cut everything, and end."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._open:
+            _shut(each)
+        for thread in self._threads:
+            thread.join()
+        for each in self._open:
+            each.close()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, work: object, *args: object) -> None:
+        thread = threading.Thread(target=work, args=args)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            for each in (client, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._open += [client, server]
+            self._start(self._forward, client, server)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        # One message at a time: both protocols are a question and its answer.
+        try:
+            while True:
+                for each in select.select([client, server], [], [])[0]:
+                    told = each.recv(1 << 20)
+                    if not told:
+                        return
+                    if each is server:
+                        client.sendall(told)
+                        continue
+                    with self._lock:
+                        cut = self._cut if self._left == 0 else None
+                        if self._left >= 0:
+                            self._left -= 1
+                        self.cuts += cut is not None
+                    if cut is Cut.AFTER:
+                        server.sendall(told)
+                        server.recv(1 << 20)
+                    if cut is Cut.ORPHAN:
+                        _shut(client)
+                        client = server  # which says nothing more until it is ended
+                        if server.recv(1):
+                            return
+                    if cut is not None:
+                        return
+                    server.sendall(told)
+        except OSError:
+            return
+        finally:
+            _shut(client)
+            _shut(server)
+
+
+def _shut(each: socket.socket) -> None:
+    try:
+        each.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is closed already
