@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -323,3 +324,25 @@ def test_what_could_not_be_kept_by_passes_is_refused(open_store: Open, app: Appl
     app(f"CREATE TABLE visits {ddl}")
     with pytest.raises(roost.Invalid, match=told):
         cap(open_store(), newest_by=None)
+
+
+@passes
+def test_an_account_that_may_make_no_event_is_told_to_watch(store_url: str, visits: Application) -> None:
+    before = visits("SELECT @@event_scheduler")[0][0]
+    name = visits.url.rpartition("/")[2]
+    visits("SET GLOBAL event_scheduler = ON")
+    try:
+        visits(f"CREATE USER capper_{name}@'%' IDENTIFIED BY 'x'")
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, INDEX, ALTER, TRIGGER"
+        visits(f"GRANT {rights} ON {name}.* TO capper_{name}@'%'")
+        url = urlsplit(store_url)
+        with roost.Store(url._replace(netloc=f"capper_{name}:x@{url.netloc.rpartition('@')[2]}").geturl()) as store:
+            cap(store, keep=2)
+            made = adoption.inspect(store, "visits", [], None, None).cap
+            assert adoption.keeper(store, made) == ""
+            several(visits, 5)
+            assert settle(store) == 3
+            adoption.uncap(store, "visits")
+    finally:
+        visits(f"SET GLOBAL event_scheduler = {before}")
+        visits(f"DROP USER IF EXISTS capper_{name}@'%'")
