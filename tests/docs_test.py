@@ -70,6 +70,17 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
+    page = (ROOT / "docs/databases.md").read_text()
+    table = page.partition("| guarantee |")[2].partition("\n\n")[0]
+    named = [row.rpartition("`")[0].rpartition("`")[2] for row in table.splitlines()[2:]]
+    assert len(named) > 10
+    for each in named:
+        path, _, test = each.partition("::")
+        assert (ROOT / path).exists(), each
+        assert not test or f"def {test}(" in (ROOT / path).read_text(), each
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

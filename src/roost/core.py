@@ -21,6 +21,7 @@ from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link
 from roost.own import Own, own_transaction
 from roost.plans import Context
+from roost.plans.probes import Finding, examine
 from roost.queues import Queue, Take
 
 T = TypeVar("T")
@@ -149,15 +150,25 @@ class Core:
 
     def snapshot(self, work: Generator[Statement | Control, Any, T]) -> T:
         """Run something that reads at length, in one snapshot, on a connection of its own."""
-        if self.engine.memory:
-            return self.exclusive(work)
+        return self.exclusive(work) if self.engine.memory else self._look(lambda _: work)
 
+    def examine(self) -> list[Finding]:
+        """Ask the engine what it is, and return what follows from it."""
+
+        def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
+            return examine(self.engine.dialect, self.engine.durability, connection.session)
+
+        if self.engine.memory:
+            return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
+        return self._look(ask)
+
+    def _look(self, make: Callable[[Connection], Generator[Statement | Control, Any, T]]) -> T:
         def look(link: Link) -> T:
             wait = _Patience(self, time.monotonic() + self.timeout)
             connection = link.connection = self.engine.connect(wait, writes=False)
             try:
                 connection.execute(Control.BEGIN_READ)
-                return drive(work, connection)
+                return drive(make(connection), connection)
             finally:
                 link.drop()
 

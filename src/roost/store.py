@@ -22,6 +22,7 @@ from roost.joined import AsyncJoined, Joined
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
+from roost.plans.probes import Finding
 from roost.runner import AsyncRunner, Runner
 from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
@@ -55,6 +56,11 @@ class _Base:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {_PASSWORD.sub(':***@', self.url)}: {self.stats()}>"
 
+    @property
+    def place(self) -> str:
+        """Where the database is, in words without a password."""
+        return self._core.engine.place
+
     def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
 
@@ -86,6 +92,9 @@ class _Base:
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(listed(self._core.known.catalog))
         return [from_definition(definition) for _, _, definition in found]
+
+    def _doctor(self) -> list[Finding]:
+        return self._core.examine()
 
     def _check(self, structures: Sequence[Structure]) -> list[Violation]:
         names = [structure.name for structure in structures]
@@ -144,6 +153,10 @@ class Store(_Base, Runner):
         Reads everything, in one snapshot, on a connection of its own.
         """
         return self._check(structures)
+
+    def doctor(self) -> list[Finding]:
+        """Look at the database: which guarantee holds there how, and what would be gained by changing what."""
+        return self._doctor()
 
     def on(self, connection: sqlite3.Connection) -> Runner:
         """Return what runs operations inside the application's own transaction on its connection.
@@ -221,6 +234,10 @@ class AsyncStore(_Base, AsyncRunner):
     async def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise; see `Store.check`."""
         return await self._in_thread(self._check, structures)
+
+    async def doctor(self) -> list[Finding]:
+        """Look at the database; see `Store.doctor`."""
+        return await self._in_thread(self._doctor)
 
     def on(self, connection: sqlite3.Connection) -> AsyncRunner:
         """Return what runs operations inside the application's own transaction; see `Store.on`.

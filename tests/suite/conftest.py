@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import roost
 from tests import servers
+from tests.suite import clients
 from tests.suite.application import Application
 from tests.suite.engines import ENGINES, Engine
 
@@ -68,9 +68,9 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
 
 
 @pytest.fixture
-def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """What a SQL client has: the database file, and nothing of Roost."""
-    connection = sqlite3.connect(tmp_path / "suite.db", isolation_level=None)
+def sql(store_url: str) -> Iterator[clients.Client]:
+    """What a SQL client has: the database, and nothing of Roost."""
+    connection = clients.connect(store_url)
     yield connection
     connection.close()
 
@@ -81,6 +81,17 @@ def app(store_url: str) -> Iterator[Application]:
     application = Application(store_url)
     yield application
     application.close()
+
+
+@pytest.fixture
+def role(sql: clients.PostgreSQLClient) -> Iterator[str]:
+    """A role that may use the schema, and nothing else."""
+    name = f"stranger_of_{sql.info.dbname}"
+    sql.execute(f"CREATE ROLE {name}")
+    yield name
+    sql.execute("RESET ROLE")
+    sql.execute(f"DROP OWNED BY {name}")
+    sql.execute(f"DROP ROLE {name}")
 
 
 class InAsyncio:

@@ -27,14 +27,36 @@ ENGINES = [
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
         frozenset(
-            ["counter", "ring", "capped", "set", "file", "second store", "sqlite3", "nul in text", "application"]
+            [
+                "counter",
+                "ring",
+                "capped",
+                "set",
+                "fronts",
+                "file",
+                "second store",
+                "sqlite3",
+                "nul in text",
+                "application",
+            ]
         ),
     ),
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
         frozenset(
-            ["counter", "ring", "capped", "set", "second store", "no nul in text", "application", "trims at commit"]
+            [
+                "counter",
+                "ring",
+                "capped",
+                "set",
+                "fronts",
+                "second store",
+                "psycopg",
+                "no nul in text",
+                "application",
+                "trims at commit",
+            ]
         ),
     ),
     Engine(

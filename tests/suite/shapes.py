@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -51,9 +50,10 @@ def by_hand(store: Any, *statements: str) -> None:
     inner(store)._core.exclusive(work())
 
 
-def rows(sql: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+def rows(sql: Any, query: str, *values: Any) -> list[Any]:
     """What a SQL client reads."""
-    return sql.execute(query, values).fetchall()
+    found = sql.execute(query, values)
+    return found.fetchall() if found.description else []
 
 
 def inner(store: Any) -> Any:

@@ -43,6 +43,7 @@ POSTGRESQL = Dialect(
     encoders={"enum": lambda value: value.value},
     decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     slots=16,
+    fronts=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
 )

@@ -59,6 +59,11 @@ class Connection(Executor, Protocol):
         """Whether a transaction is open."""
         ...
 
+    @property
+    def session(self) -> int | None:
+        """The number by which the server knows it, as the driver was told; None where there is none."""
+        ...
+
     def outcome(self) -> bool | None:
         """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
         ...
@@ -79,6 +84,7 @@ class Engine(Protocol):
     memory: bool  # it exists in one connection alone
     file: str | None  # the path of the file that it is
     place: str  # where it is, in words without a password
+    durability: str | None  # SQLite's `synchronous`; what a server has is its own
     trace: Trace | None
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:

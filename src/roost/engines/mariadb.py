@@ -132,6 +132,7 @@ class MariaDBEngine:
     dialect = MARIADB
     memory = False
     file: str | None = None
+    durability: str | None = None
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
@@ -170,6 +171,11 @@ class MariaDBConnection(ServerConnection):
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
         if writes:
             self._forget_writers()
+
+    @property
+    def session(self) -> int | None:
+        """The number by which the server knows it."""
+        return self._thread()
 
     @property
     def in_transaction(self) -> bool:

@@ -55,6 +55,7 @@ class PostgreSQLEngine:
     dialect = POSTGRESQL
     memory = False
     file: str | None = None
+    durability: str | None = None
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
@@ -113,6 +114,11 @@ class PostgreSQLConnection(ServerConnection):
         super().__init__(engine, wait)
         self._xid: str | None = None  # of the batch
         self._who: list[Any] | None = None  # the server that runs it
+
+    @property
+    def session(self) -> int | None:
+        """The number by which the server knows it."""
+        return self.raw.info.backend_pid
 
     @property
     def in_transaction(self) -> bool:

@@ -145,6 +145,11 @@ class ServerConnection(ServerExecutor):
 
     @property
     @abstractmethod
+    def session(self) -> int | None:
+        """The number by which the server knows it, as the driver was told."""
+
+    @property
+    @abstractmethod
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
 

@@ -55,7 +55,7 @@ class SQLiteEngine:
         self.memory = path is None
         self.file = path
         self.path = self.place = path or ":memory:"
-        self.synchronous = options.get("synchronous", "FULL")
+        self.durability: str | None = options.get("synchronous", "FULL")
         self.read_only = options.get("mode") == "ro"
 
     def lock(self) -> FileLock | None:
@@ -158,7 +158,7 @@ class SQLiteEngine:
             if journal != "wal":
                 raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
             raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-            raw.execute(f"PRAGMA synchronous = {self.synchronous}")
+            raw.execute(f"PRAGMA synchronous = {self.durability}")
         if not writes:
             raw.execute("PRAGMA query_only = ON")
         raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -173,6 +173,8 @@ class SQLiteEngine:
 
 class SQLiteConnection:
     """One connection."""
+
+    session: int | None = None
 
     def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
         self.raw = raw

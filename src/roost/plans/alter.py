@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Statement, Template
@@ -16,7 +16,8 @@ from roost.errors import Busy, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
 from roost.plans.counter import CounterPlan
-from roost.plans.fronts import drop_front, make_front
+from roost.plans.front import NO_FRONT
+from roost.plans.fronts import drop_front, found_front, make_front
 from roost.plans.plan import Careful, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures.columns import Column
@@ -49,11 +50,11 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     told: list[str] = []
-    dropped: Sequence[str] | None = None
-    if front is not None or old != new:
+    had_front = bool((yield from found_front(plan)).objects)
+    dropped = NO_FRONT
+    if front is False or old != new:
         dropped = yield from drop_front(plan)
-    had_front = dropped is not None
-    if front is False and dropped:
+    if front is False and dropped.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
     if "columns" in new:
         told += yield from _columns(plan, old, new)
@@ -73,8 +74,8 @@ def alter(catalog: Catalog, plan: StructurePlan, front: bool | None = None) -> C
     ]
     if old != new:
         yield Statement(catalog.change, [(structure.definition, structure.name)])
-    if front or (front is None and had_front):
-        yield from make_front(plan, dropped or ())
+    if front or (front is None and dropped.objects):
+        yield from make_front(plan, dropped)
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told

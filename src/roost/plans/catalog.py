@@ -70,7 +70,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
     made = [*catalog.tables]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
-        made += [*plan.tables, entry(plan), *(front_of(plan).objects.values() if has_front else ())]
+        made += [*plan.tables, entry(plan), *(front_of(plan).make if has_front else ())]
     return made
 
 

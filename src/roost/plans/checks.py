@@ -14,7 +14,7 @@ from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
 from roost.plans.counter import CounterPlan
-from roost.plans.fronts import found_front, front_of
+from roost.plans.fronts import found_front, wanted_front
 from roost.plans.plan import StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
@@ -120,10 +120,13 @@ def _check_structure(plan: StructurePlan) -> Checking:
 
 def _check_front(plan: StructurePlan) -> Checking:
     name = plan.structure.name
-    stored = yield from found_front(plan)
-    if not stored or stored == (wanted := front_of(plan).objects):
+    stored = (yield from found_front(plan)).objects
+    if not stored:
         return []
-    wrong = sorted(each for each in wanted if stored.get(each) != wanted[each])
+    wanted = (yield from wanted_front(plan)).objects
+    if stored == wanted:
+        return []
+    wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
     told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, front=True) makes the front anew"
     return [Violation(name, "front", None, told)]
 

@@ -1,4 +1,4 @@
-"""What a stored value may be, as SQLite's conditions: for `check`, and for what SQL clients write through a front."""
+"""What a stored value may be, as conditions in SQL: for `check`, and for what SQL clients write through a front."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from roost.structures.columns import Column
 
 _DIGITS = "[0-9]" * 2
 _MOMENT = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{_DIGITS}{_DIGITS}{_DIGITS}"
+
+
+# What types of PostgreSQL take beyond what Python has. NaN is greater than all numbers there.
+_POSTGRESQL = {
+    "float": "NOT BETWEEN '-1.7976931348623157e308'::float8 AND '1.7976931348623157e308'::float8",
+    "decimal": "= 'NaN'",
+    "date": "NOT BETWEEN '0001-01-01' AND '9999-12-31'",
+    "datetime": "NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'",
+}
 
 
 def no_moment(name: str) -> str:
@@ -25,16 +34,7 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
     """
     limit = column.type.limit or 0
     if dialect.name != "sqlite":  # columns have types there that see to all the rest
-        match column.type.kind:
-            case "text" | "binary":
-                return (
-                    f"char_length({name}) > {limit}"
-                    if column.type.kind == "text"
-                    else f"octet_length({name}) > {limit}"
-                )
-            case "enum":
-                return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
-        return ""
+        return _wrong_on_server(dialect, column, name)
     match column.type.kind:
         case "text":
             return f"length({name}) > {limit} OR {no_utf8(name)}"
@@ -57,12 +57,30 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
     return ""
 
 
+def _wrong_on_server(dialect: Dialect, column: Column, name: str) -> str:
+    limit = column.type.limit or 0
+    match column.type.kind:
+        case "text":
+            return f"char_length({name}) > {limit}"
+        case "binary":
+            return f"octet_length({name}) > {limit}"
+        case "enum":
+            return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
+        case kind if dialect.name == "postgresql" and kind in _POSTGRESQL:
+            return f"{name} {_POSTGRESQL[kind]}"
+    return ""
+
+
 def refused(dialect: Dialect, column: Column, name: str) -> str:
     """Return the condition under which a value that a SQL client writes is not allowed.
 
     Stricter than `wrong` where a value could be written in several ways: keys are compared as they are stored. Numbers
     are taken in any storage class that loses nothing, as a table takes them: some drivers bind all as text, or as REAL.
+    On a server, "" for none: what the types of columns do not take is refused by them.
     """
+    if dialect.name != "sqlite":
+        conditions = [] if column.nullable else [f"{name} IS NULL"]
+        return " OR ".join(filter(None, [*conditions, wrong(dialect, column, name)]))
     conditions = [_other_class(dialect, column, name)]
     limit, scale = column.type.limit or 0, column.type.scale
     match column.type.kind:
@@ -94,6 +112,8 @@ def refused(dialect: Dialect, column: Column, name: str) -> str:
 
 def stored(dialect: Dialect, column: Column, name: str) -> str:
     """Return the value as it is stored, for one that a SQL client writes: some may be written in two ways."""
+    if dialect.name != "sqlite":
+        return f"{name} + 0.0::float8" if column.type.kind == "float" else name
     match column.type.kind:
         case "float":
             return f"(CAST({name} AS REAL) + 0.0)"  # -0.0 is 0.0
@@ -104,13 +124,13 @@ def stored(dialect: Dialect, column: Column, name: str) -> str:
     return f"CAST({name} AS INTEGER)" if dialect.types[column.type.kind](column) == "INTEGER" else name
 
 
-def wanted(column: Column) -> str:
+def wanted(dialect: Dialect, column: Column) -> str:
     """Return in words what a SQL client may write."""
     limit = column.type.limit
     words = {
         "int": "an integer",
         "float": "a finite number",
-        "bool": "0 or 1",
+        "bool": "0 or 1" if dialect.name == "sqlite" else "true or false",
         "text": f"a text of at most {limit} characters",
         "binary": f"a blob of at most {limit} bytes",
         "datetime": "a UTC time such as '2008-01-01 22:03:23'",

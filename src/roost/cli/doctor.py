@@ -1,0 +1,38 @@
+"""doctor: what the database is, which guarantee holds there how, and what would be gained by changing what."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from roost.cli.app import Settings, shared
+from roost.cli.screen import answer_table
+
+
+@click.command()
+@click.argument("url", required=False)
+@shared
+@click.pass_obj
+def doctor(settings: Settings, url: str | None) -> None:
+    """Look at a database: which guarantee holds how, and what would be gained by changing what.
+
+    Only reads. URL is the store of --store or ROOST_STORE unless it is named.
+
+    \b
+    Examples:
+      roost doctor
+      roost doctor postgresql://user:password@host/database
+    """
+    if url is not None:
+        settings.store = url
+    with settings.open() as store:
+        found = store.doctor()
+    rows = [(each.subject, each.found, each.means, each.advice) for each in found]
+    answer_table(
+        settings,
+        [dataclasses.asdict(each) for each in found],
+        f"What holds on {store.place}",
+        ("", "found", "so", "to gain more"),
+        rows,
+    )

@@ -1,0 +1,103 @@
+"""roost doctor: what holds on a database, by real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from roost.plans.probes import Finding, examine
+from tests import servers
+from tests.cli.conftest import Shell
+
+
+def told(shell: Shell, url: str) -> dict[str, dict[str, str]]:
+    return {each["subject"]: each for each in json.loads(shell("doctor", url, "--json"))}
+
+
+def test_a_file_of_sqlite(shell: Shell) -> None:
+    shell("create", "counter", "hits")
+    found = told(shell, "sqlite:///roost.db")
+    assert found["durability"]["means"] == "an answer means on disk"
+    assert found["waiting"]["found"] == "journal_mode = wal"
+    assert {each["advice"] for each in found.values()} == {""}
+    careless = told(shell, "sqlite:///roost.db?synchronous=normal")["durability"]
+    assert careless["means"] == "answers of the last moments can be lost with the power"
+    assert careless["advice"]
+
+
+@pytest.fixture(params=servers.SERVERS)
+def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    try:
+        servers.SERVERS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(request.param) as url:
+        yield url
+
+
+def test_a_server(shell: Shell, server_url: str) -> None:
+    found = told(shell, server_url)
+    assert found["durability"]["means"] == "an answer means on disk"
+    assert found["durability"]["advice"] == found["version"]["advice"] == found["fronts"]["advice"] == ""
+    assert found["lost COMMIT"]["found"] == ("roost_writers" if "mysql" in server_url else "pg_xact_status")
+    assert "pooler" not in found
+    text = shell("doctor", "--store", server_url)
+    assert text.startswith("\tfound\tso\tto gain more\nversion\t")
+
+
+def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) -> dict[str, Finding]:
+    """What follows from facts that no server here has."""
+    work = examine(dialect, "FULL" if dialect is SQLITE else None, session)
+    next(work)
+    try:
+        work.send([list(facts.items())])
+        while True:
+            work.send([[]])
+    except StopIteration as stop:
+        return {each.subject: each for each in stop.value}
+
+
+GOOD = {
+    MARIADB.name: {"version": "10.11.19-MariaDB", "innodb_flush_log_at_trx_commit": "1", "may trigger": "yes",
+                   "blackhole": "YES", "may event": "yes", "event_scheduler": "ON"},
+    POSTGRESQL.name: {"server_version": "15.18", "product": "PostgreSQL 15", "fsync": "on", "synchronous_commit": "on",
+                      "may create": "true", "plpgsql": "1", "autovacuum": "on", "server_encoding": "UTF8"},
+}  # fmt: skip
+WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
+    (MARIADB, {"version": "10.5.1-MariaDB"}, "version", "10.6"),
+    (MARIADB, {"version": "8.0.40"}, "version", "PostgreSQL"),
+    (MARIADB, {"version": "5.7.25-TiDB-v7"}, "version", "MariaDB 10.6"),
+    (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
+    (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
+    (MARIADB, {"may trigger": ""}, "fronts", "GRANT TRIGGER"),
+    (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "fronts", "log_bin_trust_function_creators"),
+    (MARIADB, {"blackhole": "NO"}, "fronts", "ha_blackhole"),
+    (MARIADB, {"event_scheduler": "OFF"}, "roost cap", "event_scheduler = ON"),
+    (MARIADB, {"innodb_deadlock_detect": "OFF"}, "deadlocks", "innodb_deadlock_detect"),
+    (MARIADB, {"wsrep_on": "ON"}, "Galera", "one node"),
+    (MARIADB, {"read_only": "ON"}, "writing", "primary"),
+    (POSTGRESQL, {"server_version": "12.4"}, "version", "13"),
+    (POSTGRESQL, {"fsync": "off"}, "durability", "fsync = on"),
+    (POSTGRESQL, {"synchronous_commit": "off"}, "durability", "synchronous_commit = on"),
+    (POSTGRESQL, {"may create": "false"}, "fronts", "GRANT CREATE"),
+    (POSTGRESQL, {"statement_timeout": "500"}, "timeouts", "statement_timeout = 0"),
+    (POSTGRESQL, {"autovacuum": "off"}, "space", "autovacuum = on"),
+    (POSTGRESQL, {"recovery": "true"}, "writing", "primary"),
+    (POSTGRESQL, {"server_encoding": "LATIN1"}, "text", "UTF8"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "facts", "subject", "advice"), WORSE, ids=[str(facts) for _, facts, *_ in WORSE])
+def test_what_would_be_gained_is_said(dialect: Dialect, facts: dict[str, str], subject: str, advice: str) -> None:
+    good = judged(dialect, GOOD[dialect.name])
+    assert {each.advice for each in good.values()} == {""}
+    assert advice in judged(dialect, GOOD[dialect.name] | facts)[subject].advice
+
+
+@pytest.mark.parametrize("dialect", [MARIADB, POSTGRESQL], ids=["mariadb", "postgresql"])
+def test_a_pooler_shows_by_the_number_of_the_session(dialect: Dialect) -> None:
+    assert "pooler" not in judged(dialect, GOOD[dialect.name] | {"connection": "7"}, session=7)
+    assert "pooler" in judged(dialect, GOOD[dialect.name] | {"connection": "8"}, session=7)

@@ -1,0 +1,101 @@
+"""Plain SQL clients: a driver's connection, and nothing of Roost. Tests write `?` for a value on every engine."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+
+class SQLiteClient(sqlite3.Connection):
+    """A client of SQLite."""
+
+    def front(self) -> list[str]:
+        """Return the names of the objects that fronts consist of."""
+        found = self.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name")
+        return [name for (name,) in found]
+
+    def private_tables(self) -> list[str]:
+        """Return the names of Roost's tables."""
+        found = self.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost%' ORDER BY name")
+        return [name for (name,) in found]
+
+    def view(self, name: str) -> Any:
+        """Return the text of a view."""
+        return self.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+
+    def drop_trigger(self, name: str, _: str) -> None:
+        """Drop a trigger of a relation."""
+        self.execute(f"DROP TRIGGER {name}")
+
+    def as_stored(self, column: str) -> str:
+        """Return the expression that shows a value exactly as it is stored."""
+        return f"quote({column})"
+
+
+class PostgreSQLClient(psycopg.Connection[Any]):
+    """A client of PostgreSQL."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> psycopg.Cursor[Any]:
+        """Run a statement; `?` stands for a value where there are any."""
+        return super().execute(_in_psycopg(query) if params else query, params or None, **options)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each of several rows."""
+        with self.cursor() as cursor:
+            cursor.executemany(_in_psycopg(query).encode(), rows)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, one that has failed included."""
+        return self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+
+    def front(self) -> list[str]:
+        """Return the names of the objects that fronts consist of; a trigger and its function have one name."""
+        found = self.execute(
+            "SELECT viewname FROM pg_views WHERE schemaname = current_schema()\n"
+            "UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal\n"
+            "UNION SELECT proname FROM pg_proc WHERE proname LIKE 'roost%' ORDER BY 1"
+        )
+        return [name for (name,) in found]
+
+    def private_tables(self) -> list[str]:
+        """Return the names of Roost's tables."""
+        found = self.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'roost%' ORDER BY 1")
+        return [name for (name,) in found]
+
+    def view(self, name: str) -> Any:
+        """Return the text of a view."""
+        return self.execute("SELECT pg_get_viewdef(?::regclass)", (name,)).fetchone()
+
+    def drop_trigger(self, name: str, relation: str) -> None:
+        """Drop a trigger of a relation."""
+        self.execute(f"DROP TRIGGER {name} ON {relation}")
+
+    def as_stored(self, column: str) -> str:
+        """Return the expression that shows a value exactly as it is stored."""
+        return f"{column}::text"
+
+    def copy(self, statement: str, *rows: Sequence[Any]) -> None:
+        """Run a COPY … FROM STDIN."""
+        with self.cursor() as cursor, cursor.copy(statement.encode()) as lines:
+            for row in rows:
+                lines.write_row(row)
+
+
+def _in_psycopg(query: str) -> str:
+    return query.replace("%", "%%").replace("?", "%s")
+
+
+Client = SQLiteClient | PostgreSQLClient
+
+
+def connect(url: str) -> Client:
+    """Connect to the database that a store's URL names."""
+    if url.startswith("postgresql"):
+        return PostgreSQLClient.connect(url, autocommit=True)
+    path = Path(url.removeprefix("sqlite:///").partition("?")[0])
+    return sqlite3.connect(path, isolation_level=None, factory=SQLiteClient)
