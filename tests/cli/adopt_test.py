@@ -5,16 +5,21 @@ from __future__ import annotations
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roost import adoption
+from tests import servers
 from tests.campaigns.processes import until
 from tests.cli.conftest import Shell
+from tests.suite.application import Application
 
+NUMBERS = numbers()
 CAP = ("cap", "visits", "--per", "uid", "--keep", "5")
 
 
@@ -113,6 +118,66 @@ def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, mo
     assert rows("SELECT count(*) FROM visits") == [(300,)]
     visits(*CAP, "--yes", "--make-index")
     assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_visits'") == [("roostcap_visits",)]
+
+
+def test_watch_is_for_mariadb_alone(visits: Shell) -> None:
+    assert visits(*CAP, "--yes", "--watch", code=1) == ""
+    assert "visits: triggers keep it short, so there is nothing to watch" in visits.error
+    assert rows("SELECT count(*) FROM visits") == [(300,)]
+
+
+@pytest.fixture
+def mariadb() -> Iterator[Application]:
+    try:
+        app = Application(servers.mariadb().database(f"cli{next(NUMBERS)}"))
+    except servers.NotHere as error:
+        servers.not_run(error)
+    app("CREATE TABLE visits (id {id}, uid INT, visitor INT)")
+    add(app, 20)
+    yield app
+    app.close()
+
+
+def add(app: Application, n: int) -> None:
+    app(f"INSERT INTO visits (uid, visitor) SELECT 1, seq FROM seq_1_to_{n}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_watch_trims_until_it_is_ended(shell: Shell, mariadb: Application, number: signal.Signals) -> None:
+    count = "SELECT count(*) FROM visits"
+    process = shell.start(
+        *CAP, "--yes", "--watch", "--store", mariadb.url,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert b"and this command keeps it so, every second" in process.stdout.readline()
+        for _ in range(2):
+            add(mariadb, 20)
+            until(lambda: mariadb(count) == [(5,)], "a pass has come by")
+        assert shell("check", "--store", mariadb.url) == "every promise is kept\n"
+        assert shell("cap", "visits", "--watch", "--store", mariadb.url, code=1) == ""
+        assert "another `roost cap visits --watch` trims it" in shell.error
+        process.send_signal(number)
+        assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 0
+    add(mariadb, 20)
+    told = shell("cap", "visits", "--yes", "--store", mariadb.url)
+    assert told.startswith("visits: 20 rows deleted in ")
+    assert "and from now on while `roost cap visits --watch` runs: event_scheduler is not ON" in told
+    assert shell("uncap", "visits", "--store", mariadb.url).endswith("its rows are as they were\n")
+
+
+def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Application) -> None:
+    command = (*CAP, "--yes", "--watch", "--store", mariadb.url)
+    with shell.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shell("uncap", "visits", "--store", mariadb.url)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"was uncapped" in error
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tables of the application's own: capped in place, kept short by triggers, left as they were."""
+"""Tables of the application's own, capped in SQLite: what `adopted_test` does not ask of every engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 import roost
 from roost import adoption
-from roost.plans.adopted import Cap
+from roost.plans.adoption_sqlite import SQLiteAdoption
+from roost.plans.caps import Cap
 from tests.suite.shapes import rows
 
 pytestmark = pytest.mark.needs("sqlite3")
@@ -58,23 +59,6 @@ def newest(found: list[Any], keep: int, order: Callable[[Any], Any], key: Callab
         mine = [row for row in found if key(row) == each]
         kept += mine if each is None else sorted(mine, key=order)[-keep:]
     return sorted(kept)
-
-
-@pytest.mark.parametrize("newest_by", ["at", None])
-def test_what_is_too_many_goes_and_nothing_else(
-    open_store: Open, sql: sqlite3.Connection, newest_by: str | None
-) -> None:
-    sql.executescript(VISITS + ("" if newest_by else "CREATE INDEX by_uid ON visits (uid)"))
-    fill(sql)
-    before = rows(sql, "SELECT * FROM visits")
-    store = open_store()
-    found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
-    assert (found.rows, found.keys, found.full, found.keyless) == (300, 9, 9, 0)
-    assert found.excess == 300 - 9 * 5
-    assert sum(adoption.cap(store, found)) == found.excess
-    order = (lambda row: (row[3], row[0])) if newest_by else (lambda row: row[0])
-    assert rows(sql, "SELECT * FROM visits ORDER BY id") == newest(before, 5, order, lambda row: row[1])
-    assert adoption.inspect(store, "visits", ["uid"], 5, newest_by).excess == 0
 
 
 @pytest.mark.parametrize("newest_by", ["at", None])
@@ -164,14 +148,6 @@ def test_uncap_removes_every_trace_but_the_rows(open_store: Open, sql: sqlite3.C
     assert [each.name for each in store.structures()] == ["hits"]
 
 
-def test_looking_changes_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript(VISITS)
-    fill(sql)
-    before = everything(sql)
-    adoption.inspect(open_store(), "visits", ["uid"], 5, "at")
-    assert everything(sql) == before
-
-
 def test_it_may_be_stopped_at_any_moment_and_goes_on(
     open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,22 +181,6 @@ def test_one_key_with_very_many_rows_is_cut_in_short_steps(
     steps = list(adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at")))
     assert sum(steps) == 2995
     assert max(steps) <= 50
-
-
-def test_capping_again_changes_what_is_kept(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript(VISITS + "CREATE INDEX by_visitor ON visits (visitor)")
-    fill(sql, 100, 2)
-    store = open_store()
-    assert cap(store) == 90
-    assert cap(store, "", 7) == 0
-    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009'), (1, 1, '2009')")
-    assert store.run(roost.Capped.of("visits").count(1)) == 7
-    assert cap(store, "", 2) == 5 + 3
-    visitors = [row[2] for row in rows(sql, "SELECT * FROM visits")]
-    assert cap(store, "visitor", 1, None) == len(visitors) - len(set(visitors)) == 1
-    assert store.structures()[0].definition.count('"visitor"') == 1
-    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (5, 1, '2009'), (6, 1, '2009')")
-    assert store.run(roost.Capped.of("visits").count(1)) == 1
 
 
 # Every shape of table
@@ -294,26 +254,6 @@ def test_keys_are_compared_as_the_column_does_and_null_is_none(open_store: Open,
 
 
 # What belongs to the application
-
-
-def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript(
-        VISITS
-        + """
-        CREATE TABLE notes (visit INTEGER REFERENCES visits (id) ON DELETE CASCADE);
-        CREATE TABLE marks (visit INTEGER REFERENCES VISITS (id) ON DELETE SET NULL);
-        CREATE INDEX notes_visit ON notes (visit);
-        CREATE INDEX marks_visit ON marks (visit);
-    """
-    )
-    fill(sql, 50, 2)
-    sql.executescript("INSERT INTO notes SELECT id FROM visits; INSERT INTO marks SELECT id FROM visits")
-    store = open_store()
-    assert cap(store) == 40
-    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009')")
-    assert rows(sql, "PRAGMA foreign_key_check") == []
-    assert rows(sql, "SELECT count(*) FROM notes") == [(9,)]
-    assert rows(sql, "SELECT count(*), count(visit) FROM marks") == [(50, 9)]
 
 
 @pytest.mark.parametrize(
@@ -436,24 +376,6 @@ def test_trimming_ends_when_the_table_or_its_cap_is_changed(
     assert rows(sql, f"SELECT count(*) FROM {table}") == left
     adoption.uncap(store, "visits")
     assert [name for (name,) in rows(sql, "SELECT name FROM sqlite_master") if name.startswith("roost")] == []
-
-
-def test_uncap_and_another_keep_end_the_trimming_under_way(
-    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
-    sql.executescript(VISITS)
-    fill(sql, 900, 4)
-    store, other = open_store(), open_store()
-    for stop in (lambda: adoption.uncap(other, "visits"), lambda: cap(other, "", 90)):
-        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
-        next(steps)
-        stop()
-        left = rows(sql, "SELECT count(*) FROM visits")
-        with pytest.raises(roost.Invalid, match="uncapped, capped otherwise"):
-            list(steps)
-        assert rows(sql, "SELECT count(*) FROM visits") == left
 
 
 def test_a_renamed_column_is_never_taken_for_a_text(open_store: Open, sql: sqlite3.Connection) -> None:
@@ -592,7 +514,7 @@ def test_a_column_that_takes_the_rowid_s_name_is_found(make_store: Any, tmp_path
     with roost.Store(f"sqlite:///{tmp_path}/rowid.db") as store:
         cap(store, "uid", 5, None)
         connection.execute("ALTER TABLE visits ADD COLUMN rowid INT DEFAULT 0")
-        assert store.check()[0].detail.startswith("rowid is a column now")
+        assert "rowid tells no rows apart any more" in store.check()[0].detail
     connection.close()
 
 
@@ -645,20 +567,6 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
     assert rows(sql, "SELECT name FROM sqlite_master WHERE type <> 'table'") == []
 
 
-def test_capping_again_keeps_the_index_that_it_needs(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.execute("CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INT, at TEXT)")
-    store = open_store()
-    cap(store, "uid", 5, None)
-    cap(store, "uid", 5, "id")
-    assert store.check() == []
-    cap(store, "uid", 5, "at")
-    assert store.check() == []
-    sql.execute("CREATE INDEX own ON visits (uid, at)")
-    assert cap(store, "uid", 5, "at") == 0
-    adoption.uncap(store, "visits")
-    assert rows(sql, "SELECT name FROM sqlite_master WHERE type = 'index'") == [("own",)]
-
-
 @pytest.mark.parametrize("newest_by", ["at", "visitor"])
 def test_the_index_of_a_table_without_rowid(open_store: Open, sql: sqlite3.Connection, newest_by: str) -> None:
     sql.execute("CREATE TABLE visits (uid INT, visitor INT, at INT, PRIMARY KEY (visitor, at)) WITHOUT ROWID")
@@ -688,7 +596,7 @@ def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqli
     fill(sql)
     cap(open_store())
     sql.execute("ANALYZE")
-    made = Cap("visits", ("uid",), 5, "at", ("id",))
+    made = SQLiteAdoption().words(Cap("visits", ("uid",), 5, "at", ("id",)))
     for query in (
         made.delete(f"({made.excess(1)})").replace("?", "1"),
         "SELECT * FROM visits WHERE uid = 1 ORDER BY at DESC, id DESC",
@@ -751,19 +659,6 @@ def test_python_is_told_what_is_wrong(open_store: Open, sql: sqlite3.Connection)
         store.run(roost.Capped.of("hits").count(1))
     with pytest.raises(roost.Mismatch, match="kind is adopted"):
         store.create(roost.Counter("visits"), front=False)
-
-
-def test_a_declaration_follows_the_catalog(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript(VISITS)
-    fill(sql)
-    store, table = open_store(), roost.Capped.of("visits")
-    cap(store)
-    assert len(store.run(table.latest(1))) == 5
-    cap(store, "", 3)
-    assert len(store.run(table.latest(1))) == 3
-    adoption.uncap(store, "visits")
-    with pytest.raises(roost.Missing):
-        store.run(table.latest(1))
 
 
 @pytest.mark.parametrize(

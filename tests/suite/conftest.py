@@ -13,6 +13,7 @@ import pytest
 import roost
 from tests import servers
 from tests.suite import clients
+from tests.suite.application import Application
 from tests.suite.engines import ENGINES, Engine
 from tests.suite.ways import WAYS, App, Way
 
@@ -93,6 +94,14 @@ def app(way: Way, store_url: str) -> Iterator[Callable[..., App]]:
     yield made
     for each in apps:
         each.close()
+
+
+@pytest.fixture
+def application(store_url: str) -> Iterator[Application]:
+    """The application that a store shares its database with."""
+    found = Application(store_url)
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -26,17 +26,48 @@ ENGINES = [
     Engine(
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
-        frozenset(["counter", "ring", "capped", "set", "fronts", "file", "second store", "sqlite3", "nul in text"]),
+        frozenset(
+            [
+                "counter",
+                "ring",
+                "capped",
+                "set",
+                "fronts",
+                "file",
+                "second store",
+                "sqlite3",
+                "nul in text",
+                "application",
+            ]
+        ),
     ),
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "fronts", "second store", "psycopg", "no nul in text"]),
+        frozenset(
+            [
+                "counter",
+                "ring",
+                "capped",
+                "set",
+                "fronts",
+                "second store",
+                "psycopg",
+                "no nul in text",
+                "application",
+                "trims at commit",
+            ]
+        ),
     ),
     Engine(
         "mariadb",
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
-        frozenset(["counter", "ring", "capped", "set", "second store", "pymysql", "nul in text"]),
+        frozenset(
+            [
+                *("counter", "ring", "capped", "set", "second store", "pymysql", "nul in text", "application"),
+                "trims in passes",
+            ]
+        ),
     ),
     Engine(
         "sqlite-memory",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +14,24 @@ import click
 
 import roost
 from roost import adoption
-from roost.adoption import NARROW, SMALL
+from roost.adoption import EVERY, NARROW, SMALL
 from roost.cli.app import Failure, Settings, must_agree, shared
 from roost.cli.intake import uninterrupted
 from roost.cli.screen import answer, counted, progress_bar
 from roost.plans.adoption import Found
+from roost.plans.caps import Cap
 
 
 @click.command()
 @click.argument("table")
 @click.option("--per", metavar="COLUMN[,COLUMN]", help="The columns of the key.")
 @click.option("--keep", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Rows per key.")
-@click.option("--newest-by", metavar="COLUMN", help="What tells which row is newer; the rowid by default.")
+@click.option(
+    "--newest-by", metavar="COLUMN", help="What tells which row is newer; by default, the numbers of the primary key."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, whatever it holds up.")
+@click.option("--watch", is_flag=True, help="MariaDB: go on trimming, every second, until stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 @click.pass_obj
@@ -35,6 +43,7 @@ def cap(
     newest_by: str | None,
     dry_run: bool,
     make_index: bool,
+    watch: bool,
     yes: bool,
 ) -> None:
     """Keep the newest rows per key of a table of yours.
@@ -44,11 +53,15 @@ def cap(
     (Ctrl-C), and say `roost cap TABLE` to go on. Rows with NULL in a column of the key are left alone. The table needs
     an index on the columns of --per and then --newest-by.
 
+    In MariaDB a trigger cannot delete from its own table. There a server event trims every second what has grown since,
+    where event_scheduler is ON and the account may make one; else --watch does, until it is ended by Ctrl-C or SIGTERM.
+
     \b
     Examples:
       roost cap visits --per uid --keep 5 --dry-run
       roost cap visits --per uid --keep 5 --newest-by last_update
       roost cap messages --per room,topic --keep 100 --yes
+      roost cap visits --watch --store mysql://user@host/app
     """
     columns = [] if per is None else [each.strip() for each in per.split(",")]
     with settings.open() as store:
@@ -59,13 +72,49 @@ def cap(
         _may_make_index(found, make_index)
         if found.excess:
             must_agree(f"{_loss(found)}. Go on?", yes)
+        if watch:
+            adoption.claim(store, found.cap)
         done = _trim(store, found)
-    document = {"table": found.cap.table, "deleted": done.deleted, "seconds": round(done.seconds, 3)}
-    answer(settings, document, [f"{found.cap.table}: {done.told}; {_rule(found)}, and triggers keep it so"])
+        keeper = "watch" if watch else adoption.keeper(store, found.cap)
+        table = found.cap.table
+        document = {"table": table, "deleted": done.deleted, "seconds": round(done.seconds, 3), "kept_by": keeper}
+        answer(settings, document, [f"{table}: {done.told}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
+        if watch:
+            _watch(store, done.made)
+
+
+_KEPT = {
+    "triggers": ", and triggers keep it so",
+    "event": ", and a server event keeps it so, every second",
+    "watch": ", and this command keeps it so, every second",
+    "": ", and from now on while `roost cap {table} --watch` runs: event_scheduler is not ON, or not for this account",
+}
+
+
+def _watch(store: roost.Store, made: Cap) -> None:
+    with _ended() as ended:
+        while not ended.wait(EVERY):
+            with suppress(roost.Busy):  # rows of other tables that would go too are held: the next pass comes by
+                for _ in adoption.work_off(store, made):
+                    if ended.is_set():
+                        break
+
+
+@contextmanager
+def _ended() -> Iterator[threading.Event]:
+    # Ctrl-C and SIGTERM wait for the end of a transaction, and are no failure: it is how a watch is to end.
+    ended = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, lambda *_: ended.set()) for each in signals]
+    try:
+        yield ended
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
 
 
 def _may_make_index(found: Found, make_index: bool) -> None:
-    if found.index or make_index or (found.rows <= SMALL and found.bytes <= NARROW):
+    if found.index or make_index or not found.bytes or (found.rows <= SMALL and found.bytes <= NARROW):
         return
     columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
     raise Failure(
@@ -78,6 +127,7 @@ def _may_make_index(found: Found, make_index: bool) -> None:
 class _Done:
     """What was deleted."""
 
+    made: Cap
     deleted: int = 0
     seconds: float = 0.0
 
@@ -91,7 +141,7 @@ class _Done:
 
 
 def _trim(store: roost.Store, found: Found) -> _Done:
-    done, began = _Done(), time.perf_counter()
+    done, began = _Done(found.cap), time.perf_counter()
     steps = adoption.cap(store, found)
     try:
         with progress_bar("rows") as bar:
@@ -99,7 +149,10 @@ def _trim(store: roost.Store, found: Found) -> _Done:
             deleted: int | None = 0
             while deleted is not None:
                 with uninterrupted():  # Ctrl-C waits for the end of a transaction: what was deleted is counted
-                    deleted = next(steps, None)
+                    try:
+                        deleted = next(steps)
+                    except StopIteration as end:
+                        deleted, done.made = None, end.value
                     done.deleted += deleted or 0
                     done.seconds = time.perf_counter() - began
                 bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
@@ -121,7 +174,7 @@ def _rule(found: Found) -> str:
 
 
 def _loss(found: Found) -> str:
-    per, by = ", ".join(found.cap.per), found.cap.newest_by or "rowid"
+    per, by = ", ".join(found.cap.per), found.by
     return (
         f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
         f"{found.cap.keep:,} of {per} by {by}, which {found.full:,} of {counted(found.keys, 'key')} have"
@@ -146,9 +199,7 @@ def _told(found: Found) -> list[str]:
         lines.append(f"with them go rows of {', '.join(found.others)}, by ON DELETE CASCADE")
     if found.keyless:
         lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(found.cap.per)}: left alone")
-    lines.append(
-        f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.cap.index_sql}"
-    )
+    lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
     lines.append("nothing was changed")
     return lines
 

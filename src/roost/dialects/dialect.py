@@ -112,6 +112,10 @@ class Dialect:
         """Return the quoted name of a column."""
         return f"{self.quote}{column.name}{self.quote}"
 
+    def quoted(self, name: str) -> str:
+        """Return a name as an identifier, whatever is in it."""
+        return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+
     def literal(self, text: str) -> str:
         """Return text as a literal."""
         doubled = text.replace("\\", "\\\\") if self.backslash_escapes else text

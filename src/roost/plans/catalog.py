@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
-from roost.errors import Mismatch, Missing
+from roost.errors import Mismatch
 from roost.plans.fronts import drop_front, front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
@@ -20,6 +20,14 @@ NAME = Column("name", ColumnType("text", NAME_LENGTH))
 VERSION = Column("version", ColumnType("int"))
 DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
+
+# Asked first: where there is none, an error would end a transaction of PostgreSQL.
+THERE = {
+    "sqlite": "SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'",
+    "postgresql": "SELECT count(*) FROM pg_class WHERE relname = 'roost_catalog' AND pg_table_is_visible(oid)",
+    "mariadb": "SELECT count(*) FROM information_schema.TABLES\n"
+    "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'roost_catalog'",
+}
 
 # The last batch of each connection that writes, so that a COMMIT whose answer was lost can be looked up.
 WRITERS = """\
@@ -37,11 +45,12 @@ class Catalog:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         hole = dialect.placeholder
-        columns = ",\n  ".join(dialect.declared(each) for each in (NAME, VERSION, DEFINITION))
+        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))
         self.table = (
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
+        self.there = each(THERE[dialect.name])
         self.tables = [self.table, WRITERS] if dialect.name == "mariadb" else [self.table]
         self.definition = definition_of(dialect)
         self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
@@ -134,13 +143,9 @@ def _drop_tables(plan: StructurePlan) -> list[str]:
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
     """Return name, version and definition of every structure; none where there is no catalog."""
-    if catalog.dialect.name == "postgresql":  # an error would end the transaction
-        there = yield Statement(each("SELECT 1 WHERE to_regclass('roost_catalog') IS NOT NULL"), [()])
-        if not there[0]:
-            return []
-    try:
-        found = yield Statement(catalog.all, [()])
-    except Missing:
+    there = yield Statement(catalog.there, [()])
+    if not there[0][0][0]:
         return []
+    found = yield Statement(catalog.all, [()])
     rows: list[tuple[str, int, str]] = found[0]
     return rows

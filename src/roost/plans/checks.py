@@ -9,7 +9,7 @@ from typing import Any
 
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
-from roost.plans import adoption, plan_for
+from roost.plans import plan_for
 from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
@@ -101,7 +101,8 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
 def _check_structure(plan: StructurePlan) -> Checking:
     name = plan.structure.name
     if isinstance(plan, AdoptedPlan):
-        wrong = yield from adoption.broken(plan)
+        assert plan.cap is not None
+        wrong = yield from plan.adoption.broken(plan.cap)
         return [Violation(name, rule, key and plan.structure.key.value(key), told) for rule, key, told in wrong]
     found = yield from _check_layout(plan)
     if found:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -12,14 +15,15 @@ from roost.structures.structure import Group, Structure
 from roost.structures.types import INT_MAX, INT_MIN, shown
 
 FACTS = ("per", "keep", "newest_by", "id", "index")
+VALUES = (str, bytes, bool, float, decimal.Decimal, uuid.UUID, dt.date)  # beside int, whose size is bounded
 
 
 class Adopted(Structure):
     """A table of the application's own, capped by `roost cap`: at most `keep` rows per key, the oldest go first.
 
-    Made by `Capped.of`. The application writes it with its own SQL, and Python reads it. Rows come as named tuples of
-    the table's columns, with the values that the database has. A key is what the columns of `--per` hold: a value, or
-    a tuple when there are several.
+    Made by `Capped.of`. The application writes it with its own SQL, or by `add`, and Python reads it. Rows come as
+    named tuples of the table's columns, with the values that the database has. A key is what the columns of `--per`
+    hold: a value, or a tuple when there are several.
     """
 
     kind = "adopted"
@@ -49,6 +53,28 @@ class Adopted(Structure):
         """Ask for the first `n` keys behind `after`, in key order; NULL is no key."""
         return super().keys(after, n)
 
+    def add(self, **values: Any) -> Operation[None]:
+        """Ask to insert a row, by the names of its columns; what it pushes out is gone when it is there.
+
+        So it is in MariaDB too, where the application's own INSERT leaves that to the next pass. Columns that are not
+        named have their defaults; what the table refuses is `StatementFailed`.
+
+        >>> import roost
+        >>> roost.Capped.of("visits").add(uid=5, visitor=7)
+        visits.add(uid=5, visitor=7)
+        """
+        if not values:
+            raise Invalid(f"{self.name}: a row needs a value")
+        for name, value in values.items():
+            if value is not None and not _is_value(value):
+                raise Invalid(f"{self.name}.{name}: {shown(value)} is no value of a column")
+        return Operation(self, "add", (tuple(values.items()),))
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        if verb == "add":
+            return [f"{name}={value!r}" for name, value in args[0]]
+        return super()._arguments(verb, args)
+
     def clear(self, key: Any) -> NoReturn:
         """Raise `Invalid`: the rows are the application's, which deletes them by its own SQL."""
         raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
@@ -63,8 +89,16 @@ class Adopted(Structure):
         return cls(name, {fact: facts[fact] for fact in FACTS})
 
 
+def _is_value(value: Any) -> bool:
+    if type(value) is int:
+        return INT_MIN <= value <= INT_MAX
+    if isinstance(value, str) and not value.isascii():
+        return value == value.encode(errors="replace").decode()  # a lone surrogate is no character
+    return isinstance(value, VALUES)
+
+
 class _Key(Group[Any]):
-    """Values as SQLite stores them: of how many columns is known to the catalog alone."""
+    """Values as databases store them: of how many columns is known to the catalog alone."""
 
     __slots__ = ("_names",)
 
@@ -81,11 +115,8 @@ class _Key(Group[Any]):
         """Return the values of the columns, or raise `Invalid`."""
         values = value if isinstance(value, tuple) else (value,)
         for each in values:
-            fits = INT_MIN <= each <= INT_MAX if type(each) is int else isinstance(each, (str, bytes, float))
-            if isinstance(each, str) and not each.isascii():
-                fits = each == each.encode(errors="replace").decode()  # a lone surrogate is no character
-            if not fits:
-                raise Invalid(f"{self._structure}: {shown(each)} is no key; it takes an int, a float, a str or bytes")
+            if not _is_value(each):
+                raise Invalid(f"{self._structure}: {shown(each)} is no key; it takes what a column holds")
         return values
 
     def value(self, values: Sequence[Any]) -> Any:

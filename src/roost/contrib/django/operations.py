@@ -292,7 +292,7 @@ class _Printer:
         if wanted.template.returns:
             return self._reader.execute(wanted)
         for sql, row in render(wanted):
-            self._editor.execute(self._reader.text(sql, row), params=row or None)
+            self._editor.execute(*self._reader.sent(sql, row))
         return len(wanted.rows)
 
 

@@ -1,0 +1,352 @@
+"""Tables of the application's own, capped on servers: what only PostgreSQL or only MariaDB does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from roost import adoption
+from tests.campaigns.processes import until
+from tests.suite.adopted_test import INDEX, INSERT, VISITS, Open, cap, settle
+from tests.suite.application import Application
+
+commit = pytest.mark.needs("trims at commit")
+passes = pytest.mark.needs("trims in passes")
+COUNT = "SELECT count(*) FROM visits"
+
+
+@pytest.fixture
+def visits(application: Application) -> Application:
+    application(VISITS)
+    application(INDEX)
+    return application
+
+
+@pytest.fixture
+def other(store_url: str) -> Iterator[Application]:
+    """A second connection."""
+    application = Application(store_url)
+    yield application
+    application.close()
+
+
+def several(application: Application, n: int, uid: int = 1, first: int = 0) -> None:
+    application(
+        f"INSERT INTO visits (uid, visitor, at) VALUES {', '.join(f'({uid}, {first + k}, 2008)' for k in range(n))}"
+    )
+
+
+def visitors(application: Application) -> list[int]:
+    return [visitor for (visitor,) in application("SELECT visitor FROM visits ORDER BY id")]
+
+
+# PostgreSQL
+
+
+@commit
+def test_what_a_transaction_adds_is_trimmed_when_it_ends(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    visits("BEGIN")
+    several(visits, 5)
+    assert visits(COUNT) == [(5,)]
+    visits("SAVEPOINT here")
+    several(visits, 5, uid=2)
+    visits("ROLLBACK TO here")
+    several(visits, 1, uid=3)
+    visits("COMMIT")
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY uid ORDER BY 1") == [(1, 2), (3, 1)]
+    visits("BEGIN")
+    several(visits, 5)
+    visits("SET CONSTRAINTS ALL IMMEDIATE")
+    assert visits(COUNT) == [(3,)]
+    visits("ROLLBACK")
+    assert visits(COUNT) == [(3,)]
+
+
+@commit
+def test_a_transaction_of_very_many_statements_notes_no_more_than_it_may(open_store: Open, visits: Application) -> None:
+    cap(open_store(), keep=2)
+    body = "FOR n IN 1..4000 LOOP INSERT INTO visits (uid, visitor, at) VALUES (n % 7, n, 'x'); END LOOP;"
+    visits(f"DO $$ BEGIN {body} END $$")
+    assert visits("SELECT min(visitor), count(*) FROM visits") == [(3987, 14)]
+
+
+@commit
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_an_older_snapshot_fails_not_and_deletes_nothing_of_the_newest(
+    open_store: Open, visits: Application, other: Application, level: str
+) -> None:
+    store = open_store()
+    cap(store, keep=3)
+    several(visits, 3)
+    other(f"BEGIN ISOLATION LEVEL {level}")
+    assert other(COUNT) == [(3,)]
+    several(visits, 2, first=10)  # pushes out two that the older snapshot still sees
+    several(other, 1, first=20)
+    other("COMMIT")
+    assert visitors(visits)[-3:] == [10, 11, 20]
+    several(visits, 1, first=30)
+    assert visitors(visits) == [11, 20, 30]
+
+
+@commit
+def test_a_row_that_somebody_holds_is_passed_over_until_the_next_insert(
+    open_store: Open, visits: Application, other: Application
+) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    several(visits, 2)
+    other("BEGIN")
+    other("SELECT * FROM visits WHERE id = 1 FOR UPDATE")
+    visits("SET lock_timeout = '2s'")
+    several(visits, 1, first=2)
+    assert visitors(visits) == [0, 1, 2]
+    other("UPDATE visits SET at = '2009' WHERE id = 1")
+    other("COMMIT")
+    several(visits, 1, first=3)
+    assert visitors(visits) == [0, 3]  # it is the newest now
+
+
+@commit
+def test_an_account_that_may_only_insert(open_store: Open, visits: Application, other: Application) -> None:
+    cap(open_store(), keep=2)
+    role = f"writer_{visits.url.rpartition('/')[2]}"
+    visits(f"CREATE ROLE {role}")
+    try:
+        visits(f"GRANT INSERT ON visits TO {role}")
+        other(f"SET ROLE {role}")
+        several(other, 5)
+        other("RESET ROLE")
+    finally:
+        visits(f"DROP OWNED BY {role}")
+        visits(f"DROP ROLE {role}")
+    assert visitors(visits) == [3, 4]
+
+
+@commit
+def test_another_table_of_the_name_is_left_alone(open_store: Open, visits: Application) -> None:
+    cap(open_store(), keep=1)
+    visits("CREATE SCHEMA tenant")
+    visits("CREATE TABLE tenant.visits (LIKE visits INCLUDING ALL)")
+    visits("SET search_path = tenant")
+    several(visits, 4)
+    visits("INSERT INTO public.visits (uid, visitor, at) SELECT 1, n, 'x' FROM generate_series(1, 4) n")
+    assert visits("SELECT (SELECT count(*) FROM tenant.visits), (SELECT count(*) FROM public.visits)") == [(4, 1)]
+
+
+@commit
+def test_an_index_that_was_broken_off_is_made_anew(open_store: Open, application: Application) -> None:
+    application(VISITS)
+    application("CREATE INDEX roostcap_visits ON visits (uid, at, id)")
+    application("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'roostcap_visits'::regclass")
+    store = open_store()
+    found = adoption.inspect(store, "visits", ["uid"], 5, "at")
+    assert not found.index
+    list(adoption.cap(store, found))
+    assert store.check() == []
+
+
+@commit
+def test_a_transaction_that_has_written_the_table_is_waited_for_in_short_steps(
+    open_store: Open, visits: Application, other: Application
+) -> None:
+    store = open_store(timeout=0.3)
+    several(other, 1)
+    other("BEGIN")
+    several(other, 1)
+    with pytest.raises(roost.Busy):
+        cap(store)
+    several(visits, 1)
+    other("COMMIT")
+    assert cap(store) == 0
+    assert visits(COUNT) == [(3,)]
+
+
+@commit
+@pytest.mark.parametrize(
+    ("ddl", "newest_by", "told"),
+    [
+        ("(id bigint, uid int, PRIMARY KEY (id, uid)) PARTITION BY HASH (uid)", "id", "is a partitioned table"),
+        ("(id bigint GENERATED ALWAYS AS IDENTITY, uid int)", "id", "no primary key"),
+        ("(id uuid PRIMARY KEY, uid int)", None, "say --newest-by"),
+        ("(id bigint PRIMARY KEY, uid int)", None, "say --newest-by"),
+        ("(id bigint PRIMARY KEY, uid real)", "id", "uid is a float4, which cannot be a key"),
+        ("(id bigint PRIMARY KEY, uid jsonb)", "id", "uid is a jsonb, which cannot be a key"),
+        ("(uid int) INHERITS (base)", "id", "is part of other tables"),
+    ],
+)
+def test_what_could_not_be_kept_by_triggers_is_refused(
+    open_store: Open, application: Application, ddl: str, newest_by: str | None, told: str
+) -> None:
+    application("CREATE TABLE base (id bigint PRIMARY KEY)")
+    application(f"CREATE TABLE visits {ddl}")
+    with pytest.raises(roost.Invalid, match=told):
+        cap(open_store(), newest_by=newest_by)
+
+
+@commit
+def test_a_foreign_key_without_an_index_is_refused(open_store: Open, visits: Application) -> None:
+    visits("CREATE TABLE notes (visit bigint REFERENCES visits ON DELETE CASCADE)")
+    with pytest.raises(roost.Invalid, match="would read all of notes"):
+        cap(open_store())
+    visits("CREATE INDEX ON notes (visit)")
+    cap(open_store())
+
+
+# MariaDB
+
+
+@passes
+def test_between_passes_there_are_more_and_check_says_when_nobody_comes(store_url: str, visits: Application) -> None:
+    with roost.Store(store_url) as store, roost.Store(store_url) as watcher:
+        cap(store, keep=2)
+        made = adoption.inspect(store, "visits", [], None, None).cap
+        assert adoption.keeper(store, made) == ""
+        several(visits, 5)
+        assert visits(COUNT) == [(5,)]
+        assert [each.rule for each in store.check()] == ["keep"]
+        adoption.claim(watcher, made)
+        adoption.claim(watcher, made)
+        assert store.check() == []
+        assert sum(adoption.work_off(watcher, made)) == 3
+        assert visitors(visits) == [3, 4]
+        assert visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)]
+        visits("DROP TRIGGER roostcap_visits_insert")
+        several(visits, 5)
+        assert {each.rule for each in store.check()} == {"keep", "triggers"}
+
+
+@passes
+def test_a_server_event_makes_the_passes(store_url: str, visits: Application) -> None:
+    before = visits("SELECT @@event_scheduler")[0][0]
+    visits("SET GLOBAL event_scheduler = ON")
+    try:
+        with roost.Store(store_url) as store:
+            cap(store, keep=2)
+            assert adoption.keeper(store, adoption.inspect(store, "visits", [], None, None).cap) == "event"
+            several(visits, 900)
+            several(visits, 5, uid=2)
+            until(lambda: visits(COUNT) == [(4,)], "the event has come by")
+            until(lambda: visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)], "its notes are gone")
+            assert visitors(visits) == [898, 899, 3, 4]
+            assert store.check() == []
+            adoption.uncap(store, "visits")
+        assert visits("SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE()") == [(0,)]
+    finally:
+        visits(f"SET GLOBAL event_scheduler = {before}")
+
+
+@passes
+def test_a_row_that_somebody_holds_is_passed_over_and_its_note_stays(
+    open_store: Open, visits: Application, other: Application
+) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    several(visits, 4)
+    other("BEGIN")
+    other("SELECT * FROM visits WHERE id = 1 FOR UPDATE")
+    assert settle(store) == 1
+    assert visitors(visits) == [0, 2, 3]
+    other("UPDATE visits SET at = '2009' WHERE id = 1")
+    other("COMMIT")
+    assert settle(store) == 1
+    assert visitors(visits) == [0, 3]
+
+
+@passes
+def test_rows_of_other_tables_that_somebody_holds_are_not_waited_for(
+    open_store: Open, visits: Application, other: Application
+) -> None:
+    visits("CREATE TABLE notes (visit BIGINT, FOREIGN KEY (visit) REFERENCES visits (id) ON DELETE CASCADE)")
+    store = open_store(timeout=0.3)
+    cap(store, keep=1)
+    several(visits, 2)
+    visits("INSERT INTO notes SELECT min(id) FROM visits")
+    other("BEGIN")
+    other("SELECT * FROM notes FOR UPDATE")
+    with pytest.raises(roost.Busy):
+        settle(store)
+    store.run(roost.Capped.of("visits").add(uid=1, visitor=9, at="2009"))  # what it cannot have is left to the pass
+    other("COMMIT")
+    settle(store)
+    assert visitors(visits) == [9]
+
+
+@passes
+def test_the_application_s_last_number_is_its_own(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    cap(store)
+    visits(INSERT, 1, 1, "x")
+    assert visits("SELECT LAST_INSERT_ID(), max(id) FROM visits") == [(1, 1)]
+
+
+@passes
+def test_a_column_that_was_widened_makes_no_insert_fail(store_url: str, application: Application) -> None:
+    application("CREATE TABLE visits (id {id}, uid TINYINT, visitor BIGINT)")
+    with roost.Store(store_url) as store:
+        cap(store, keep=1, newest_by=None)
+        application("ALTER TABLE visits MODIFY uid INT")
+        for n in range(3):
+            application("INSERT INTO visits (uid, visitor) VALUES (1000, ?)", n)
+        assert "triggers" in [each.rule for each in store.check()]
+        assert cap(store, "", None, None) == 2
+        application("INSERT INTO visits (uid, visitor) VALUES (1000, 9)")
+        settle(store)
+        assert visitors(application) == [9]
+        assert store.check() == []
+
+
+@passes
+def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Application) -> None:
+    store, table = open_store(), roost.Capped.of("visits")
+    cap(store)
+    several(visits, 3, uid=0)
+    assert store.run_all(table.count("0"), table.count(0)) == (3, 3)
+    for operation in (table.count("abc"), table.latest("abc"), table.keys(after="abc"), table.count(b"0")):
+        with pytest.raises(roost.Invalid, match="uid is a bigint"):
+            store.run(operation)
+
+
+@passes
+@pytest.mark.parametrize(
+    ("ddl", "told"),
+    [
+        ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) ENGINE=MyISAM", "only one of InnoDB"),
+        ("(id BIGINT, uid INT)", "no primary key"),
+        ("(id BIGINT PRIMARY KEY, uid INT)", "say --newest-by"),
+        ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid FLOAT)", "uid is a float, which cannot be a key"),
+        ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) WITH SYSTEM VERSIONING", "is a system versioned"),
+    ],
+)
+def test_what_could_not_be_kept_by_passes_is_refused(
+    open_store: Open, application: Application, ddl: str, told: str
+) -> None:
+    application(f"CREATE TABLE visits {ddl}")
+    with pytest.raises(roost.Invalid, match=told):
+        cap(open_store(), newest_by=None)
+
+
+@passes
+def test_an_account_that_may_make_no_event_is_told_to_watch(store_url: str, visits: Application) -> None:
+    before = visits("SELECT @@event_scheduler")[0][0]
+    name = visits.url.rpartition("/")[2]
+    visits("SET GLOBAL event_scheduler = ON")
+    try:
+        visits(f"CREATE USER capper_{name}@'%' IDENTIFIED BY 'x'")
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, INDEX, ALTER, TRIGGER"
+        visits(f"GRANT {rights} ON {name}.* TO capper_{name}@'%'")
+        url = urlsplit(store_url)
+        with roost.Store(url._replace(netloc=f"capper_{name}:x@{url.netloc.rpartition('@')[2]}").geturl()) as store:
+            cap(store, keep=2)
+            made = adoption.inspect(store, "visits", [], None, None).cap
+            assert adoption.keeper(store, made) == ""
+            several(visits, 5)
+            assert settle(store) == 3
+            adoption.uncap(store, "visits")
+    finally:
+        visits(f"SET GLOBAL event_scheduler = {before}")
+        visits(f"DROP USER IF EXISTS capper_{name}@'%'")
