@@ -55,7 +55,7 @@ def own_transaction(path: str, ours: Mapping[int, bool]) -> Own | None:
 
 def _in_transaction(ours: Mapping[int, bool]) -> Iterator[sqlite3.Connection]:
     for found in gc.get_objects():
-        if isinstance(found, sqlite3.Connection) and id(found) not in ours:
+        if issubclass(type(found), sqlite3.Connection) and id(found) not in ours:  # not what it may say it is
             try:
                 if found.in_transaction:
                     yield found

@@ -131,7 +131,7 @@ def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None
 
 
 def test_pitfall_a_null_count_a_default_or_an_id_per_add_do_not_exist(open_store: Make) -> None:
-    (table,) = (sql for sql in open_store(pageviews).ddl(pageviews) if "CREATE TABLE roost_pageviews" in sql)
+    (table,) = (sql for sql in open_store(pageviews).ddl(pageviews) if "CREATE TABLE roost_pageviews_rows" in sql)
     assert "NULL," not in table.replace("NOT NULL,", "")
     assert "AUTO" not in table
     assert "DEFAULT" not in table

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import psycopg
 from psycopg import postgres
 from psycopg.adapt import AdaptersMap
+from psycopg.types.array import register_all_arrays
 
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
@@ -57,6 +58,7 @@ FAILURES = psycopg.Error
 # Values are converted as psycopg does, whatever the application has registered with it.
 ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
 postgres.register_default_adapters(ADAPTERS)
+register_all_arrays(ADAPTERS)
 
 
 class PostgreSQLEngine:

@@ -44,9 +44,11 @@ def make_front(plan: StructurePlan, dropped: Found = NO_FRONT) -> Generator[Stat
     front, found = (yield from wanted_front(plan)), (yield from found_front(plan))
     if found.objects == front.objects:
         return False
+    only_told = False  # what would be done is collected for somebody to read, and the front is still there
     if found.objects:
         dropped = yield from drop_front(plan)
-    if taken := (yield from _room(plan).taken(plan)):
+        only_told = bool((yield from found_front(plan)).objects)
+    if not only_told and (taken := (yield from _room(plan).taken(plan))):
         raise Invalid(
             f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
             "another name, or leave out its front (front=False, on the command line --no-front): then only Python can "
