@@ -204,7 +204,7 @@ class Aside(Protocol):
         """Whether the atom needs one that is waited for already; if so it is sent there."""
         ...
 
-    def send(self, atom: Atom) -> None:
+    def send(self, atom: Atom, error: Busy) -> None:
         """Send it there."""
         ...
 
@@ -267,7 +267,7 @@ class Batch:
         if isinstance(error, Busy) and self._aside is not None:
             self._begin = Control.BEGIN_HASTY
             if len(part) == 1:
-                self._aside.send(part[0])
+                self._aside.send(part[0], error)
             parts += _halves(part)
         elif isinstance(error, Busy) and self._known.dialect.row_locks:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]

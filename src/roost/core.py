@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Batch, Known, Stats, refuse_all
-from roost.detours import LANES, Detours
+from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
+from roost.detours import LANES, PAUSE, TRYING, Detours, Trying
 from roost.dialects import Control, Statement
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, drive
@@ -72,18 +72,25 @@ class Core:
         self._looking: set[Link] = set()  # those of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = Queue(self._read, self.lock_wait, self._worry)
-        self._lanes = [self._lane() for _ in range(LANES)] if self.engine.dialect.row_locks else []
+        self._lanes = [self._lane(number) for number in range(LANES + 1)] if self.engine.dialect.row_locks else []
         if self.engine.memory:
             self.readers = self.writers  # a second connection would see another database
 
-    def _lane(self) -> tuple[Queue, Link]:
+    def _lane(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
         link = self._link()
 
-        def work(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        def wait(deadline: float, take: Take, wake: Callable[[], None]) -> None:
             self._write(link, _Patience(self, deadline, wake), take, None)
 
-        return Queue(work, self.lock_wait, self._worry), link
+        def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+            trying = Trying()
+            self._write(link, _Patience(self, deadline, wake), take, trying, Control.BEGIN_HASTY)
+            if trying.again:
+                wake()
+                time.sleep(PAUSE * (1 + self._random.random()))
+
+        return Queue(try_ if number == TRYING else wait, self.lock_wait, self._worry), link
 
     def _link(self) -> Link:
         return Link(self.engine.file, self.timeout)
@@ -118,8 +125,11 @@ class Core:
         queue, _ = self._lanes[atoms[0].aside]
         for atom in atoms:
             atom.aside = None
+        left = atoms
         try:
-            queue.submit(atoms, atoms[0].deadline)
+            while left:  # a leader may come back without his answer, to try again
+                queue.submit(left, left[0].deadline)
+                left = [atom for atom in left if not atom.done]
         finally:
             for atom in atoms:
                 self._detours.settled(atom)
@@ -216,11 +226,13 @@ class Core:
         aside = self._detours if self._lanes else None
         self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait), take, aside)
 
-    def _write(self, link: Link, wait: _Patience, take: Take, aside: Detours | None) -> None:
+    def _write(
+        self, link: Link, wait: _Patience, take: Take, aside: Aside | None, begin: Control = Control.BEGIN
+    ) -> None:
         def work(connection: Connection) -> None:
             batch = Batch(self.known, self._context, self.stats, aside)
             try:
-                drive(batch.run(Control.BEGIN, take), connection)
+                drive(batch.run(begin, take), connection)
             except BaseException:
                 if batch.committing:  # an interrupt came between COMMIT and its answer
                     committed = connection.outcome()

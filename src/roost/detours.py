@@ -4,15 +4,23 @@ A batch waits for a lock for `lock_wait`. When that was not enough it is run aga
 the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
 a few lanes, each a queue with a connection of its own, until the store's `timeout`. While it waits there, whoever else
 writes the same key goes aside at once. So a transaction that is left open costs the others one `lock_wait`, once.
+
+An atom that needs several locks must not hold the others while it waits for one: it tries again and again instead, in a
+lane for such atoms.
 """
 
 from __future__ import annotations
 
-from roost.batches import Atom, Known
+import time
+
+from roost.batches import Atom, Known, refuse_all
 from roost.dialects.dialect import Row
+from roost.errors import Busy
 from roost.plans import Context
 
 LANES = 4  # connections that may wait for locks beside the writer's
+TRYING = LANES  # the lane of those who do not wait but try
+PAUSE = 0.02  # seconds between two tries, at most twice as long
 
 Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
 
@@ -32,13 +40,13 @@ class Detours:
         heads = self._known.heads(atom)
         if heads.isdisjoint(self._blocked):
             return False
-        atom.aside = _lane(min(heads & self._blocked))
+        atom.aside = _lane(heads)
         return True
 
-    def send(self, atom: Atom) -> None:
+    def send(self, atom: Atom, error: Busy) -> None:
         """Send aside an atom that could not have a lock."""
         heads = self._known.heads(atom)
-        atom.aside = _lane(min(heads))
+        atom.aside = _lane(heads)
         if len(heads) == 1:  # of several nobody knows which it was, and those who need the others need not wait
             self._blocked |= heads
 
@@ -47,5 +55,23 @@ class Detours:
         self._blocked -= self._known.heads(atom)
 
 
-def _lane(head: Head) -> int:
-    return hash(head) % LANES
+class Trying:
+    """The lane of those who do not wait but try: who could not have a lock goes back to its queue."""
+
+    def __init__(self) -> None:
+        self.again = False  # whether somebody did
+
+    def concerns(self, atom: Atom) -> bool:
+        """Nobody is sent anywhere else."""
+        return False
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Let it try again, until its time is over."""
+        if atom.deadline <= time.monotonic():
+            refuse_all([atom], error)
+        else:
+            self.again = True
+
+
+def _lane(heads: set[Head]) -> int:
+    return hash(min(heads)) % LANES if len(heads) == 1 else TRYING

@@ -387,7 +387,7 @@ NO_COLUMN: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("annotation", "reason"), NO_COLUMN, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(("annotation", "reason"), NO_COLUMN, ids=lambda value: repr(value).partition(" at 0x")[0][:40])
 def test_what_is_no_type_of_a_column_is_told_when_it_is_declared(annotation: Any, reason: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         roost.Counter("c", key=annotation)

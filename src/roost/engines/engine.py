@@ -10,6 +10,8 @@ from roost.dialects.dialect import Control, Dialect, Statement
 
 T = TypeVar("T")
 
+HASTE = 0.01  # seconds that somebody who waits for nobody waits for a lock all the same: as long as a batch has it
+
 Trace = Callable[[str, Sequence[Any]], None]
 
 

@@ -211,9 +211,9 @@ class MariaDBConnection(ServerConnection):
             self._say_all(BEGIN_READ)
             self._open = True
             return
-        hasty = word is Control.BEGIN_HASTY
         # Whole seconds: only a limit for statements can be finer. 0 is not to wait.
-        wait = 0 if hasty else 1 if self.wait.most is not None else max(1, math.ceil(self.wait.left))
+        seconds = self.lock_wait(word)
+        wait = max(1, math.ceil(seconds))
         text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=max(1, wait))
         if word is Control.BEGIN_ALONE or self._writer is None:
             self._say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
@@ -227,8 +227,7 @@ class MariaDBConnection(ServerConnection):
         except Missing:
             pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
         self._open = True
-        if not hasty:
-            self._limit = self.wait.left if self.wait.most is None else min(self.wait.most, self.wait.left)
+        self._limit = seconds
 
     def _say_all(self, sql: str) -> None:
         self.say(sql)

@@ -152,8 +152,7 @@ class PostgreSQLConnection(ServerConnection):
         """Begin, all in one exchange."""
         if word is Control.BEGIN_READ:
             return self._say_all(BEGIN_READ)
-        seconds = self.wait.left if self.wait.most is None else min(self.wait.most, self.wait.left)
-        wait = 1 if word is Control.BEGIN_HASTY else max(1, round(1000 * seconds))  # milliseconds; 0 is without end
+        wait = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         self._xid = None
         if word is Control.BEGIN_ALONE:
             return self._say_all(BEGIN.format(wait=wait))

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Row, Statement, exchange
-from roost.engines.engine import Trace, Wait
+from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
@@ -109,6 +109,11 @@ class ServerConnection(ServerExecutor):
                 return self.begin(word)
             except ConnectionLost:
                 self.reconnect(self.wait)
+
+    def lock_wait(self, word: Control) -> float:
+        """Return the seconds that a transaction begun in this way waits for a single lock."""
+        most = HASTE if word is Control.BEGIN_HASTY else self.wait.most
+        return self.wait.left if most is None else min(most, self.wait.left)
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
