@@ -31,7 +31,7 @@ from roost.structures.structure import Structure
 T = TypeVar("T")
 
 
-_PASSWORD = re.compile(r"(?<=[^:/]):[^:@/]*@")  # in a URL, behind the name of an account
+_PASSWORD = re.compile(r"(?<=://)([^:@/]*:)[^@/]*(?=@)|([?&]password=)[^&]*")  # in a URL
 
 
 class _Base:
@@ -50,12 +50,12 @@ class _Base:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
             if not 0 <= seconds < 10**6:
                 raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
-        self.url = url
         self._core = Core(url, timeout, lock_wait, trace, clock, random)
+        self.url = _PASSWORD.sub(r"\1\2***", url)
         self._finalizer = weakref.finalize(self, self._core.dispose)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {_PASSWORD.sub(':***@', self.url)}: {self.stats()}>"
+        return f"<{type(self).__name__} {self.url}: {self.stats()}>"
 
     @property
     def place(self) -> str:
@@ -107,8 +107,11 @@ class Store(_Base, Runner):
 
     url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `sqlite://`, a private database in memory. Options:
         `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
-    timeout: seconds to wait for a lock that somebody else holds, before `Busy`.
-    lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction.
+        `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
+        password.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away.
+    lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
+        batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.
     clock: the time for the column `at`; for showing only.
     random: for jitter, and the slots of counters.

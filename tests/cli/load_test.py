@@ -51,10 +51,10 @@ def held(shell: Shell, name: str = "visits") -> dict[int, list[int]]:
         ("visits.tab", TSV.encode()),
         ("visits.jsonl", JSONL.encode()),
         ("visits.ndjson", BOM + JSONL.encode()),
-        ("visits.csv.gz", gzip.compress(CSV.encode())),
-        ("bom.csv.gz", gzip.compress(BOM + CSV.encode())),
-        ("visits.jsonl.gz", gzip.compress(JSONL.encode())),
-        ("compressed.csv", gzip.compress(CSV.encode())),
+        ("visits.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
+        ("bom.csv.gz", gzip.compress(BOM + CSV.encode(), mtime=0)),
+        ("visits.jsonl.gz", gzip.compress(JSONL.encode(), mtime=0)),
+        ("compressed.csv", gzip.compress(CSV.encode(), mtime=0)),
     ],
 )
 def test_a_file_of_every_format(visits: Shell, name: str, content: bytes) -> None:
@@ -67,14 +67,20 @@ def test_a_file_of_every_format(visits: Shell, name: str, content: bytes) -> Non
 
 @pytest.mark.parametrize(
     ("format_", "content"),
-    [("csv", CSV), ("tsv", TSV), ("jsonl", JSONL), ("csv", gzip.compress(CSV.encode())), ("csv", BOM + CSV.encode())],
+    [
+        ("csv", CSV),
+        ("tsv", TSV),
+        ("jsonl", JSONL),
+        ("csv", gzip.compress(CSV.encode(), mtime=0)),
+        ("csv", BOM + CSV.encode()),
+    ],
 )
 def test_stdin(visits: Shell, format_: str, content: str | bytes) -> None:
     visits("import", "visits", "-", "--format", format_, stdin=content)
     assert held(visits) == {1: [10, 11], 2: [20]}
 
 
-@pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode())])
+@pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode(), mtime=0)])
 def test_stdin_of_a_process(visits: Shell, content: bytes) -> None:
     with visits.start(
         "import", "visits", "-", "--format", "csv", stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -410,7 +416,7 @@ def each_submission(monkeypatch: pytest.MonkeyPatch, happens: Iterator[BaseExcep
 @pytest.mark.parametrize("cut", [10, 2000])
 def test_a_compressed_file_that_is_cut_off_gives_what_it_has(visits: Shell, cut: int) -> None:
     lines = "uid,visitor\n" + "".join(f"1,{number * number % 9973}\n" for number in range(3000))
-    content = gzip.compress(lines.encode())
+    content = gzip.compress(lines.encode(), mtime=0)
     visits.write("visits.csv.gz", content[:cut])
     visits("import", "visits", "visits.csv.gz", code=1)
     assert "the file cannot be read behind line" in visits.error
@@ -420,7 +426,7 @@ def test_a_compressed_file_that_is_cut_off_gives_what_it_has(visits: Shell, cut:
 
 
 def test_damaged_compression_is_told(visits: Shell) -> None:
-    content = bytearray(gzip.compress(CSV.encode()))
+    content = bytearray(gzip.compress(CSV.encode(), mtime=0))
     content[10] = 0x07  # a kind of block that there is not
     visits.write("visits.csv.gz", bytes(content))
     visits("import", "visits", "visits.csv.gz", code=1)

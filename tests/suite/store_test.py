@@ -284,3 +284,22 @@ def test_a_connection_that_failed_is_dropped_and_the_log_says_so(
     assert [record.name for record in caplog.records] == ["roost"]
     store.run(pageviews.add("/home"))
     assert store.run(pageviews.total("/home")) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql://ada:s3:cret@db/app", "mysql://ada:***@db/app"),
+        (
+            "postgresql://ada:secret@db/app?sslmode=require&password=other",
+            "postgresql://ada:***@db/app?sslmode=require&password=***",
+        ),
+        ("postgresql://ada@db/app", "postgresql://ada@db/app"),
+        ("sqlite:////srv/a:b@c.db", "sqlite:////srv/a:b@c.db"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str) -> None:
+    store = roost.Store(url)
+    assert store.url == shown
+    assert "secret" not in repr(store)
+    assert "s3" not in repr(store)

@@ -77,7 +77,8 @@ def shared(command: F) -> F:
         metavar="URL",
         expose_value=False,
         callback=_remember,
-        help=f"sqlite:///relative.db or sqlite:////absolute.db. [env: ROOST_STORE; default: {DEFAULT_STORE}]",
+        help="sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… "
+        f"[env: ROOST_STORE; default: {DEFAULT_STORE}]",
     )
     json = click.option(
         "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."

@@ -33,7 +33,7 @@ def list_(settings: Settings) -> None:
     with settings.open() as store:
         definitions = [json.loads(each.definition) for each in stored(store)]
     headers = ("name", "kind", "key", "holds", "rules")
-    answer_table(settings, definitions, f"Structures of {settings.url}", headers, map(_declared, definitions))
+    answer_table(settings, definitions, f"Structures of {store.url}", headers, map(_declared, definitions))
 
 
 def _declared(facts: dict[str, Any]) -> tuple[str, ...]:
