@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Error, Invalid, Mismatch
+from roost.errors import Error, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -52,6 +52,15 @@ class Context:
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
+
+# Removes rows by their key and what tells them apart below it.
+CUT = {
+    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
+    "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "postgresql": Template(
+        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
+    ),
+}
 
 
 class Careful(Exception):
@@ -222,11 +231,6 @@ def each(sql: str) -> Template:
 def write(sql: str) -> Template:
     """Make the template of a modification that goes out once per row."""
     return Template(sql)
-
-
-def unsupported(structure: Structure, dialect: Dialect) -> Invalid:
-    """Return the error for a structure that an engine does not have yet."""
-    return Invalid(f"{structure.name}: a {structure.kind} on {dialect.name} is not there yet")
 
 
 def same(row: Row) -> Row:
