@@ -53,7 +53,7 @@ class SQLiteEngine:
     dialect = SQLITE
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        path, options = _parse(url)
+        path, options = parse(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -369,7 +369,8 @@ def _why_not(path: str) -> str | None:
     return None
 
 
-def _parse(url: str) -> tuple[str | None, dict[str, str]]:
+def parse(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sqlite":
         raise Invalid(
