@@ -178,6 +178,8 @@ OPTIONAL = {
     "alembic": {"contrib.alembic"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
+    "uvloop": {"server"},
+    "prometheus_client": {"server.http"},
     "asgiref": {"contrib.django"},  # comes with Django
 }
 
