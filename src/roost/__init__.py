@@ -18,7 +18,9 @@ from roost.errors import (
     OutcomeUnknown,
     Overflow,
     ReadOnly,
+    Refused,
     StatementFailed,
+    TimedOut,
 )
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
@@ -51,6 +53,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "ReadOnly",
+    "Refused",
     "Ring",
     "Runner",
     "Set",
@@ -58,6 +61,7 @@ __all__ = [
     "Stats",
     "Store",
     "Structure",
+    "TimedOut",
     "Violation",
     "binary",
     "decimal",
