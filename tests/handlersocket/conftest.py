@@ -1,0 +1,57 @@
+"""A server of Roost on a SQLite file of the test's own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.handlersocket.wire import Address
+
+SECRETS = ("to read", "to write")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running `roost serve`, and the file it serves."""
+
+    daemon: servers.Daemon
+    file: Path
+    read: Address
+    write: Address
+
+
+@contextmanager
+def served(file: Path, *options: str, secrets: tuple[str, str] = SECRETS) -> Iterator[Served]:
+    """Serve a file, and stop at the end."""
+    folder = servers.folder_for(None)
+    read, write = (Address("127.0.0.1", servers.free_port(), secret) for secret in secrets)
+    command = [
+        *(sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{file}"),
+        *("--read", f"{read.host}:{read.port}", "--write", f"{write.host}:{write.port}", "--workers", "1"),
+    ]
+    for name, address in {"read": read, "write": write}.items():
+        if address.secret:
+            command += [f"--{name}-secret", address.secret]
+
+    def is_up() -> None:
+        for address in (read, write):
+            socket.create_connection((address.host, address.port)).close()
+
+    daemon = servers.Daemon(f"sqlite:///{file}", [*command, *options], None, folder, is_up)
+    try:
+        yield Served(daemon, file, read, write)
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file that the recordings' name of the database fits."""
+    return tmp_path / "hst.db"
