@@ -20,10 +20,11 @@
           ├── DiskFull       writing: no room left
           └── StatementFailed  one statement was refused (a constraint, a trigger, a type)
 
-All can be pickled, and say whether a retry is safe: `Error.retry`.
+All can be pickled, and say whether a retry is safe: `Error.retry`; and each knows what the HandlerSocket protocol
+answers in its place: `Error.code` and `Error.word`.
 """
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "Busy",
@@ -49,40 +50,58 @@ __all__ = [
 class Error(Exception):
     """The base of every error that Roost raises on purpose.
 
-    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass.
+    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass. `code` and
+    `word` are its form on the wire: 1 where the database refused, 2 where the request was wrong, and a word, or the
+    number that MariaDB's storage engines have for it.
     """
 
     retry: ClassVar[bool] = False
+    code: int = 1
+    word: str = "error"
 
 
 class Invalid(Error, ValueError):
     """A name, a value or an option is refused, when it is made and before anything runs."""
 
+    code = 2
+    word = "value"
+
 
 class Missing(Error, LookupError):
     """The structure is not in this database, or there is no database: `store.create(...)` makes both."""
+
+    word = "open_table"
 
 
 class Mismatch(Error):
     """The structure is declared otherwise than it is stored; the message names the difference."""
 
+    word = "open_table"
+
 
 class Duplicate(Error):
     """A row with this id is in the collection already. Nothing was changed."""
+
+    word = "121"
 
 
 class Full(Error):
     """The collection holds `keep` rows and was declared `on_full="reject"`. Nothing was changed."""
 
+    word = "full"
+
 
 class Overflow(Error):
     """The sum would leave 64 bits. Nothing was changed."""
+
+    word = "range"
 
 
 class Busy(Error):
     """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done."""
 
     retry = True
+    word = "146"
 
 
 class Conflict(Error):
@@ -91,6 +110,8 @@ class Conflict(Error):
 
 class OutcomeUnknown(Error):
     """The connection broke during COMMIT and the outcome could not be looked up."""
+
+    word = "unknown"
 
 
 class Closed(Error):
@@ -119,13 +140,30 @@ class ReadOnly(DatabaseError):
     """The database takes no writes: a read-only file, directory or disk."""
 
     retry = True
+    word = "165"
 
 
 class DiskFull(DatabaseError):
     """There was no room for the write. The store works again when there is."""
 
     retry = True
+    word = "135"
 
 
 class StatementFailed(DatabaseError):
-    """One statement was refused: a constraint, a trigger of somebody else, a missing table."""
+    """One statement was refused: a constraint, a trigger of somebody else, a missing table.
+
+    `word` tells which: `121` a key that is there already, `151` and `152` a foreign key without its parent or with
+    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`; `error` where nothing else is known.
+    """
+
+
+_E = TypeVar("_E", bound=Error)
+
+
+def worded(error: _E, word: str, code: int | None = None) -> _E:
+    """Return the error with its form on the wire."""
+    error.word = word
+    if code is not None:
+        error.code = code
+    return error
