@@ -55,3 +55,10 @@ def served(file: Path, *options: str, secrets: tuple[str, str] = SECRETS) -> Ite
 def file(tmp_path: Path) -> Path:
     """A file that the recordings' name of the database fits."""
     return tmp_path / "hst.db"
+
+
+@pytest.fixture
+def served_file(file: Path) -> Iterator[Served]:
+    """A running server on an empty file."""
+    with served(file) as server:
+        yield server

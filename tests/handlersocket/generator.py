@@ -90,7 +90,7 @@ class Generator:
         """Return a chunk. It ends after a line that may leave other rows behind than the original does."""
         lines: list[bytes] = []
         while len(lines) < length:
-            line = self._line(port)
+            line = self.line(port)
             if not self._is_safe(line, port):
                 continue
             lines.append(line)
@@ -139,7 +139,8 @@ class Generator:
     def _odd(self) -> bool:
         return self.random.random() < self.oddity
 
-    def _line(self, port: str) -> bytes:
+    def line(self, port: str) -> bytes:
+        """Return a line, whatever the original makes of it."""
         random = self.random
         if random.random() < 0.05:
             return self._open(port, random.randrange(6))
