@@ -154,7 +154,7 @@ class StatementFailed(DatabaseError):
     """One statement was refused: a constraint, a trigger of somebody else, a missing table.
 
     `word` tells which: `121` a key that is there already, `151` and `152` a foreign key without its parent or with
-    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`; `error` where nothing else is known.
+    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`; `error` for all else.
     """
 
 

@@ -64,7 +64,7 @@ class Open(NamedTuple):
     number: int
     database: str
     table: str
-    index: str
+    key: str
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
 

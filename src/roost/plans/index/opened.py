@@ -172,7 +172,7 @@ class OpenedIndex:
 
     def sums(self, old: Sequence[Any], addends: Sequence[tuple[int, int | float]], verb: str) -> list[Any] | None:
         """Return the new values, column by column; None where a `-` would cross zero: the row stays as it is."""
-        found = []
+        found: list[Any] = []
         for place, addend in addends:
             value = old[place]
             if value is None:

@@ -106,7 +106,7 @@ def ordering(key: Key, forward: bool) -> str:
 class _Texts(NamedTuple):
     # One range as statements.
     rows: Template
-    count: Template
+    counted: Template
     places: tuple[int, ...]
 
 
@@ -151,8 +151,8 @@ class Finder:
                     if found:
                         skip = 0
                     elif skip:
-                        (((counted,),),) = yield Statement(texts.count, [(*given, *judged)])
-                        skip -= min(skip, counted)
+                        (((there,),),) = yield Statement(texts.counted, [(*given, *judged)])
+                        skip -= min(skip, there)
                 if left <= 0:
                     return rows
         return rows
