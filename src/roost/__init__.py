@@ -24,6 +24,7 @@ from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
 from roost.structures import Capped, Counter, Ring, Set, Structure
+from roost.structures.index import Index, Where, While
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
 from roost.structures.types import binary, decimal, text
@@ -44,6 +45,7 @@ __all__ = [
     "Entry",
     "Error",
     "Full",
+    "Index",
     "Invalid",
     "Mismatch",
     "Missing",
@@ -59,6 +61,8 @@ __all__ = [
     "Store",
     "Structure",
     "Violation",
+    "Where",
+    "While",
     "binary",
     "decimal",
     "text",

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
-from roost.plans import Careful, Context, Plan, StructurePlan, plan_for
+from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, plan_for
 from roost.plans.catalog import Catalog
-from roost.structures.operation import READS, Operation
+from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
 
 Work = Generator[Statement | Control, Any, None]
@@ -34,6 +34,7 @@ Work = Generator[Statement | Control, Any, None]
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
 MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
+MOST_INDEXES = 1000  # whose tables one store remembers
 MAX_BYTES = 16 * 2**20  # of their values, likewise
 
 
@@ -102,31 +103,46 @@ class Known:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self._indexes: dict[Target, TargetPlan] = {}
+
+    def target(self, target: Target) -> TargetPlan:
+        """Return the plan of a structure or index in this store's dialect."""
+        if isinstance(target, Structure):
+            return self.plan(target)
+        plan = self._indexes.get(target)
+        if plan is None:
+            if len(self._indexes) >= MOST_INDEXES:
+                self._indexes.clear()
+            plan = self._indexes[target] = plan_for(target, self.dialect)
+        return plan
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""
-        plan: StructurePlan | None = structure.plans.get(self.dialect.name)
+        plan: Any = structure.plans.get(self.dialect.name)
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
-        return plan
+        found: StructurePlan = plan
+        return found
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
         return {
-            (op.structure.name, self.plan(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
+            (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
         }
 
     def verify(
-        self, plan: StructurePlan, operations: Sequence[Operation[Any]]
-    ) -> Generator[Statement | Control, Any, StructurePlan | Error]:
+        self, plan: TargetPlan, operations: Sequence[Operation[Any]]
+    ) -> Generator[Statement | Control, Any, TargetPlan | Error]:
         """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
+        if plan.stored is None or plan.held is None:
+            return plan
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         try:
             stored = yield plan.held if held else plan.stored
         except Missing as missing:
             return missing
         if not stored[0]:
-            return Missing(f"{plan.structure.name} is not in this database; {plan.made_by}")
+            return plan.missing()
         definition = stored[0][0][0]
         return plan if definition == plan.structure.definition else plan.as_stored(definition)
 
@@ -137,7 +153,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = yield from known.verify(known.plan(structure), operations)
+    plan = yield from known.verify(known.target(structure), operations)
     if isinstance(plan, Error):
         return [plan] * len(operations)
     return (yield from plan.run(operations, context))
@@ -150,7 +166,7 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     # slot), and nothing is written before all are had.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
         run = [operations[place] for place in places]
-        plan = yield from known.verify(known.plan(structure), run)
+        plan = yield from known.verify(known.target(structure), run)
         if isinstance(plan, Error):
             for place in places:
                 results[place] = plan
@@ -165,11 +181,11 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     return results
 
 
-def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Structure, list[int]]]:
+def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
     # Which operations one plan takes together: those of one structure. Two declarations of one name that are not alike
     # (other classes of rows, or not what is stored) take turns, so that the order inside a structure is kept.
-    runs: list[tuple[Structure, list[int]]] = []
-    latest: dict[str, tuple[Structure, list[int]]] = {}
+    runs: list[tuple[Target, list[int]]] = []
+    latest: dict[str, tuple[Target, list[int]]] = {}
     for place, op in enumerate(operations):
         run = latest.get(op.structure.name)
         if run is None or not op.structure.is_like(run[0]):

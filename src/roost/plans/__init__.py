@@ -8,12 +8,13 @@ from roost.dialects.dialect import Dialect
 from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.plan import Careful, Context, Plan, StructurePlan
+from roost.plans.index.plan import IndexPlan
+from roost.plans.plan import Careful, Context, Plan, StructurePlan, TargetPlan
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
-from roost.structures.structure import Structure
+from roost.structures.operation import Target
 
-__all__ = ["Careful", "Context", "Plan", "StructurePlan", "plan_for"]
+__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "plan_for"]
 
 _PLANS: dict[str, Any] = {
     "counter": CounterPlan,
@@ -21,10 +22,11 @@ _PLANS: dict[str, Any] = {
     "capped": CappedPlan,
     "set": SetPlan,
     "adopted": AdoptedPlan,
+    "index": IndexPlan,
 }
 
 
-def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:
-    """Return a structure in a dialect's words; `Invalid` when the engine does not have it yet."""
-    plan: StructurePlan = _PLANS[structure.kind](structure, dialect)
+def plan_for(target: Target, dialect: Dialect) -> TargetPlan:
+    """Return a structure or index in a dialect's words; `Invalid` when the engine does not have it yet."""
+    plan: TargetPlan = _PLANS[target.kind](target, dialect)
     return plan

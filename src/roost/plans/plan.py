@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Error, Mismatch
+from roost.errors import Error, Mismatch, Missing
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -67,10 +67,35 @@ class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
 
-class StructurePlan:
+class TargetPlan:
+    """What operations are asked of, in one dialect's words."""
+
+    structure: Any
+    stored: Statement | None = None  # asks for the definition that the catalog has; None: it is not there at all
+    held: Statement | None = None  # the same, and keeps it from being changed
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations of this target, in their order."""
+        raise NotImplementedError
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        raise NotImplementedError
+
+    def missing(self) -> Error:
+        """Return what is told where the catalog does not have it."""
+        raise NotImplementedError
+
+    def as_stored(self, definition: str) -> TargetPlan | Error:
+        """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
+        raise NotImplementedError
+
+
+class StructurePlan(TargetPlan):
     """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
 
     structure: Structure
+    made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
@@ -97,6 +122,10 @@ class StructurePlan:
         }
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
+
+    def missing(self) -> Error:
+        """Return what is told where the catalog does not have it."""
+        return Missing(f"{self.structure.name} is not in this database; {self.made_by}")
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""

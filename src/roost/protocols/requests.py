@@ -80,7 +80,7 @@ def number(token: str) -> int:
     """
     if not token:
         return 0
-    if not (token.isascii() and token.isdigit()) or len(token) > 4096:
+    if not (token.isascii() and token.isdigit()):
         raise Refused("number")
     found = int(token.lstrip("0")[:11] or "0")
     if found > MOST:
@@ -146,10 +146,12 @@ def parse(tokens: list[str], fcolumns: int, most_values: int) -> Find | Insert:
         at += 4
     if op == "+":
         return _inserting(width, given)
-    if op not in OPS:
-        raise Refused("notimpl" if op == "S" else "op")
+    if op not in OPS and op != "S":
+        raise Refused("op")
     if not width:
         raise Refused("klen")
+    if op == "S":
+        raise Refused("notimpl")
     modification = tokens[at] if len(tokens) > at else ""
     to = values(tokens[at + 1 :]) if modification and modification[0] != "D" else []
     return Find(op, width, given, limit or 1, offset, place, among, filters, modification, to)
@@ -165,7 +167,7 @@ def _among(tokens: list[str], at: int, width: int, most: int) -> tuple[int, list
     # IN: the place of the value that is replaced, the list, and where the tokens go on.
     place = number(tokens[at]) if len(tokens) > at else 0
     length = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
-    if not length or place >= width:
+    if not length or place >= width > 0:  # no values at all is the next error, klen
         raise Refused("invalueslen")
     if length > most:
         raise Refused("limit")

@@ -131,11 +131,8 @@ class OpenedIndex:
             return len(rows)
         own = {column.name for column, _ in zip(self.columns, values, strict=False)}
         word = "151" if own & self.table.children else "152"
-        return (yield from self._write(self.updating(given), tuple(given.values()), rows, word))
-
-    def updating(self, given: Sequence[str] | dict[str, Any]) -> str:
-        """Return an UPDATE up to its WHERE."""
-        return f"UPDATE OR ABORT {self.table.sql} SET {', '.join([f'{column} = ?' for column in given])}"
+        text = f"UPDATE OR ABORT {self.table.sql} SET {', '.join([f'{column} = ?' for column in given])}"
+        return (yield from self._write(text, tuple(given.values()), rows, word))
 
     def _add(self, rows: Rows, before: Rows, change: Change) -> Working:
         addends = self.addends(change)
@@ -150,7 +147,9 @@ class OpenedIndex:
         text = f"UPDATE OR ABORT {self.table.sql} SET " + ", ".join(
             [f"{column} = {column} {change.verb} ?" for column in given]
         )
-        return (yield from self._write(text, tuple(given.values()), passed, "152"))
+        # Whether a unique value is free depends on what was moved before: the order of the scan counts.
+        own = {self.columns[place].name for place, _ in addends}
+        return (yield from self._write(text, tuple(given.values()), passed, "152", bool(own & self.table.unique)))
 
     def addends(self, change: Change) -> list[tuple[int, int | float]]:
         """Return what is added to which of the columns: none where NULL is given, or nothing."""
@@ -189,14 +188,14 @@ class OpenedIndex:
             found.append(new)
         return found
 
-    def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str) -> Working:
+    def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str, ordered: bool = False) -> Working:
         # By what names the rows. Many by their rowids are one statement; by keys of several columns one each.
         names = self.table.identity
         try:
             if len(rows) == 1:
                 where = " AND ".join([f"{name} = ?" for name in names])
                 return (yield Statement(write(f"{text} WHERE {where}"), [(*bound, *rows[0])]))
-            if self.table.by_rowid:
+            if self.table.by_rowid and not ordered:
                 listed = json.dumps([row[0] for row in rows])
                 where = f"{names[0]} IN (SELECT value FROM json_each(?))"
                 return (yield Statement(write(f"{text} WHERE {where}"), [(*bound, listed)]))

@@ -95,6 +95,7 @@ class Table:
     by_rowid: bool  # that is the one
     automatic: str | None  # the column that numbers itself
     triggers: bool
+    unique: frozenset[str]  # columns of keys that take a value once
     children: frozenset[str]  # columns that refer to another table
 
     @property
@@ -173,7 +174,19 @@ def read_table(name: str) -> Reading:
         (foreign,) = yield ask(_FOREIGN, name)
         children = frozenset([column for (column,) in foreign])
     by_rowid = not without_rowid and bool(identity)
-    return Table(name, kind == "view", columns, tuple(keys), identity, by_rowid, automatic, triggers > 0, children)
+    unique_columns = frozenset([part.column.name for key in keys if key.unique for part in key.parts])
+    return Table(
+        name,
+        kind == "view",
+        columns,
+        tuple(keys),
+        identity,
+        by_rowid,
+        automatic,
+        triggers > 0,
+        unique_columns,
+        children,
+    )
 
 
 def _rowid(columns: dict[str, TableColumn]) -> tuple[str, ...]:

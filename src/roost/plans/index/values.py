@@ -39,7 +39,7 @@ def number(value: Any) -> int | float | Unheld:
     if type(value) is int:
         return value if INT_MIN <= value <= INT_MAX else float(value)
     if type(value) is float:
-        return UNHELD if math.isnan(value) else int(value) if _is_whole(value) else value
+        return UNHELD if not math.isfinite(value) else int(value) if _is_whole(value) else value
     if type(value) is not str or not _NUMBER.fullmatch(value):
         return UNHELD
     text = value.strip()
@@ -50,6 +50,8 @@ def number(value: Any) -> int | float | Unheld:
             if INT_MIN <= whole <= INT_MAX:
                 return whole
     found = float(text)
+    if math.isinf(found):
+        return UNHELD
     return int(found) if _is_whole(found) else found
 
 
@@ -78,7 +80,7 @@ def _integer(value: Any) -> Value | Unheld:
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     found = number(value)
-    return found if type(found) is int else UNHELD
+    return found if type(found) is int and INT_MIN <= found <= INT_MAX else UNHELD
 
 
 def _real(value: Any) -> Value | Unheld:
