@@ -27,24 +27,29 @@ class Served:
     write: Address
 
 
+def command(file: Path, read: Address, write: Address) -> list[str]:
+    """Return the command that serves a file."""
+    return [
+        *(sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{file}", "--workers", "1", "--auth-delay", "0"),
+        *("--read", f"{read.host}:{read.port}", "--write", f"{write.host}:{write.port}"),
+        *(["--read-secret", read.secret] if read.secret else []),
+        *(["--write-secret", write.secret] if write.secret else []),
+    ]
+
+
 @contextmanager
 def served(file: Path, *options: str, secrets: tuple[str, str] = SECRETS) -> Iterator[Served]:
-    """Serve a file, and stop at the end."""
-    folder = servers.folder_for(None)
+    """Serve a file, which is made where it is not there, and stop at the end."""
+    file.touch()
     read, write = (Address("127.0.0.1", servers.free_port(), secret) for secret in secrets)
-    command = [
-        *(sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{file}"),
-        *("--read", f"{read.host}:{read.port}", "--write", f"{write.host}:{write.port}", "--workers", "1"),
-    ]
-    for name, address in {"read": read, "write": write}.items():
-        if address.secret:
-            command += [f"--{name}-secret", address.secret]
 
     def is_up() -> None:
         for address in (read, write):
             socket.create_connection((address.host, address.port)).close()
 
-    daemon = servers.Daemon(f"sqlite:///{file}", [*command, *options], None, folder, is_up)
+    daemon = servers.Daemon(
+        f"sqlite:///{file}", [*command(file, read, write), *options], None, servers.folder_for(None), is_up
+    )
     try:
         yield Served(daemon, file, read, write)
     finally:

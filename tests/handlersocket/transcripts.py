@@ -76,14 +76,18 @@ def recorded() -> list[Transcript]:
 class Lite:
     """The file that a recording's tables are made in, and SQL on it beside the server."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, rowid: bool = False) -> None:
         self.connection = sqlite3.connect(file)
         self.connection.text_factory = bytes
-        self.translator = Translator(self.connection)
+        self.translator = Translator(self.connection, rowid)
 
     def set_up(self, sql: str) -> None:
         """Make the tables and their rows."""
         self.translator.run(sql)
+
+    def request(self, lines: bytes) -> bytes:
+        """Return lines with the names that their indexes have in the file."""
+        return b"\n".join(map(self.translator.request, lines.split(b"\n")))
 
     def ask(self, sql: str) -> bytes:
         """Run statements, and return their rows as MariaDB's command line prints them."""
@@ -101,7 +105,9 @@ def _printed(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def play(transcript: Transcript, ports: Ports, sql: Sql) -> Iterator[tuple[Step, bytes]]:
+def play(
+    transcript: Transcript, ports: Ports, sql: Sql, translated: Callable[[bytes], bytes] = lambda lines: lines
+) -> Iterator[tuple[Step, bytes]]:
     """Play a recording to a server, and yield each step with the answer.
 
     A connection that the server closes is told as `<closed>`, after what it still said.
@@ -117,7 +123,7 @@ def play(transcript: Transcript, ports: Ports, sql: Sql) -> Iterator[tuple[Step,
             key = f"{step.port} {step.label}"
             if key not in wires:
                 wires[key] = open_ones.enter_context(Wire(address, authenticate=not step.label.startswith("raw")))
-            request = step.request.replace(b"{SECRET}", address.secret.encode())
+            request = translated(step.request).replace(b"{SECRET}", address.secret.encode())
             lines = step.response.count(b"\n")
             try:
                 wires[key].send(request)

@@ -138,6 +138,10 @@ def functions(connection: sqlite3.Connection) -> None:
     def decoded(value: Any, charset: str) -> Any:
         return value.decode(CHARSETS[charset]) if isinstance(value, bytes) else value
 
+    def hexadecimal(value: object) -> str | None:
+        return None if value is None else octets(value).hex().upper()
+
+    connection.create_function("hex", 1, hexadecimal, deterministic=True)
     connection.create_function("length", 1, length, deterministic=True)
     connection.create_function("md5", 1, md5, deterministic=True)
     connection.create_function("repeat", 2, lambda value, times: str(value) * int(times), deterministic=True)
@@ -145,10 +149,14 @@ def functions(connection: sqlite3.Connection) -> None:
 
 
 class Translator:
-    """Runs MariaDB's definitions and rows on a SQLite connection, one statement after the other."""
+    """Runs MariaDB's definitions and rows on a SQLite connection, one statement after the other.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    rowid: tables keep their rows by their rowid, and not in the order of their primary key as InnoDB does.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, rowid: bool = False) -> None:
         self.connection = connection
+        self.rowid = rowid
         self.made = Translated()
         self._charset = "utf8mb4"
         self._variables: dict[str, str] = {}
@@ -162,6 +170,15 @@ class Translator:
             if statement:
                 rows += self._statement(statement)
         return rows
+
+    def request(self, line: bytes) -> bytes:
+        """Return a line with the name that an index has in SQLite."""
+        tokens = line.split(b"\t")
+        if tokens[0] == b"P" and len(tokens) > 4:
+            table = self.made.tables.get(tokens[3].decode("latin-1"))
+            own = table and table.keys.get(tokens[4].decode("latin-1"))
+            tokens[4] = own.encode() if own else tokens[4]
+        return b"\t".join(tokens)
 
     def _statement(self, statement: str) -> list[tuple[object, ...]]:
         words = statement.upper().split()
@@ -201,7 +218,7 @@ class Translator:
         if assigned := re.fullmatch(r"SET\s+@(\w+)\s*=\s*\((.*)\)", statement, re.I | re.DOTALL):
             self._sequences(assigned[2])
             ((value,),) = self.connection.execute(expression(assigned[2])).fetchall()
-            self._variables[assigned[1]] = str(value)
+            self._variables[assigned[1]] = value.decode() if isinstance(value, bytes) else str(value)
         elif prepared := re.fullmatch(r"PREPARE\s+(\w+)\s+FROM\s+@(\w+)", statement, re.I):
             self._prepared[prepared[1]] = self._variables[prepared[2]]
         elif executed := re.fullmatch(r"EXECUTE\s+(\w+)", statement, re.I):
@@ -261,9 +278,6 @@ class Translator:
         opens = statement.index("(")
         name = unquoted(re.sub(r"\bhst\.", "", statement[:opens]).split()[-1])
         inner, options = enclosed(statement, opens)
-        if re.search(r"ENGINE\s*=\s*CSV", options, re.I):
-            self.made.left_out.append(name)
-            return
         if table_charset := re.search(r"(?:CHARACTER SET|CHARSET)[ =](\w+)", options, re.I):
             charset = table_charset[1].lower()
         else:
@@ -295,7 +309,7 @@ class Translator:
         lines = [self._definition(column, primary) for column in columns]
         if primary and not automatic:
             lines.append(f"PRIMARY KEY ({', '.join(map(identifier, primary))})")
-        layout = " WITHOUT ROWID" if primary and not automatic else ""
+        layout = " WITHOUT ROWID" if primary and not automatic and not self.rowid else ""
         self.connection.execute(f"CREATE TABLE {identifier(name)} ({', '.join([*lines, *constraints])}){layout}")
         table = self.made.tables[name] = Table(name, columns)
         for key_name, parts in [*unique, *others]:
@@ -303,13 +317,10 @@ class Translator:
             table.keys[key_name] = own
             kind = "UNIQUE INDEX" if (key_name, parts) in unique else "INDEX"
             self.connection.execute(f"CREATE {kind} {identifier(own)} ON {identifier(name)} ({parts})")
-        if automatic and (first := re.search(r"AUTO_INCREMENT\s*=\s*(\d+)", options, re.I)):
-            if int(first[1]) < 2**63:
-                self.connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, int(first[1]) - 1))
-            else:
-                self.connection.execute(f"DROP TABLE {identifier(name)}")
-                self.made.left_out.append(name)
-                del self.made.tables[name]
+        first = re.search(r"AUTO_INCREMENT\s*=\s*(\d+)", options, re.I)
+        # SQLite's numbers have 63 bits: where it cannot begin there, it begins with 1.
+        if automatic and first and int(first[1]) < 2**63:
+            self.connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, int(first[1]) - 1))
         self.connection.commit()
 
     def _parts(self, columns: str) -> str:
