@@ -180,6 +180,8 @@ OPTIONAL = {
     "alembic": {"contrib.alembic"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
+    "uvloop": {"server"},
+    "prometheus_client": {"server.http"},
     "asgiref": {"contrib.django"},  # comes with Django
 }
 

@@ -18,7 +18,9 @@ from roost.errors import (
     OutcomeUnknown,
     Overflow,
     ReadOnly,
+    Refused,
     StatementFailed,
+    TimedOut,
 )
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
@@ -53,6 +55,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "ReadOnly",
+    "Refused",
     "Ring",
     "Runner",
     "Set",
@@ -60,6 +63,7 @@ __all__ = [
     "Stats",
     "Store",
     "Structure",
+    "TimedOut",
     "Violation",
     "Where",
     "While",

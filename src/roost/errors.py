@@ -13,6 +13,8 @@
      ├── Conflict            joined: the application's transaction must be redone
      ├── OutcomeUnknown      committing: it may or may not have happened
      ├── Closed              the store was closed
+     ├── Refused             client: the server answered with an error
+     ├── TimedOut            client: no answer to a read in time
      └── DatabaseError       the database refused or failed
           ├── CannotOpen     opening: no such directory, no database, not allowed
           │    └── ConnectionLost  the connection to the server broke; nothing was done
@@ -43,7 +45,9 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "ReadOnly",
+    "Refused",
     "StatementFailed",
+    "TimedOut",
 ]
 
 
@@ -109,13 +113,34 @@ class Conflict(Error):
 
 
 class OutcomeUnknown(Error):
-    """The connection broke during COMMIT and the outcome could not be looked up."""
+    """It may or may not have happened: the connection broke during COMMIT and the outcome could not be looked up.
+
+    From a client: a modification was sent and no answer came.
+    """
 
     word = "unknown"
 
 
 class Closed(Error):
     """The store was closed; what waited before that was answered."""
+
+
+class Refused(Error):
+    """A HandlerSocket server answered this request with an error; `code` and `word` are those of its answer.
+
+    `1 1 121` (a key that is there already) has the code 1 and the word `121`.
+    """
+
+    def __init__(self, message: str, code: int = 0, word: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.word = word
+
+
+class TimedOut(Error):
+    """A HandlerSocket server did not answer a request that only reads in time. Nothing was changed."""
+
+    retry = True
 
 
 class DatabaseError(Error):

@@ -67,6 +67,7 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
     assert settings.read == (Address("127.0.0.1", 1), Address(path="/run/r"))
     assert settings.write == (Address("127.0.0.1", 9999),)
     assert load(str(config), {"ROOST_STORE": URL}, {}).url == URL
+    assert load(None, {"ROOST_STORE": ""}, {}).url == "sqlite:///roost.db"
     assert load(str(config), {"ROOST_STORE": "sqlite:///e.db"}, {"url": URL}).url == URL
 
 
@@ -146,7 +147,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_URL": "sqlite://"}, "sqlite:// is in memory"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: say write = none"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is no option"),
-        ({"ROOST_STORE": ""}, "there is no database to serve"),
+        ({"ROOST_SERVE_HTTP": "unix:/run/h"}, "http unix:/run/h: /metrics and /healthz take a port"),
     ],
 )
 def test_what_is_refused_is_named(environ: dict[str, str], told: str) -> None:

@@ -7,7 +7,8 @@ Two copies of SQLite in one process must never open one file: each would drop th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,18 @@ from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, fo
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed
 
 MMAP_BYTES = 2**30  # of the file, that are read without a copy
+
+SQLiteError = apsw.Error  # what `ApswConnection.run` raises
+
+
+def integers(values: Sequence[int]) -> Any:
+    """Return what one parameter of `carray(?)` takes: whole numbers of 64 bits."""
+    return apsw.carray(array("q", values))
+
+
+def texts(values: Sequence[str]) -> Any:
+    """Return what one parameter of `carray(?)` takes: texts without NUL."""
+    return apsw.carray(tuple(values))
 
 
 class ApswConnection:
@@ -162,6 +175,3 @@ class ApswConnection:
         self.raw.close()
         if self._lock is not None:
             self._lock.close()
-
-
-Opener = Callable[[], ApswConnection]

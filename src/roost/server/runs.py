@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import apsw
-
-from roost.engines.apsw import ApswConnection
+from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.engines.engine import drive
 from roost.errors import Error
 from roost.plans.index.opened import Change, OpenedIndex
@@ -59,6 +57,10 @@ def _compiled(handle: Handle, verb: str, given: str | int) -> Run | None:
     return SumRun.of(handle)
 
 
+class _Plainly(Exception):
+    """The row goes the plain way."""
+
+
 class Run:
     """What a run of requests needs, compiled."""
 
@@ -103,9 +105,9 @@ class InsertRun(Run):
                 row[number] = None
             try:
                 if UNHELD in row:
-                    raise apsw.MismatchError
+                    raise _Plainly
                 run(text, row)
-            except (apsw.Error, UnicodeError):
+            except (_Plainly, SQLiteError, UnicodeError):
                 yield slot, guarded(lambda values=values: self._plainly(connection, values))  # type: ignore[misc]
                 continue
             if automatic:
@@ -150,9 +152,9 @@ class UpdateRun(Run):
             row = [hold(value) for hold, value in zip(held, values + key, strict=True)]
             try:
                 if UNHELD in row:
-                    raise apsw.MismatchError
+                    raise _Plainly
                 run(text, row)
-            except (apsw.Error, UnicodeError):
+            except (_Plainly, SQLiteError, UnicodeError):
                 yield slot, guarded(lambda k=key, v=values: self._plainly(connection, k, v))  # type: ignore[misc]
                 continue
             yield slot, f"0\t1\t{raw.changes()}"
@@ -219,7 +221,7 @@ class SumRun(Run):
         for name, items in changed.items():
             try:
                 self._store(connection, name, rows[name], sorted(touched.get(name, ())))
-            except apsw.Error:
+            except SQLiteError:
                 for slot, key, change in items:
                     told[slot] = guarded(lambda k=key, c=change: self._plainly(connection, k, c))  # type: ignore[misc]
         yield from told.items()

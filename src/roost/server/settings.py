@@ -110,7 +110,7 @@ def _patterns(value: object) -> tuple[str, ...]:
 def _setting(
     told: str,
     read: Callable[[object], Any],
-    default: Any = dataclasses.MISSING,
+    default: Any,
     *,
     metavar: str = "TEXT",
     fixed: bool = False,
@@ -131,9 +131,10 @@ class Settings:
     """
 
     url: str = _setting(
-        "The SQLite file: sqlite:///relative.db or sqlite:////absolute.db; ?synchronous=normal commits without waiting "
-        "for the disk.",
+        "The SQLite file: sqlite:///relative.db or sqlite:////absolute.db; with ?synchronous=normal an answered write "
+        "may be lost when the power fails.",
         _text,
+        "sqlite:///roost.db",
         metavar="URL",
         fixed=True,
     )
@@ -175,7 +176,7 @@ class Settings:
     log_values: bool = _setting("Log the values of slow and failed requests too.", _flag, False, metavar="BOOL")
     max_line: int = _setting("The longest request, in bytes.", _bytes, 16 * 2**20, metavar="BYTES")
     max_connections: int = _setting(
-        "Connections of one process; who comes beyond is told `2 1 limit` and closed.", _whole(1), 20_000, metavar="N"
+        "Connections of one process; who comes beyond is told `2 1 limit` and closed.", _whole(1), 2**14, metavar="N"
     )
     max_indexes: int = _setting("Opened indexes of one connection.", _whole(1), 1024, metavar="N")
     max_unanswered: int = _setting(
@@ -202,6 +203,8 @@ class Settings:
             raise Invalid("neither read nor write has an address: there is nothing to serve")
         if self.write and self.read_only:
             raise Invalid(f"{self.url} is read only: say write = none")
+        if self.http is not None and self.http.path:
+            raise Invalid(f"http {self.http}: /metrics and /healthz take a port")
         if self.tls_key and not self.tls_cert:
             raise Invalid("tls_key is of no use without tls_cert")
         for role in ("read", "write"):
@@ -295,8 +298,6 @@ def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, o
                 found[FILES[name]] = _read(where, name, value, _secret_of)
             elif name in FIELDS:
                 found[name] = _read(where, name, value, FIELDS[name].metadata["read"])
-    if "url" not in found:
-        raise Invalid("there is no database to serve: name its URL, sqlite:///app.db")
     return Settings(**found)  # type: ignore[arg-type]
 
 

@@ -6,22 +6,20 @@ when it is next asked for.
 
 from __future__ import annotations
 
-import array
 import json
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
-
-from roost.engines.apsw import ApswConnection
+from roost.engines.apsw import ApswConnection, integers, texts
 from roost.engines.engine import drive
 from roost.plans.index.opened import OpenedIndex
 from roost.plans.index.schema import Key, TableColumn, opened_key, read_table
 from roost.plans.index.values import UNHELD
-from roost.protocols.requests import Open
+from roost.protocols.requests import Open, Refused
 from roost.server.answers import Lookup
 from roost.server.settings import Settings
+from roost.server.structures import OpenedStructure, structure_of
 
 FEW = 2  # so many lookups, or fewer, are sooner done one by one
 
@@ -43,11 +41,16 @@ class Tables:
         self.settings = settings
         self._names = names  # the database's, as clients call it
         self.version = -1
+        self.catalog = False  # whether there are structures of Roost
+        self._seen = -1
         self._handles: weakref.WeakValueDictionary[tuple[Any, ...], Handle] = weakref.WeakValueDictionary()
 
     def look(self) -> None:
         """Read the schema's version; in a transaction, so that what follows sees no other."""
         ((self.version,),) = self.connection.fetch("PRAGMA schema_version")
+        if self.version != self._seen:
+            there = self.connection.fetch("SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'")
+            self.catalog, self._seen = there == [(1,)], self.version
 
     def open(self, asked: Open) -> Handle:
         """Return the handle of an index.
@@ -63,10 +66,16 @@ class Tables:
             handle.take(resolved)
         return handle
 
-    def resolve(self, asked: Open) -> OpenedIndex:
-        """Return the index as it is now."""
+    def resolve(self, asked: Open) -> OpenedIndex | OpenedStructure:
+        """Return the index, or the structure, as it is now."""
         if asked.database not in self._names or not self.settings.allows(asked.table):
             raise NotOpened(1, "open_table")
+        structure = structure_of(self, asked.table)
+        if structure is not None:
+            try:
+                return OpenedStructure(structure, asked)
+            except Refused as refused:
+                raise NotOpened(2, refused.word) from None
         table = drive(read_table(asked.table), self.connection)
         if table is None:
             raise NotOpened(1, "open_table")
@@ -99,11 +108,13 @@ class Handle:
         "one",
         "runs",
         "short",
+        "structure",
         "version",
         "width",
     )
 
     index: OpenedIndex
+    structure: OpenedStructure | None  # in place of the index
     short: int  # how many tokens the shortest lookup of one row has; -1 where the key names more rows than one
     long: int  # with limit and offset
     width: str  # the number of its values, as a token
@@ -124,9 +135,29 @@ class Handle:
             return False
         return True
 
-    def take(self, index: OpenedIndex) -> None:
+    @property
+    def fcolumns(self) -> int:
+        """How many columns were opened for filters."""
+        return len(self.index.fcolumns if self.structure is None else self.structure.fcolumns)
+
+    @property
+    def parts(self) -> int:
+        """How many columns the key has."""
+        return len(self.index.key.parts if self.structure is None else self.structure.parts)
+
+    def again(self) -> OpenedStructure | None:
+        """Return the structure as the catalog has it now: its declaration may change without the schema."""
+        self.version = -1
+        return self.structure if self.current() else None
+
+    def take(self, index: OpenedIndex | OpenedStructure) -> None:
         """Become this index."""
         self.version = self._tables.version
+        self.structure = None
+        if isinstance(index, OpenedStructure):
+            self.structure = index
+            self.short = self.long = -1
+            return
         self.index = index
         key = index.key
         parts = len(key.parts)
@@ -146,7 +177,7 @@ class Handle:
     def look_up(self, connection: ApswConnection, keys: Sequence[Sequence[str]]) -> list[str]:
         """Return the answers of finds by a whole unique key, of which none is NULL.
 
-        Raises: apsw.Error, UnicodeDecodeError.
+        Raises: SQLiteError, UnicodeDecodeError.
         """
         parts = self.index.key.parts
         if len(parts) == 1:
@@ -180,8 +211,8 @@ class Handle:
             found: list[Any] = run(self.many, (json.dumps(values, ensure_ascii=False),)).fetchall()
             return found
         if parts[0].column.kind == "integer":
-            return run(self.many, (apsw.carray(array.array("q", values)),)).fetchall()  # type: ignore[no-any-return]
-        return run(self.many, (apsw.carray(tuple(values)),)).fetchall()  # type: ignore[no-any-return]
+            return run(self.many, (integers(values),)).fetchall()  # type: ignore[no-any-return]
+        return run(self.many, (texts(values),)).fetchall()  # type: ignore[no-any-return]
 
 
 def _digits(keys: Sequence[Sequence[str]]) -> bool:

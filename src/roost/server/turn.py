@@ -12,14 +12,16 @@ is compiled once (`runs.py`). Order is kept between what reads and what writes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-import apsw
-
-from roost.engines.apsw import ApswConnection
+from roost.batches import Known, perform
+from roost.core import utc_now
+from roost.dialects import SQLITE, Control
+from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.engines.engine import drive
-from roost.errors import Error
+from roost.errors import Error, Mismatch
+from roost.plans import Careful, Context, Plan
 from roost.plans.index.opened import Change
 from roost.plans.index.scan import Filtering, Scan
 from roost.plans.index.values import number as as_number
@@ -29,7 +31,9 @@ from roost.server.counters import Counters
 from roost.server.runs import Run, run_for
 from roost.server.session import Session
 from roost.server.settings import Role
+from roost.server.structures import OpenedStructure, Wanted, refusal
 from roost.server.tables import Handle, NotOpened, Tables
+from roost.structures.operation import Operation
 
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
 MOST_ROWS = 1_000_000  # of one answer
@@ -63,6 +67,9 @@ class Turn:
         self._lookups: dict[Handle, tuple[list[int], list[list[str]]]] = {}
         self._run: Run | None = None
         self._waiting: list[tuple[int, list[str]]] = []  # of the run
+        self._wanted: list[tuple[int, Wanted, Handle, Find | Insert]] = []  # of structures
+        self._known = Known(SQLITE)
+        self._context = Context(utc_now, 0)
 
     def play(self, arrived: Sequence[tuple[Session, str]]) -> list[Played]:
         """Answer the complete lines of each connection, without the last LF."""
@@ -94,6 +101,7 @@ class Turn:
         self._lookups.clear()
         self._run = None
         self._waiting = []
+        self._wanted = []
         spans = []
         self._begin()
         try:
@@ -158,7 +166,7 @@ class Turn:
                     and tokens[1] == "="
                     and tokens[2] == handle.width
                 ):
-                    if self._run is not None:
+                    if self._run is not None or self._wanted:
                         self._flush()
                     waiting = lookups.get(handle)
                     if waiting is None:
@@ -167,14 +175,14 @@ class Turn:
                     waiting[1].append(tokens[3:short])
                     answers.append("")
                     continue
-                if self._writes:
+                if self._writes and handle.structure is None:
                     run = run_for(handle, tokens)
                     if run is not None:
                         self._join(run, tokens)
                         continue
             slot = len(answers)
             answers.append("")
-            answers[slot] = told = self._answer(session, tokens)
+            answers[slot] = told = self._answer(session, tokens, slot)
             if told == "3\t1\tunauth" and tokens[0] == "A" and session.secret is not None:
                 answers.pop()
                 return told + "\n", "\n".join(lines[place + 1 :])
@@ -195,6 +203,8 @@ class Turn:
             for handle, (slots, keys) in self._lookups.items():
                 self._look_up(handle, slots, keys)
             self._lookups.clear()
+        if self._wanted:
+            self._perform()
         run, self._run = self._run, None
         if run is not None:
             waiting, self._waiting = self._waiting, []
@@ -202,10 +212,80 @@ class Turn:
             for slot, told in run.play(self._connection, waiting, self._guarded):
                 self._answers[slot] = told
 
+    # --- structures -----------------------------------------------------------------------------------------------
+
+    def _ask(self, handle: Handle, structure: OpenedStructure, asked: Find | Insert, slot: int) -> str:
+        try:
+            wanted = structure.ask(asked)
+        except Error as error:
+            return self._refusal(error)
+        if isinstance(wanted, Wanted):
+            if self._lookups or self._run is not None:
+                self._flush()
+            self._wanted.append((slot, wanted, handle, asked))
+            return ""
+        self._flush()
+        return self._guarded(lambda: self._step_by_step(wanted.steps))
+
+    def _step_by_step(self, steps: Generator[Operation[Any], Any, str]) -> str:
+        # All of it or nothing.
+        connection = self._connection
+        connection.fetch("SAVEPOINT request")
+        try:
+            operation = next(steps)
+            while True:
+                (result,) = self._performed([operation])
+                if isinstance(result, Error):
+                    raise result
+                operation = steps.send(result)
+        except StopIteration as stop:
+            connection.fetch("RELEASE request")
+            told: str = stop.value
+            return told
+        except BaseException:
+            if connection.in_transaction:
+                connection.fetch("ROLLBACK TO request")
+                connection.fetch("RELEASE request")
+            raise
+
+    def _perform(self) -> None:
+        # The operations of all requests that wait, together; alone where that fails.
+        waiting, self._wanted = self._wanted, []
+        operations = [operation for _, wanted, _, _ in waiting for operation in wanted.operations]
+        results: list[Any] | None = None
+        try:
+            results = self._performed(operations) if operations else []
+        except Error as error:
+            if not self._connection.in_transaction:
+                raise Undone from error
+        place = 0
+        for slot, wanted, handle, asked in waiting:
+            end = place + len(wanted.operations)
+            part = None if results is None else results[place:end]
+            self._answers[slot] = self._guarded(lambda w=wanted, p=part, h=handle, a=asked: self._told(w, p, h, a))  # type: ignore[misc]
+            place = end
+
+    def _told(self, wanted: Wanted, results: list[Any] | None, handle: Handle, asked: Find | Insert) -> str:
+        found = self._performed(wanted.operations) if results is None else results
+        if any([isinstance(result, Mismatch) for result in found]):
+            structure = handle.again()
+            if structure is None:
+                return say.error(1, "open_table")
+            once_more = structure.ask(asked)
+            assert isinstance(once_more, Wanted)
+            wanted, found = once_more, self._performed(once_more.operations)
+        for result in found:
+            if isinstance(result, Error):
+                raise result
+        return wanted.tell(found)
+
+    def _performed(self, operations: list[Operation[Any]]) -> list[Any]:
+        return drive(_savepoint(operations, self._known, self._context), self._connection)
+
     def _look_up(self, handle: Handle, slots: list[int], keys: list[list[str]]) -> None:
         try:
             told = handle.look_up(self._connection, keys)
-        except (apsw.Error, UnicodeDecodeError):
+        except (SQLiteError, UnicodeDecodeError):
             told = [self._one(handle, key) for key in keys]
         for slot, each in zip(slots, told, strict=True):
             self._answers[slot] = each
@@ -216,7 +296,7 @@ class Turn:
 
     # --- one request ----------------------------------------------------------------------------------------------
 
-    def _answer(self, session: Session, tokens: list[str]) -> str:
+    def _answer(self, session: Session, tokens: list[str], slot: int) -> str:
         try:
             first = tokens[0]
             if first == "A":
@@ -224,7 +304,7 @@ class Turn:
             if first == "P":
                 return self._open(session, tokens) if session.authorized else "3\t1\tunauth"
             if first[:1].isdigit() and first[:1].isascii():
-                return self._execute(session, tokens) if session.authorized else "3\t1\tunauth"
+                return self._execute(session, tokens, slot) if session.authorized else "3\t1\tunauth"
             return self._wrong("cmd")
         except Refused as refused:
             return self._wrong(refused.word)
@@ -235,7 +315,7 @@ class Turn:
 
     def _refusal(self, error: Error) -> str:
         self._counters.errors += 1
-        return say.error(error.code, error.word)
+        return say.error(*refusal(error))
 
     def _open(self, session: Session, tokens: list[str]) -> str:
         asked = parse_open(tokens)
@@ -250,7 +330,7 @@ class Turn:
             return self._refusal(error)
         return "0\t1" if session.open(asked.number, handle) else self._wrong("limit")
 
-    def _execute(self, session: Session, tokens: list[str]) -> str:
+    def _execute(self, session: Session, tokens: list[str], slot: int) -> str:
         handle = session.handles.get(str(number(tokens[0])))
         if handle is None:
             return self._wrong("stmtnum")
@@ -258,14 +338,16 @@ class Turn:
             return self._refusal(self._failed)
         if not handle.current():
             return say.error(1, "open_table")
-        asked = parse(tokens, len(handle.index.fcolumns), MOST_VALUES)
+        asked = parse(tokens, handle.fcolumns, MOST_VALUES)
         if not self._writes and (isinstance(asked, Insert) or asked.modification):
             return self._wrong("readonly")
         if isinstance(asked, Find):
             if asked.modification and asked.modification[0] not in "UD+-":
                 return self._wrong("modop")
-            if asked.width > len(handle.index.key.parts):
+            if asked.width > handle.parts:
                 return self._wrong("kpnum")
+        if handle.structure is not None:
+            return self._ask(handle, handle.structure, asked, slot)
         self._flush()
         if isinstance(asked, Insert):
             return self._guarded(lambda: self._insert(handle, asked))
@@ -281,7 +363,7 @@ class Turn:
             if not self._connection.in_transaction:
                 raise Undone from error
             return self._refusal(error)
-        except apsw.Error as error:
+        except SQLiteError as error:
             found = self._connection.failure(error)
             if not self._connection.in_transaction:
                 raise Undone from found
@@ -332,6 +414,23 @@ def scan_of(handle: Handle, asked: Find) -> Scan:
             against = as_number(each.value)  # 10.4 is between 10 and 11, though no integer
         filters.append(Filtering(each.ends, each.op, column.sql, against))
     return Scan(asked.op, values, asked.limit, asked.offset, asked.place, among, tuple(filters))
+
+
+def _savepoint(operations: list[Operation[Any]], known: Known, context: Context) -> Plan:
+    # Operations of structures, each with its own outcome; what a statement refuses undoes all of them.
+    yield Control.SAVEPOINT
+    try:
+        try:
+            results = yield from perform(operations, known, context)
+        except Careful:
+            yield Control.BACK
+            results = yield from perform(operations, known, context.carefully())
+    except Error:
+        yield Control.BACK
+        yield Control.RELEASE
+        raise
+    yield Control.RELEASE
+    return results
 
 
 def _padded(values: Sequence[Token], wanted: int) -> Sequence[Token]:
