@@ -215,9 +215,9 @@ class Comparison:
     def _learn(self, line: bytes, port: str, original: bytes, other: bytes) -> None:
         asked = read(line)
         if isinstance(asked, Open):
-            if original == other:
+            if original == other == b"0\t1\n":
                 self.strange[port].discard(number(asked.id))
-            else:
+            elif original != other:
                 self.strange[port].add(number(asked.id))
             self.generator.learn(line, port, original)
 

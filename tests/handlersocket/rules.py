@@ -161,8 +161,9 @@ def _of_modification(request: Request, index: Opened) -> Iterator[Rule]:
         return
     several = max(number(request.limit), 1) > 1
     if several and kind != b"D":
-        moves = any(column in index.key.columns for column in index.columns)
-        if moves and request.op in (b">", b">="):
+        # The original meets a row again that it has put further on; equals lie in the order of the primary key.
+        moves = any(column in (*index.key.columns, *index.table.keys[0].columns) for column in index.columns)
+        if moves:
             yield Rule("8", anything, True)
         yield Rule("8", lambda roost, original: roost.startswith(b"1\t1\t") and original.startswith(b"1\t1\t"), True)
     if kind == b"U":
