@@ -71,12 +71,17 @@ def of_open(line: Open) -> Iterator[Rule]:
         yield Rule("3", exactly(b"2\t1\tnumber\n"))
 
 
-def of_request(request: Request, index: Opened) -> Iterator[Rule]:
-    """Yield the rules that a request falls under, those that speak of syntax first."""
+def of_any(request: Request) -> Iterator[Rule]:
+    """Yield the rules that a request falls under whatever it works on."""
     if not all(map(is_number, request.numbers)):
         yield Rule("3", exactly(b"2\t1\tnumber\n"), request.modifies)
     if number(request.vlen) > 32:
         yield Rule("V", lambda roost, original: original == b"2\t1\tfldnum\n", request.modifies)
+
+
+def of_request(request: Request, index: Opened) -> Iterator[Rule]:
+    """Yield the rules that a request falls under, those that speak of syntax first."""
+    yield from of_any(request)
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
     if any(map(is_broken, used)):
         yield Rule("7", exactly(b"2\t1\tescape\n"), request.modifies)
@@ -140,7 +145,15 @@ def _of_insert(request: Request, index: Opened) -> Iterator[Rule]:
                 yield Rule("1", anything if column.nullable else error, True)
         else:
             yield from _of_stored(column, given[column.name])
-    # A column that is listed twice takes its last value, but the first must be one too.
+    listed = list(zip(index.columns, map(value, request.key), strict=False))
+    if any(
+        old is None and (column, old) != later and column is later[0]
+        for at, (column, old) in enumerate(listed)
+        for later in listed[at + 1 :]
+    ):
+        # A column that is listed twice takes its last value; the original leaves it NULL when it once was.
+        yield Rule("B", rows, True)
+    # All of its values must be such that it can hold them.
     for column, token in zip(index.columns, request.key, strict=False):
         yield from _of_stored(column, value(token))
 
@@ -161,8 +174,9 @@ def _of_modification(request: Request, index: Opened) -> Iterator[Rule]:
         return
     several = max(number(request.limit), 1) > 1
     if several and kind != b"D":
-        moves = any(column in index.key.columns for column in index.columns)
-        if moves and request.op in (b">", b">="):
+        # The original meets a row again that it has put further on; equals lie in the order of the primary key.
+        moves = any(column in (*index.key.columns, *index.table.keys[0].columns) for column in index.columns)
+        if moves:
             yield Rule("8", anything, True)
         yield Rule("8", lambda roost, original: roost.startswith(b"1\t1\t") and original.startswith(b"1\t1\t"), True)
     if kind == b"U":

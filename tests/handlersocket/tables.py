@@ -163,6 +163,9 @@ class Column:
     nullable: bool
     default: Value = None
 
+    def __repr__(self) -> str:
+        return f"{self.name} {self.kind}{'' if self.nullable else ' NOT NULL'}"
+
     def usual(self, random: Random) -> Value:
         """Return a value as both sides hold it alike."""
         if self.nullable and random.random() < 0.15:
@@ -178,6 +181,9 @@ class Key:
     parts: tuple[tuple[Column, bool], ...]  # True: descending
     unique: bool
 
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def columns(self) -> list[Column]:
         return [column for column, _ in self.parts]
@@ -191,6 +197,9 @@ class Table:
     columns: tuple[Column, ...]
     keys: tuple[Key, ...]
     automatic: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
 
     def column(self, name: bytes) -> Column:
         """Return a column by its name."""
