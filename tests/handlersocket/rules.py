@@ -103,6 +103,8 @@ def _of_find(request: Request, index: Opened) -> Iterator[Rule]:
     if place is not None:
         if place >= len(request.key):
             yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), changes)
+        if changes and len(set(request.members)) < len(request.members):
+            yield Rule("8", rows, True)
         is_one = request.op == b"=" and index.key.unique and len(request.key) == len(parts)
         if not is_one or None in map(value, request.members) or None in map(value, request.key):
             yield Rule("6", anything, changes)
@@ -145,14 +147,12 @@ def _of_insert(request: Request, index: Opened) -> Iterator[Rule]:
                 yield Rule("1", anything if column.nullable else error, True)
         else:
             yield from _of_stored(column, given[column.name])
-    listed = list(zip(index.columns, map(value, request.key), strict=False))
-    if any(
-        old is None and (column, old) != later and column is later[0]
-        for at, (column, old) in enumerate(listed)
-        for later in listed[at + 1 :]
-    ):
-        # A column that is listed twice takes its last value; the original leaves it NULL when it once was.
-        yield Rule("B", rows, True)
+    nulls: set[Column] = set()
+    for column, stored in zip(index.columns, map(value, request.key), strict=False):
+        if stored is None:
+            nulls.add(column)
+        elif column in nulls:
+            yield Rule("B", rows, True)  # the original leaves it NULL, as it once was
     # All of its values must be such that it can hold them.
     for column, token in zip(index.columns, request.key, strict=False):
         yield from _of_stored(column, value(token))
