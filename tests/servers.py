@@ -126,6 +126,10 @@ class Daemon:
         assert self._process is not None
         return self._process.pid
 
+    def log(self) -> str:
+        """Return what it has written by now."""
+        return (self._folder / "server.log").read_text(errors="replace")
+
     def kill(self) -> None:
         """Kill it with -9, and return when it is gone, with the processes that it had."""
         assert self._process is not None

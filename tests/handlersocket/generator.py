@@ -84,18 +84,25 @@ class Generator:
 
     def __init__(self, random: Random, table: Table, rows: list[Row], oddity: float) -> None:
         self.random, self.table, self.rows, self.oddity = random, table, rows, oddity
+        self._alone: list[tuple[str, bytes]] = []
         self.opened: dict[str, dict[int, rules.Opened]] = {"read": {}, "write": {}}
 
     def chunk(self, port: str, length: int) -> Chunk:
-        """Return a chunk. It ends after a line that may leave other rows behind than the original does."""
+        """Return a chunk. A line that may leave other rows behind than the original does comes alone."""
         lines: list[bytes] = []
+        if self._alone:
+            port, line = self._alone.pop()
+            return Chunk(port, [line])
         while len(lines) < length:
             line = self.line(port)
             if not self._is_safe(line, port):
                 continue
-            lines.append(line)
             if self._leaves_other_rows(line, port):
+                if not lines:
+                    return Chunk(port, [line])
+                self._alone.append((port, line))
                 break
+            lines.append(line)
         cuts = [self.random.randrange(1 << 20) for _ in range(self.random.choice([0, 0, 1, 3, 10]))]
         return Chunk(port, lines, cuts)
 

@@ -71,12 +71,17 @@ def of_open(line: Open) -> Iterator[Rule]:
         yield Rule("3", exactly(b"2\t1\tnumber\n"))
 
 
-def of_request(request: Request, index: Opened) -> Iterator[Rule]:
-    """Yield the rules that a request falls under, those that speak of syntax first."""
+def of_any(request: Request) -> Iterator[Rule]:
+    """Yield the rules that a request falls under whatever it works on."""
     if not all(map(is_number, request.numbers)):
         yield Rule("3", exactly(b"2\t1\tnumber\n"), request.modifies)
     if number(request.vlen) > 32:
         yield Rule("V", lambda roost, original: original == b"2\t1\tfldnum\n", request.modifies)
+
+
+def of_request(request: Request, index: Opened) -> Iterator[Rule]:
+    """Yield the rules that a request falls under, those that speak of syntax first."""
+    yield from of_any(request)
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
     if any(map(is_broken, used)):
         yield Rule("7", exactly(b"2\t1\tescape\n"), request.modifies)
@@ -98,6 +103,8 @@ def _of_find(request: Request, index: Opened) -> Iterator[Rule]:
     if place is not None:
         if place >= len(request.key):
             yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), changes)
+        if changes and len(set(request.members)) < len(request.members):
+            yield Rule("8", rows, True)
         is_one = request.op == b"=" and index.key.unique and len(request.key) == len(parts)
         if not is_one or None in map(value, request.members) or None in map(value, request.key):
             yield Rule("6", anything, changes)
@@ -140,7 +147,13 @@ def _of_insert(request: Request, index: Opened) -> Iterator[Rule]:
                 yield Rule("1", anything if column.nullable else error, True)
         else:
             yield from _of_stored(column, given[column.name])
-    # A column that is listed twice takes its last value, but the first must be one too.
+    nulls: set[Column] = set()
+    for column, stored in zip(index.columns, map(value, request.key), strict=False):
+        if stored is None:
+            nulls.add(column)
+        elif column in nulls:
+            yield Rule("B", rows, True)  # the original leaves it NULL, as it once was
+    # All of its values must be such that it can hold them.
     for column, token in zip(index.columns, request.key, strict=False):
         yield from _of_stored(column, value(token))
 
@@ -161,8 +174,9 @@ def _of_modification(request: Request, index: Opened) -> Iterator[Rule]:
         return
     several = max(number(request.limit), 1) > 1
     if several and kind != b"D":
-        moves = any(column in index.key.columns for column in index.columns)
-        if moves and request.op in (b">", b">="):
+        # The original meets a row again that it has put further on; equals lie in the order of the primary key.
+        moves = any(column in (*index.key.columns, *index.table.keys[0].columns) for column in index.columns)
+        if moves:
             yield Rule("8", anything, True)
         yield Rule("8", lambda roost, original: roost.startswith(b"1\t1\t") and original.startswith(b"1\t1\t"), True)
     if kind == b"U":

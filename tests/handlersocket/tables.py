@@ -94,13 +94,14 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _reads_as_number(value: bytes) -> bool:
+def reads_as_number(value: bytes) -> bool:
+    """As SQLite reads text: digits, a point, an exponent, blanks around it."""
     return NUMBER.fullmatch(value.strip(b" \t\n\v\f\r")) is not None
 
 
 def _reads_as_integer(value: bytes) -> bool:
     """As SQLite's affinity reads text: what is a whole number of 64 bits, however it is written."""
-    if not _reads_as_number(value):
+    if not reads_as_number(value):
         return False
     exact = Decimal(value.strip(b" \t\n\v\f\r").decode())
     return -BIGINT <= exact < BIGINT and exact == exact.to_integral_value()
@@ -139,7 +140,7 @@ KINDS = (
         _is_text,
     ),
     Kind("bytes", "VARBINARY(40)", "BLOB", _bytes, ODD_BYTES, lambda value: len(value) <= 40, _is_anything),
-    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, _reads_as_number, is_number=True),
+    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, reads_as_number, is_number=True),
     Kind(
         "long",
         "LONGTEXT COLLATE utf8mb4_nopad_bin",
@@ -163,6 +164,9 @@ class Column:
     nullable: bool
     default: Value = None
 
+    def __repr__(self) -> str:
+        return f"{self.name} {self.kind}{'' if self.nullable else ' NOT NULL'}"
+
     def usual(self, random: Random) -> Value:
         """Return a value as both sides hold it alike."""
         if self.nullable and random.random() < 0.15:
@@ -178,6 +182,9 @@ class Key:
     parts: tuple[tuple[Column, bool], ...]  # True: descending
     unique: bool
 
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def columns(self) -> list[Column]:
         return [column for column, _ in self.parts]
@@ -191,6 +198,9 @@ class Table:
     columns: tuple[Column, ...]
     keys: tuple[Key, ...]
     automatic: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
 
     def column(self, name: bytes) -> Column:
         """Return a column by its name."""

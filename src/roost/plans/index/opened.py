@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Control, Statement
@@ -31,20 +32,36 @@ class Change(NamedTuple):
 
 
 class OpenedIndex:
-    """One key of a table, the columns to read and write, and those that filters name."""
+    """One key of a table, the columns to read and write, and those that filters name.
+
+    undecoded: texts are read as bytes.
+    """
 
     def __init__(
-        self, table: Table, key: Key, columns: Sequence[TableColumn], fcolumns: Sequence[TableColumn] = ()
+        self,
+        table: Table,
+        key: Key,
+        columns: Sequence[TableColumn],
+        fcolumns: Sequence[TableColumn] = (),
+        *,
+        undecoded: bool = False,
     ) -> None:
         self.table = table
         self.key = key
         self.columns = tuple(columns)
         self.fcolumns = tuple(fcolumns)
         self.width = len(self.columns)
-        self.shown = ", ".join([column.sql for column in self.columns]) or "NULL"
+        shown = [_bytes_of(column.sql) if undecoded else column.sql for column in self.columns]
+        self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
-        self._identity = ", ".join(table.identity)
-        self._meet = Finder(table, key, f"{self._identity}, {self.shown}", len(table.identity) + max(1, self.width))
+        named, names = len(table.identity), ", ".join(table.identity)
+        self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width))
+        self._name = Finder(table, key, names, named)
+
+    @cached_property
+    def undecoded(self) -> OpenedIndex:
+        """The same index, for rows with texts that are no UTF-8: whoever wrote them, they can be read."""
+        return OpenedIndex(self.table, self.key, self.columns, self.fcolumns, undecoded=True)
 
     def find(self, scan: Scan) -> Finding:
         """Return the rows that are found."""
@@ -110,8 +127,13 @@ class OpenedIndex:
             raise worded(Invalid(f"{self.table.name} is a view; its rows cannot be named one by one"), "notimpl")
         if not self.table.identity:
             raise worded(Invalid(f"{self.table.name} hides its rowid behind columns of its own"), "notimpl")
-        found: Rows = yield from self._meet.find(scan)
+        if scan.place is not None and scan.op == "=":
+            scan = scan._replace(among=tuple(dict.fromkeys(scan.among)))
+        needed = change.returning or change.verb in "+-"
+        found: Rows = yield from (self._meet if needed else self._name).find(scan)
         named = len(self.table.identity)
+        if scan.place is not None:
+            found = list({row[:named]: row for row in found}.values())  # ranges may overlap
         before = [row[named : named + self.width] for row in found]
         rows = [row[:named] for row in found]
         if not rows:
@@ -141,15 +163,18 @@ class OpenedIndex:
             sums = self.sums(old, addends, change.verb)
             if sums is not None:
                 passed.append(row)
-        given = {self.columns[place].sql: addend for place, addend in addends}
+        given: dict[str, list[int | float]] = {}
+        for place, addend in addends:
+            given.setdefault(self.columns[place].sql, []).append(addend)
         if not passed or not given:
             return len(passed)
         text = f"UPDATE OR ABORT {self.table.sql} SET " + ", ".join(
-            [f"{column} = {column} {change.verb} ?" for column in given]
+            [f"{column} = {column}{f' {change.verb} ?' * len(each)}" for column, each in given.items()]
         )
+        bound = tuple([addend for each in given.values() for addend in each])
         # Whether a unique value is free depends on what was moved before: the order of the scan counts.
         own = {self.columns[place].name for place, _ in addends}
-        return (yield from self._write(text, tuple(given.values()), passed, "152", bool(own & self.table.unique)))
+        return (yield from self._write(text, bound, passed, "152", bool(own & self.table.unique)))
 
     def addends(self, change: Change) -> list[tuple[int, int | float]]:
         """Return what is added to which of the columns: none where NULL is given, or nothing."""
@@ -172,12 +197,14 @@ class OpenedIndex:
     def sums(self, old: Sequence[Any], addends: Sequence[tuple[int, int | float]], verb: str) -> list[Any] | None:
         """Return the new values, column by column; None where a `-` would cross zero: the row stays as it is."""
         found: list[Any] = []
+        running: dict[str, Any] = {}  # a column that is listed twice is added to twice
         for place, addend in addends:
-            value = old[place]
+            column = self.columns[place]
+            value = running.get(column.name, old[place])
             if value is None:
                 found.append(None)
                 continue
-            name = f"{self.table.name}.{self.columns[place].name}"
+            name = f"{self.table.name}.{column.name}"
             if not isinstance(value, (int, float)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
             new = value + addend if verb == "+" else value - addend
@@ -185,6 +212,7 @@ class OpenedIndex:
                 raise worded(StatementFailed(f"{name}: the sum leaves 64 bits"), "range")
             if verb == "-" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
+            running[column.name] = new
             found.append(new)
         return found
 
@@ -214,3 +242,7 @@ class OpenedIndex:
             raise
         yield Control.RELEASE
         return changed
+
+
+def _bytes_of(column: str) -> str:
+    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"

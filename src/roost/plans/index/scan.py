@@ -75,12 +75,14 @@ def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, conditi
     terms = []
     places = []
     for place in range(equal):
-        terms.append(f"{parts[place].term} {'IS NULL' if nulls[place] else '= ?'}")
+        part = parts[place]
+        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = ?")
         if not nulls[place]:
             places.append(place)
     if condition:
-        terms.append(f"{parts[equal].term} {condition}")
-        if "?" in condition:
+        bound = "?" in condition  # NULL has no collation; with one, SQLite would scan for it
+        terms.append(f"{parts[equal].term if bound else parts[equal].column.sql} {condition}")
+        if bound:
             places.append(equal)
     return Range(" AND ".join(terms), tuple(places))
 
@@ -98,9 +100,16 @@ def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[str
     return [f"<{equal} ?", *(["IS NULL"] if part.column.nullable else [])]
 
 
-def ordering(key: Key, forward: bool) -> str:
-    """Return the index's order, or its reverse, as ORDER BY has it."""
-    return ", ".join([f"{part.term}{'' if part.descending is not forward else ' DESC'}" for part in key.parts])
+def ordering(table: Table, key: Key, forward: bool) -> str:
+    """Return the index's order, or its reverse, as ORDER BY has it.
+
+    Equals lie in the order of what names their rows. Upwards SQLite takes them so anyway; downwards it is told, or it
+    would go upwards through those whose key is all equalities (IS NULL).
+    """
+    order = [f"{part.term}{'' if part.descending is not forward else ' DESC'}" for part in key.parts]
+    if not forward:
+        order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]
+    return ", ".join(order)
 
 
 class _Texts(NamedTuple):
@@ -174,7 +183,7 @@ class Finder:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
-        order = ordering(self._key, op[0] != "<")
+        order = ordering(self._table, self._key, op[0] != "<")
         return _Texts(
             each(f"SELECT {self._shown}{flag and ', ' + flag}{rest} ORDER BY {order} LIMIT ? OFFSET ?"),
             each(f"SELECT count(*){rest}"),

@@ -103,6 +103,14 @@ class Table:
         """The quoted name."""
         return quoted(self.name)
 
+    def behind(self, key: Key) -> list[tuple[str, bool]]:
+        """Return what orders the equals of an index, and whether downwards: the rowid, or what is left of PRIMARY."""
+        if self.by_rowid:
+            return [(name, False) for name in self.identity]
+        own = {part.column for part in key.parts}
+        primary = self.keys[0].parts if self.identity else ()
+        return [(part.term, part.descending) for part in primary if part.column not in own]
+
     def key(self, name: str) -> Key | None:
         """Return a key by its name, or by its number where the name begins with a digit."""
         if name[:1].isdigit() and name[:1].isascii():
