@@ -34,6 +34,8 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
+	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
+	$(BIN)/python -m tests.campaigns.hostile
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
