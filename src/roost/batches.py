@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
-from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, plan_for
+from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
@@ -113,16 +113,15 @@ class Known:
         if plan is None:
             if len(self._indexes) >= MOST_INDEXES:
                 self._indexes.clear()
-            plan = self._indexes[target] = plan_for(target, self.dialect)
+            plan = self._indexes[target] = index_plan_for(target, self.dialect)
         return plan
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""
-        plan: Any = structure.plans.get(self.dialect.name)
+        plan: StructurePlan | None = structure.plans.get(self.dialect.name)
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
-        found: StructurePlan = plan
-        return found
+        return plan
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""

@@ -106,10 +106,14 @@ class Serving:
         found = {}
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for pid in map(int, children):
-            *_, who, number = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
-            if who == role:
-                found[int(number)] = pid
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            if words[-3:-2] == [role]:  # one that has just been forked has the words of its parent, a dead one has none
+                found[int(words[-2])] = pid
         return [found[number] for number in sorted(found)]
+
+    def all(self) -> list[int]:
+        """Return the processes of all workers."""
+        return [*self.pids("read"), *self.pids("write")]
 
     def send(self, number: signal.Signals) -> None:
         """Send the supervisor a signal."""

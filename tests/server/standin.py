@@ -43,8 +43,11 @@ class StandIn:
             await asyncio.sleep(0.01)
         for transport in self.transports:
             transport.close()
-        while self.transports:
+        deadline = time.monotonic() + seconds
+        while self.transports and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        for transport in self.transports:
+            transport.abort()  # by TLS a client has to agree to the end
 
     def close(self) -> None:
         pass
@@ -110,5 +113,6 @@ if __name__ == "__main__":
     from roost.cli import main
 
     places.WORKER = ("-m", "tests.server.standin")
+    places.PONG = float(os.environ.get("ROOST_TEST_PONG", places.PONG))
     supervisor.GRACE = float(os.environ.get("ROOST_TEST_GRACE", supervisor.GRACE))
     main(prog_name="roost")

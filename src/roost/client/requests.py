@@ -11,7 +11,7 @@ from roost.errors import Invalid, Mismatch
 from roost.protocols.handlersocket import NULL, unescape
 
 T = TypeVar("T")
-S = TypeVar("S")
+R = TypeVar("R", covariant=True)
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -40,8 +40,8 @@ class While(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Request(Generic[T]):
-    r"""What one line asks of an opened index; `T` is what its answer is.
+class Request(Generic[R]):
+    r"""What one line asks of an opened index; `R` is what its answer is.
 
     Made by the methods of an `Index`. `tail` is the line behind the index id; `changes` says whether it modifies rows.
 
@@ -55,7 +55,7 @@ class Request(Generic[T]):
     tail: bytes
     changes: bool = False
 
-    def read(self, found: list[bytes]) -> T:
+    def read(self, found: list[bytes]) -> R:
         """Return what the tokens of a good answer, those behind its code, mean. Raises: Broken."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class Opening(Request[None]):
 
 
 @dataclass(frozen=True)
-class Rows(Request[list[tuple[T | None, ...]]]):
+class Rows(Request[list[tuple[T | None, ...]]], Generic[T]):
     """Answered by rows, in the order of the index."""
 
     def read(self, found: list[bytes]) -> list[tuple[T | None, ...]]:
@@ -99,13 +99,13 @@ class Insert(Request[int | None]):
 
 
 @dataclass(frozen=True)
-class Modify(Request[int], Generic[S]):
+class Modify(Request[int], Generic[T]):
     """Answered by how many rows were modified."""
 
     changes: bool = True
-    asking: Rows[S] | None = field(default=None, compare=False, repr=False)
+    asking: Rows[T] | None = field(default=None, compare=False, repr=False)
 
-    def returning(self) -> Request[list[tuple[S | None, ...]]]:
+    def returning(self) -> Request[list[tuple[T | None, ...]]]:
         """Return the same modification, answered by the rows as they were before."""
         assert self.asking is not None
         return self.asking

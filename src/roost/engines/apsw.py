@@ -61,7 +61,9 @@ class ApswConnection:
             raise
 
     def _set_up(self, writes: bool) -> None:
-        pragmas = [f"cache_size = -{CACHE_KIB}", f"mmap_size = {MMAP_BYTES}", "busy_timeout = 0"]
+        # A reader waits only where SQLite recovers a log, or the last writer has just gone.
+        patience = 0 if writes else round(self._engine.timeout * 1000)
+        pragmas = [f"cache_size = -{CACHE_KIB}", f"mmap_size = {MMAP_BYTES}", f"busy_timeout = {patience}"]
         if writes and not self._engine.read_only:
             ((journal,),) = self.fetch("PRAGMA journal_mode = WAL")
             if journal != "wal":

@@ -12,9 +12,11 @@ from roost.plans.index.plan import IndexPlan
 from roost.plans.plan import Careful, Context, Plan, StructurePlan, TargetPlan
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
+from roost.structures.index import Index
 from roost.structures.operation import Target
+from roost.structures.structure import Structure
 
-__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "plan_for"]
+__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "index_plan_for", "plan_for"]
 
 _PLANS: dict[str, Any] = {
     "counter": CounterPlan,
@@ -22,11 +24,16 @@ _PLANS: dict[str, Any] = {
     "capped": CappedPlan,
     "set": SetPlan,
     "adopted": AdoptedPlan,
-    "index": IndexPlan,
 }
 
 
-def plan_for(target: Target, dialect: Dialect) -> TargetPlan:
-    """Return a structure or index in a dialect's words; `Invalid` when the engine does not have it yet."""
-    plan: TargetPlan = _PLANS[target.kind](target, dialect)
+def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:
+    """Return a structure in a dialect's words; `Invalid` when the engine does not have it yet."""
+    plan: StructurePlan = _PLANS[structure.kind](structure, dialect)
     return plan
+
+
+def index_plan_for(index: Target, dialect: Dialect) -> TargetPlan:
+    """Return an index of a table in a dialect's words; `Invalid` when the engine does not have it yet."""
+    assert isinstance(index, Index)
+    return IndexPlan(index, dialect)

@@ -95,6 +95,8 @@ class StructurePlan(TargetPlan):
     """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
 
     structure: Structure
+    stored: Statement
+    held: Statement
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order

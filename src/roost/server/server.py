@@ -2,7 +2,8 @@
 
 A turn is scheduled when the first bytes arrive and runs when the loop has read every socket that was ready; what comes
 meanwhile is the next turn. A client that does not take its answers is not read from; one that sends an endless line is
-told so and closed. Nobody waits for a slow client but itself.
+told so and closed. Nobody waits for a slow client but itself. How much of a pipeline is played in one turn depends on
+what the last piece was answered with, so that short requests for big rows do not fill the memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from roost.server.settings import Role, Settings
 from roost.server.tables import Tables
 from roost.server.turn import Turn
 
+SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
+PACE = 2**12  # with which a connection begins
 LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
 
 log = logging.getLogger("roost.server")
@@ -134,6 +137,9 @@ class Client(asyncio.Protocol):
         "_ending",
         "_farewell",
         "_held",
+        "_pace",
+        "_paused",
+        "_rest",
         "_size",
         "_stopped",
         "gone",
@@ -156,6 +162,9 @@ class Client(asyncio.Protocol):
         self._size = 0
         self._held = False  # until a late answer is given
         self._stopped = False  # it does not take its answers
+        self._paused = False  # nothing is read
+        self._rest: list[str] = []  # lines for turns to come
+        self._pace = PACE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, unless there are too many."""
@@ -186,7 +195,39 @@ class Client(asyncio.Protocol):
             data = data[:end]
         if b"\r\n" in data or data.endswith(b"\r"):
             data = (data + b"\n").replace(b"\r\n", b"\n")[:-1]
-        server.arrived(self, data.decode("utf-8", "surrogateescape"))
+        text = data.decode("utf-8", "surrogateescape")
+        if len(text) <= self._pace and not self._rest and not self.waiting and not self._stopped:
+            server.arrived(self, text)
+        else:
+            self._rest.append(text)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        # Hands on the next piece of what is there, and reads on when that was the last.
+        rest = self._rest
+        if rest and not (self.waiting or self._held or self._stopped):
+            text = rest.pop(0)
+            if len(text) > self._pace:
+                cut = text.rfind("\n", 0, self._pace)
+                cut = text.find("\n", self._pace) if cut < 0 else cut
+                if cut >= 0:
+                    rest.insert(0, text[cut + 1 :])
+                    text = text[:cut]
+            self.server.arrived(self, text)
+        if rest:
+            self._pause()
+        elif self._paused and not (self._held or self._stopped or self._ending or self._farewell or self.gone):
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _pause(self) -> None:
+        if not self._paused and not self.gone:
+            self._paused = True
+            self.transport.pause_reading()
+
+    @property
+    def _owes(self) -> bool:
+        return bool(self.waiting or self._held or self._rest)
 
     def _gather(self, data: bytes, end: int) -> tuple[bytes, bool]:
         # Returns all complete lines, and whether there are any to be played now.
@@ -212,8 +253,8 @@ class Client(asyncio.Protocol):
         self._buffer = []
         self._size = 0
         self._farewell = b"2\t1\ttoolong\n"
-        self.transport.pause_reading()
-        if not self.waiting:
+        self._pause()
+        if not self._owes:
             self._leave()
 
     def _leave(self) -> None:
@@ -228,13 +269,22 @@ class Client(asyncio.Protocol):
             return
         if text:
             data = text.encode("utf-8", "surrogateescape")
-            self.server.counters.bytes_out += len(data)
+            size = len(data)
+            self.server.counters.bytes_out += size
             self.transport.write(data)
+            most = self.server.settings.max_unanswered
+            if size > most:
+                self._pace = max(SLOWEST, self._pace * most // size)
+            elif self._pace < FASTEST:
+                self._pace *= 2
         if late:
             self._held = True
-            self.transport.pause_reading()
+            self._pause()
             asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, late, rest)
-        elif self._farewell or self._ending:
+            return
+        if self._paused:
+            self._go_on()
+        if (self._farewell or self._ending) and not self._owes:
             self._leave()
 
     def _late(self, late: str, rest: str) -> None:
@@ -246,34 +296,37 @@ class Client(asyncio.Protocol):
             log.warning("a connection said %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
-        if not self._stopped:
-            self.transport.resume_reading()
         if rest:
-            self.server.arrived(self, rest)
+            self._rest.insert(0, rest)
         if self._buffer:
             data, self._buffer, self._size = b"".join(self._buffer), [], 0
             self.data_received(data)
+        self._go_on()
+        if self._ending and not self._owes:
+            self._leave()
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not take its answers."""
         self._stopped = True
-        if not self.gone:
-            self.transport.pause_reading()
+        self._pause()
 
     def resume_writing(self) -> None:
         """Read on."""
         self._stopped = False
-        if not self._held and not self.gone and not self._ending:
-            self.transport.resume_reading()
+        if not self.gone:
+            self._go_on()
 
     def eof_received(self) -> bool:
         """Answer what was sent before the end, then close."""
         self._ending = True
-        return self.waiting or self._held
+        return self._owes
 
     def leave(self) -> None:
-        """Close when what was answered is sent."""
-        self.transport.close()
+        """Read no more, and close when all that has arrived is answered."""
+        self._ending = True
+        self._pause()
+        if not self.gone and not self._owes:
+            self._leave()
 
     def abort(self) -> None:
         """Close at once."""

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 SPARE_FILES = 128  # of a process: its database, its listeners, and those whom it refuses
 HANDSHAKE = 15.0  # seconds that a client has for TLS
 FAREWELL = 1.0  # seconds that a client who is refused has to read why
+PUBLISHED_EVERY = 1.0  # seconds
 TURNS = 8  # of the loop, until a connection that was waiting in a queue has handed over what it has sent
 
 
@@ -74,6 +75,7 @@ class Worker:
             self._control.say("failed", reason=reason)
             await self._control.flush()
             return 1
+        self._publish()
         self._control.say("ready", connections=self._most)
         gc.collect()
         gc.freeze()  # what is there now stays: no collection needs to look at it
@@ -92,6 +94,11 @@ class Worker:
         self._context = tls.context(settings)
         for fd in told["sockets"]:
             await self._listen(socket.socket(fileno=fd), self._context)
+
+    def _publish(self) -> None:
+        # A turn publishes before its answers are sent, so what is counted as they leave is told by the next, or here.
+        self._counters.publish()
+        asyncio.get_running_loop().call_later(PUBLISHED_EVERY, self._publish)
 
     @property
     def _most(self) -> int:

@@ -75,12 +75,14 @@ def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, conditi
     terms = []
     places = []
     for place in range(equal):
-        terms.append(f"{parts[place].term} {'IS NULL' if nulls[place] else '= ?'}")
+        part = parts[place]
+        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = ?")
         if not nulls[place]:
             places.append(place)
     if condition:
-        terms.append(f"{parts[equal].term} {condition}")
-        if "?" in condition:
+        bound = "?" in condition  # NULL has no collation; with one, SQLite would scan for it
+        terms.append(f"{parts[equal].term if bound else parts[equal].column.sql} {condition}")
+        if bound:
             places.append(equal)
     return Range(" AND ".join(terms), tuple(places))
 
