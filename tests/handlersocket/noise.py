@@ -67,11 +67,11 @@ class Noise:
                 odd = (*JUNK, *ODD_NUMBERS, *ODD_OPS, *ODD_FILTER_OPS, *ODD_MOPS, b"F", b"W", b"@", b"P", b"A")
                 return b"\t".join(random.choices(odd, k=random.randrange(12))) + b"\n"
             case 2:
-                odd_value = random.choice(random.choice([kind for kind in KINDS if kind.odd]).odd)[:2000]
+                odd_value = random.choice(random.choice([kind for kind in KINDS if kind.odd]).odd)[:400]
                 return b"0\t=\t1\t" + odd_value.replace(b"\n", b"") + b"\n"
             case 3:
                 return (
-                    random.choice([b"\t", b"0", b"9", b"\0", b"F\t", b"@\t", b"0\t"]) * random.randrange(2000) + b"\n"
+                    random.choice([b"\t", b"0", b"9", b"\0", b"F\t", b"@\t", b"0\t"]) * random.choice([1, 2, 5, 30, 300]) + b"\n"
                 )
             case _:
                 return random.choice(self._generators).line(port)
