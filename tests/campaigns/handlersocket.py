@@ -19,6 +19,18 @@ from tests.handlersocket.conftest import served
 from tests.handlersocket.differential import Lite, Original, compare
 
 
+class Progress:
+    """Prints what it is told, once a minute."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, told: str) -> None:
+        if time.monotonic() - self._last > 60:
+            self._last = time.monotonic()
+            print(told, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["compare", "read", "serve"])
@@ -27,12 +39,12 @@ def main() -> None:
     told = parser.parse_args()
     print(f"{told.what}, seed {told.seed}", flush=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=servers.place) as folder:
         file = Path(folder, "hst.db")
         if told.what == "read":
             print(noise.read_alone(told.seed, told.requests))
         elif told.what == "serve":
-            print(noise.serve(told.seed, told.requests, file))
+            print(noise.serve(told.seed, told.requests, file, Progress()))
         else:
             with served(file) as server:
                 original = Original(servers.plugin())

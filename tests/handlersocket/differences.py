@@ -22,6 +22,7 @@ RULES = {
     "11": "nothing a client sends can hurt another",
     "13": "insert answers the id of an automatic key",
     "T": "MariaDB's types and conversions, collations and limits of length",
+    "B": "a bug of the original",
     "V": "the build of the original: no more than 32 values",
     "none": "SQLite has no such table or index",
     "seen": "what it works on differs by an answer above",

@@ -10,7 +10,7 @@ import contextlib
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from tests.handlersocket.tables import KINDS, Row, Table, any_table
 from tests.handlersocket.wire import Wire
 
 POOL = 4000  # lines
-LINES = 500  # of a buffer, about
+LINES = 1000  # of a buffer, about
 MOST_GROWTH = 48 * 2**20  # bytes that a server may need more after the noise than when it was warm
 WARM = 0.2  # of the lines, after which it is
 ANSWER = re.compile(rb"(0\t[0-9]+(\t[^\n]*)?|[123]\t1\t[a-z0-9_]+)\n", re.DOTALL)
@@ -67,11 +67,13 @@ class Noise:
                 odd = (*JUNK, *ODD_NUMBERS, *ODD_OPS, *ODD_FILTER_OPS, *ODD_MOPS, b"F", b"W", b"@", b"P", b"A")
                 return b"\t".join(random.choices(odd, k=random.randrange(12))) + b"\n"
             case 2:
-                odd_value = random.choice(random.choice([kind for kind in KINDS if kind.odd]).odd)[:2000]
+                odd_value = random.choice(random.choice([kind for kind in KINDS if kind.odd]).odd)[:400]
                 return b"0\t=\t1\t" + odd_value.replace(b"\n", b"") + b"\n"
             case 3:
                 return (
-                    random.choice([b"\t", b"0", b"9", b"\0", b"F\t", b"@\t", b"0\t"]) * random.randrange(2000) + b"\n"
+                    random.choice([b"\t", b"0", b"9", b"\0", b"F\t", b"@\t", b"0\t"])
+                    * random.choice([1, 2, 5, 30, 300])
+                    + b"\n"
                 )
             case _:
                 return random.choice(self._generators).line(port)
@@ -107,7 +109,7 @@ def read_alone(seed: int, lines: int) -> str:
     return f"{outcomes.total()} lines read: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}"
 
 
-def serve(seed: int, lines: int, file: Path) -> str:
+def serve(seed: int, lines: int, file: Path, say: Callable[[str], None] = lambda told: None) -> str:
     """Send noise to a live server: an answer for each line, others undisturbed, no memory kept, nothing thrown."""
     random = Random(seed)
     made = table(random)
@@ -131,6 +133,7 @@ def serve(seed: int, lines: int, file: Path) -> str:
                 _round(random, noises, server, bystanders, outcomes)
                 if warm is None and outcomes.total() > WARM * lines:
                     warm = memory(server.daemon.pid)
+                say(f"{outcomes.total()} lines answered")
             grown = memory(server.daemon.pid) - (warm or 0)
         log = server.daemon.log()
     assert "Traceback" not in log, log[:4000]
