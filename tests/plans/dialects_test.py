@@ -121,6 +121,12 @@ def test_what_is_too_much_for_one_text_goes_out_in_several(gather: Gather) -> No
     assert [len(row) for _, row in large] == [2, 1, 1, 1]
 
 
+@pytest.mark.parametrize("value", [5, 0.5, "x", b"x", None])
+def test_what_a_column_has_behind_a_null_may_be_of_any_type(value: Any) -> None:
+    rows = [(1, None), (2, value)]
+    assert render(Statement(Template("{rows}", Gather.VALUES), rows)) == [("(%s, %s), (%s, %s)", (1, None, 2, value))]
+
+
 def test_the_answers_of_several_texts_find_their_rows() -> None:
     statement = Statement(
         Template("{i}", Gather.UNION, Answer.ORDINAL), [(n,) for n in range(MOST_ROWS[Gather.UNION] + 2)]

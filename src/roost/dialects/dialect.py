@@ -211,7 +211,7 @@ def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]
         return
     begin = size = 0
     for place, row in enumerate(rows):
-        weight = sum([len(row[column]) for column in long if row[column] is not None])
+        weight = sum([len(row[column]) for column in long if isinstance(row[column], (str, bytes))])
         if place > begin and (place - begin >= most or size + weight > MOST_BYTES):
             yield begin, rows[begin:place]
             begin, size = place, 0
