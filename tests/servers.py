@@ -2,6 +2,7 @@
 
 `ROOST_TEST_MYSQL` and `ROOST_TEST_POSTGRESQL` name running servers to use instead, by the URL of an account that may
 create databases. Where there is neither, tests are reported as not run; with `ROOST_TEST_ALL=1` that is a failure.
+`ROOST_TEST_MYSQL8` adds a MySQL 8 by its URL; there is none to start.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ def not_run(why: NotHere) -> NoReturn:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its URL without a database, and how to make and drop one."""
+    """A running server: its URL without a database, how to make and drop one, and the options of their URLs."""
 
     url: str
     make: Callable[[str], None]
     drop: Callable[[str], None]
+    options: str = ""
 
     def database(self, name: str) -> str:
         """Make a database of this name and return its URL."""
         self.make(name)
-        return f"{self.url}/{name}"
+        return f"{self.url}/{name}{self.options}"
 
 
 def free_port() -> int:
@@ -157,21 +159,27 @@ def _mariadb_connection(url: str) -> Any:
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
 
-def mariadb_server(url: str) -> Server:
-    """Return what makes and drops databases on a running MariaDB."""
+def mariadb_server(url: str, options: str = "") -> Server:
+    """Return what makes and drops databases on a running MariaDB or MySQL; options: of their URLs."""
 
     def run(sql: str) -> None:
         connection = _mariadb_connection(url)
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
 
-    return Server(url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name}"))
+    return Server(url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name}"), options)
 
 
 @functools.cache
 def mariadb() -> Server:
     """Start MariaDB, once."""
     return mariadb_server(os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/") or mariadb_daemon().url)
+
+
+@functools.cache
+def mysql8() -> Server:
+    """Return the MySQL 8 that somebody named."""
+    return mariadb_server(os.environ["ROOST_TEST_MYSQL8"].rstrip("/"), "?dialect=mysql8")
 
 
 @functools.cache

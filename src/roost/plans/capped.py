@@ -74,6 +74,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH OR
 CUT = {
     "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
     "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "mysql": Template(CUT_JOINED, Gather.ROWS),
     "postgresql": Template(
         "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
@@ -85,6 +86,9 @@ INSERT INTO {rows} ({columns}) VALUES ({holes})
   ON CONFLICT ({pairs}) DO UPDATE SET {excluded}"""),
     "mariadb": Template(
         "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE {values}", Gather.VALUES
+    ),
+    "mysql": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new\n  ON DUPLICATE KEY UPDATE {new}", Gather.VALUES
     ),
     "postgresql": Template(
         """\
@@ -102,6 +106,12 @@ INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
         """\
 INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE sequence = VALUES(sequence), n = VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE sequence = new.sequence, n = new.n""",
         Gather.VALUES,
     ),
     "postgresql": Template(
@@ -164,15 +174,18 @@ class CappedPlan(StructurePlan):
             "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT]),
             "excluded": ", ".join(f"{column} = excluded.{column}" for column in written),
             "values": ", ".join(f"{column} = VALUES({column})" for column in written),
+            "new": ", ".join(f"{column} = new.{column}" for column in written),
         }
         self.tables = (
             self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
             self.create(rows, [*pair, *others, SEQUENCE, AT], words["pairs"]) + ROWS_OPTIONS.get(name, ""),
             f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({words['key']}, sequence)",
         )
-        self.head, self.find, self.oldest = (each[name].format(words) for each in (HEAD, FIND, OLDEST))
-        self.delete_row, self.put_row, self.put_head = (each[name].format(words) for each in (CUT, PUT_ROW, PUT_HEAD))
-        lock = LOCK[name]
+        self.head, self.find, self.oldest = (dialect.choose(each).format(words) for each in (HEAD, FIND, OLDEST))
+        self.delete_row, self.put_row, self.put_head = (
+            dialect.choose(each).format(words) for each in (CUT, PUT_ROW, PUT_HEAD)
+        )
+        lock = dialect.choose(LOCK)
         self.lock = None if lock is None else lock.format(words)
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")

@@ -50,8 +50,8 @@ class Catalog:
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
-        self.there = each(THERE[dialect.name])
-        self.tables = [self.table, WRITERS] if dialect.name == "mariadb" else [self.table]
+        self.there = each(dialect.choose(THERE))
+        self.tables = [self.table, WRITERS] if dialect.family == "mariadb" else [self.table]
         self.definition = definition_of(dialect)
         self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)

@@ -47,8 +47,9 @@ class Context:
         return replace(self, careful=True)
 
 
-# MariaDB's way to delete many rows by key: the first SELECT gives the list the columns' types and collations, and the
-# order of the join keeps it from scanning the table. IN over rows does scan, locks what it sees, and deadlocks.
+# MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
+# collations, and the order of the join keeps it from scanning the table. On MariaDB IN over rows does scan, locks what
+# it sees, and deadlocks.
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
@@ -202,11 +203,11 @@ def definition_of(dialect: Dialect, lock: str = "") -> Template:
 def locking(template: Template, dialect: Dialect) -> Template:
     """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
 
-    MariaDB's plain reads see the snapshot under REPEATABLE READ, rows that others have evicted since; a locking read
-    never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their head, and to
-    lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
+    Plain reads of MariaDB and MySQL see the snapshot under REPEATABLE READ, rows that others have evicted since; a
+    locking read never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their
+    head, and to lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
     """
-    if dialect.name != "mariadb":
+    if dialect.family != "mariadb":
         return template
     sql = template.sql
     if template.gather is Gather.UNION:  # each part locks for itself

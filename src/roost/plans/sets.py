@@ -32,6 +32,7 @@ PUT = {
 CUT = {
     "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
     "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "mysql": Template(CUT_JOINED, Gather.ROWS),
     "postgresql": Template(
         "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
@@ -43,6 +44,12 @@ INSERT INTO {head} ({key}, n) VALUES ({key_holes}, ?)
   ON CONFLICT ({key}) DO UPDATE SET n = n + excluded.n"""),
     "mariadb": Template(
         "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n + VALUES(n)", Gather.VALUES
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {head} ({key}, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE n = {head}.n + new.n""",
+        Gather.VALUES,
     ),
     "postgresql": Template(
         """\
@@ -56,6 +63,7 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
 SIZES = {
     "sqlite": None,
     "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
+    "mysql": None,
     "postgresql": None,
 }
 PUT_SIZE = {
@@ -63,6 +71,7 @@ PUT_SIZE = {
     "mariadb": Template(
         "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)", Gather.VALUES
     ),
+    "mysql": None,
     "postgresql": None,
 }
 
@@ -89,7 +98,7 @@ class SetPlan(StructurePlan):
         super().__init__(structure, dialect)
         key, member = structure.key.columns, structure.member.columns
         pair = (*key, *member)
-        name, rows, head = dialect.name, self.rows_table, self.head_table
+        rows, head = self.rows_table, self.head_table
         equal = dialect.equal(key)
         words = {
             "rows": rows,
@@ -108,11 +117,11 @@ class SetPlan(StructurePlan):
             self.create(head, [*key, N], words["key"]),
             self.create(rows, [*pair], words["pairs"]),
         )
-        self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
+        self.find, self.put, self.cut = (dialect.choose(each).format(words) for each in (FIND, PUT, CUT))
         self.find_now = locking(self.find, dialect)
-        self.resize = RESIZE[name].format(words)
+        self.resize = dialect.choose(RESIZE).format(words)
         self.sizes, self.put_size, self.lock = (
-            None if each is None else each.format(words) for each in (SIZES[name], PUT_SIZE[name], LOCK[name])
+            None if each is None else each.format(words) for each in map(dialect.choose, (SIZES, PUT_SIZE, LOCK))
         )
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
         self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")

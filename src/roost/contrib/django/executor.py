@@ -116,7 +116,7 @@ class DjangoExecutor(ServerExecutor):
 
     def failed(self, error: DjangoError, sql: str) -> Exception:
         """Return our error for the driver's, which Django has wrapped; an error of Django's own is raised as it is."""
-        found = _translate(self._connection, error, sql)
+        found = translated(self._connection, error, sql)
         if found is None:
             raise error
         if isinstance(found, Conflict):
@@ -173,7 +173,8 @@ def _place(connection: BaseDatabaseWrapper) -> str:
     return f"{connection.alias} ({connection.settings_dict['NAME']})"
 
 
-def _translate(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
+def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
+    """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
     if not isinstance(cause, driver.Database.Error):
