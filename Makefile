@@ -31,6 +31,9 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.culprit --rounds 100
 	$(BIN)/python -m tests.campaigns.shares --rounds 10
 	$(BIN)/python -m tests.campaigns.mixed --seconds 60
+	$(BIN)/python -m tests.campaigns.writers
+	$(BIN)/python -m tests.campaigns.outage --rounds 20
+	$(BIN)/python -m tests.campaigns.slow
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,16 @@ from typing import Any
 import pytest
 
 import roost
+from tests import servers
 
 MakeStore = Callable[..., roost.Store]
+
+MEMORY, ROOM = "/dev/shm", 2 * 2**30
+
+
+def pytest_configure() -> None:
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        servers.place = MEMORY
 
 
 @pytest.fixture

@@ -25,6 +25,10 @@ from typing import Any, NoReturn
 
 import pytest
 
+# Where servers keep their data; None: on the disk. Tests say in memory, where it has room: the servers call fsync as in
+# production, but some thousand tests make tables.
+place: str | None = None
+
 PATIENCE = 60.0  # seconds for a server to start
 
 MARIADB = ("mariadbd", ["/usr/sbin", "/usr/libexec"], "mariadb-server")
@@ -75,7 +79,7 @@ def binary(name: str, folders: list[str], package: str) -> str:
 
 def folder_for(user: str | None) -> Path:
     """Return a temporary folder that a server may write, removed when the tests end."""
-    folder = Path(tempfile.mkdtemp(prefix="roost-"))
+    folder = Path(tempfile.mkdtemp(prefix="roost-", dir=place))
     if user is not None:
         shutil.chown(folder, user)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

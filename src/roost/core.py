@@ -57,7 +57,7 @@ class Core:
         self.known = Known(self.engine.dialect)
         self.closed = False
         self._start()
-        _cores.add(self)
+        _cores[id(self)] = self
 
     def _start(self) -> None:
         self.stats = Stats()
@@ -295,7 +295,7 @@ class Core:
     def _own(self) -> dict[int, bool]:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
-        for core in tuple(_cores):
+        for core in _all_cores():
             for link in (core._writer, core._reader, *core._looking):  # lanes are of servers only
                 connection = link.connection
                 if connection is not None:
@@ -344,11 +344,16 @@ class _Patience(Wait):
             raise error
 
 
-_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+_cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
+
+
+def _all_cores() -> list[Core]:
+    # A copy made in one step: a WeakSet cannot be looked at while other threads add to it.
+    return [core for core in [ref() for ref in _cores.valuerefs()] if core is not None]
 
 
 def _after_fork() -> None:
-    for core in tuple(_cores):
+    for core in _all_cores():
         core.after_fork()
 
 

@@ -39,7 +39,7 @@ class Link:
         self.user = 0  # the thread that has it
         self._left = False
         if path is not None:
-            _links.add(self)
+            _links[id(self)] = self
 
     def use(self, work: Callable[[Link], T]) -> T:
         """Do something with the connection while nobody else uses it, and close it afterwards if it broke."""
@@ -79,15 +79,20 @@ class Link:
                 self.using.release()
 
 
-_links: weakref.WeakSet[Link] = weakref.WeakSet()
+_links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
 _turnstile = threading.RLock()  # held during a fork; its thread may still use what it has not closed
 _stopped: list[Link] = []  # by a fork, which uses them
 _inherited: list[Connection] = []  # of the parent; never collected, so never closed
 
 
+def _all_links() -> list[Link]:
+    # A copy made in one step: a WeakSet cannot be looked at while other threads add to it.
+    return [link for link in [ref() for ref in _links.valuerefs()] if link is not None]
+
+
 def _before_fork() -> None:
     _turnstile.acquire()
-    links = tuple(_links)
+    links = _all_links()
     end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.using.locked()), default=0)
     for link in links:
         if link.user == threading.get_ident():
@@ -106,7 +111,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _turnstile
     _turnstile = threading.RLock()
-    for link in tuple(_links):
+    for link in _all_links():
         connection, link.connection = link.connection, None
         if connection is not None and link.path is not None:
             _inherited.append(connection)

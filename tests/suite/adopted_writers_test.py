@@ -95,6 +95,8 @@ def test_no_moment_has_more_rows_than_are_kept(
 
     with children(6, write) as clients:
         most: Counter[int] = Counter()
+        while not application("SELECT 1 FROM visits LIMIT 1"):
+            assert all(child.status is None for child in clients)
         for _ in range(200):
             most.update(n for (n,) in application("SELECT count(*) FROM visits GROUP BY uid"))
         assert [child.wait() for child in clients] == [0] * 6

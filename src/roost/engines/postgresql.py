@@ -148,6 +148,12 @@ class PostgreSQLConnection(ServerConnection):
             return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         return super().obey(word)
 
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Write arrays of whole numbers as text: psycopg looks at each of them, which takes ten times as long."""
+        if not row:
+            return sql, None
+        return sql, tuple([_array(value) if type(value) is list else value for value in row])
+
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
         if word is Control.BEGIN_READ:
@@ -267,6 +273,10 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case (("08" | "57" | "28" | "3D" | "53"), _):
             return CannotOpen(told)
     return DatabaseError(where)
+
+
+def _array(values: list[Any]) -> Any:
+    return f"{{{','.join(map(str, values))}}}" if set(map(type, values)) == {int} else values
 
 
 class PlainCursor(psycopg.Cursor[Row]):

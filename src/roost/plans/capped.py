@@ -213,7 +213,8 @@ class CappedPlan(StructurePlan):
 
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""
-        return self._request(op).key if op.verb == "add" else self.key_out(op.args[0])
+        named = op.args[0]
+        return self.key_out(tuple([named[i] for i in self._key_places]) if op.verb == "add" else named)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
         """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
@@ -237,7 +238,8 @@ class CappedPlan(StructurePlan):
         keys = sorted(games)
         reads = self.reads_now if context.joined else self.reads
         if self.lock is not None and not locked:
-            locked = yield from self.take_heads(run, context)
+            yield from self.make_or_take({request.key for request in requests if request.adds}, set(keys), 0, 0)
+            locked = True
         heads = yield Statement(reads.head, keys)
         if not locked:
             yield Control.LOCKED
