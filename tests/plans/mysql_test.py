@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Annotated, Any
 
+import pymysql
 import pytest
 
 import roost
 from roost.batches import Known
 from roost.dialects import MARIADB, MYSQL, Answer, Gather, Statement, Template, render
 from roost.engines import open_engine
-from roost.engines.mariadb import mistaken
+from roost.engines.mariadb import mistaken, translate
 from roost.plans import plan_for
 from roost.plans.adopted import adoption_for
 from roost.plans.alter import alter
@@ -293,6 +294,22 @@ def test_what_would_be_created_is_told_without_a_server() -> None:
         made = store.ddl(pageviews)
     assert "utf8mb4_0900_bin" in made[0]
     assert "roost_writers" in made[1]
+
+
+# A lock that NOWAIT did not get, a SELECT that took too long, an idle connection that was closed, a conflict between
+# nodes of a group, a server that only reads.
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (3572, roost.Busy),
+        (3024, roost.Busy),
+        (4031, roost.ConnectionLost),
+        (3101, roost.Conflict),
+        (1836, roost.ReadOnly),
+    ],
+)
+def test_its_own_errors_are_known_by_their_numbers(code: int, error: type[roost.Error]) -> None:
+    assert type(translate(pymysql.OperationalError(code, "said so"), "mysql://host/app")) is error
 
 
 # The answer to a text whose comments only one of them executes: 2 by MariaDB, 1 by MySQL from 8.0.20 on, 0 before.
