@@ -274,6 +274,8 @@ def test_neither_fronts_nor_capped_tables_are_there() -> None:
     for refused in (lambda: front_of(known.plan(visits)), lambda: adoption_for(MYSQL)):
         with pytest.raises(roost.Invalid, match="on mysql"):
             refused()
+    # Who asks for one all the same is told by the catalog that there is none.
+    assert plan_for(roost.Capped.of("orders"), MYSQL).stored.template.sql.startswith("SELECT definition")
 
 
 def opened(url: str) -> Any:
