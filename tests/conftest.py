@@ -53,3 +53,14 @@ def make_store(url: str) -> Iterator[MakeStore]:
             except roost.Missing:
                 violations = []  # the test made no file
         assert violations == []
+
+
+@pytest.fixture(params=servers.SERVERS)
+def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own, on each database server in turn."""
+    try:
+        servers.SERVERS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(request.param) as url:
+        yield url

@@ -171,7 +171,7 @@ def third_party(path: Path) -> set[str]:
 # What is imported where it is needed, so that Roost is installed without it.
 OPTIONAL = {
     "asyncmy": {"engines"},
-    "pymysql": {"engines", "contrib"},
+    "pymysql": {"engines"},
     "psycopg": {"engines", "contrib"},
     "click": {"cli"},
     "rich": {"cli"},

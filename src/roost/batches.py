@@ -117,12 +117,12 @@ class Known:
         }
 
     def verify(
-        self, plan: StructurePlan, operations: Sequence[Operation[Any]]
+        self, plan: StructurePlan, operations: Sequence[Operation[Any]], hasty: bool = False
     ) -> Generator[Statement | Control, Any, StructurePlan | Error]:
         """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         try:
-            stored = yield plan.held if held else plan.stored
+            stored = yield (plan.held_at_once if hasty else plan.held) if held else plan.stored
         except Missing as missing:
             return missing
         if not stored[0]:
@@ -137,7 +137,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = yield from known.verify(known.plan(structure), operations)
+    plan = yield from known.verify(known.plan(structure), operations, context.hasty)
     if isinstance(plan, Error):
         return [plan] * len(operations)
     return (yield from plan.run(operations, context))
@@ -150,7 +150,7 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     # slot), and nothing is written before all are had.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
         run = [operations[place] for place in places]
-        plan = yield from known.verify(known.plan(structure), run)
+        plan = yield from known.verify(known.plan(structure), run, context.hasty)
         if isinstance(plan, Error):
             for place in places:
                 results[place] = plan
@@ -313,13 +313,14 @@ class Batch:
     def _attempt(self, part: list[Atom]) -> Generator[Statement | Control, Any, list[list[Atom]]]:
         # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
         operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
+        context = self._context.hastily() if self._begin is Control.BEGIN_HASTY else self._context
         try:
-            results = yield from perform(operations, self._known, self._context)
+            results = yield from perform(operations, self._known, context)
         except Careful:
             yield Control.ROLLBACK
             yield self._begin
             self._stats.retries += 1
-            results = yield from perform(operations, self._known, self._context.carefully())
+            results = yield from perform(operations, self._known, context.carefully())
         if answer(part, results):
             if len(part) == 1:
                 yield Control.ROLLBACK

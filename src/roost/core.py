@@ -18,7 +18,7 @@ from roost.dialects import Control, Statement
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, drive
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
-from roost.links import Link
+from roost.links import Link, alive
 from roost.own import Own, own_transaction
 from roost.plans import Context
 from roost.plans.probes import Finding, examine
@@ -295,7 +295,7 @@ class Core:
     def _own(self) -> dict[int, bool]:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
-        for core in _all_cores():
+        for core in alive(_cores):
             for link in (core._writer, core._reader, *core._looking):  # lanes are of servers only
                 connection = link.connection
                 if connection is not None:
@@ -347,13 +347,8 @@ class _Patience(Wait):
 _cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
 
 
-def _all_cores() -> list[Core]:
-    # A copy made in one step: a WeakSet cannot be looked at while other threads add to it.
-    return [core for core in [ref() for ref in _cores.valuerefs()] if core is not None]
-
-
 def _after_fork() -> None:
-    for core in _all_cores():
+    for core in alive(_cores):
         core.after_fork()
 
 

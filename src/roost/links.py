@@ -18,6 +18,7 @@ from typing import TypeVar
 from roost.engines.engine import Connection
 from roost.engines.sqlite import forbid
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 FORK_PATIENCE = 5.0  # seconds that a fork waits for those who are at work, beyond the timeout of their store
@@ -85,14 +86,14 @@ _stopped: list[Link] = []  # by a fork, which uses them
 _inherited: list[Connection] = []  # of the parent; never collected, so never closed
 
 
-def _all_links() -> list[Link]:
-    # A copy made in one step: a WeakSet cannot be looked at while other threads add to it.
-    return [link for link in [ref() for ref in _links.valuerefs()] if link is not None]
+def alive(kept: weakref.WeakValueDictionary[int, S]) -> list[S]:
+    """Return what is still there, by a copy made in one step: other threads may add to it meanwhile."""
+    return [each for each in [ref() for ref in kept.valuerefs()] if each is not None]
 
 
 def _before_fork() -> None:
     _turnstile.acquire()
-    links = _all_links()
+    links = alive(_links)
     end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.using.locked()), default=0)
     for link in links:
         if link.user == threading.get_ident():
@@ -111,7 +112,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _turnstile
     _turnstile = threading.RLock()
-    for link in _all_links():
+    for link in alive(_links):
         connection, link.connection = link.connection, None
         if connection is not None and link.path is not None:
             _inherited.append(connection)

@@ -57,11 +57,6 @@ class _Base:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
 
-    @property
-    def place(self) -> str:
-        """Where the database is, in words without a password."""
-        return self._core.engine.place
-
     def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.plans.probes import Finding, examine
-from tests import servers
 from tests.cli.conftest import Shell
 
 
@@ -26,16 +24,6 @@ def test_a_file_of_sqlite(shell: Shell) -> None:
     careless = told(shell, "sqlite:///roost.db?synchronous=normal")["durability"]
     assert careless["means"] == "answers of the last moments can be lost with the power"
     assert careless["advice"]
-
-
-@pytest.fixture(params=servers.SERVERS)
-def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as url:
-        yield url
 
 
 def test_a_server(shell: Shell, server_url: str) -> None:

@@ -11,11 +11,12 @@ import pymysql
 import pytest
 
 import roost
-from roost.batches import Known
-from roost.dialects import MARIADB, MYSQL, Answer, Gather, Statement, Template, render
+from roost.batches import Atom, Batch, Known, Stats, perform
+from roost.detours import Trying
+from roost.dialects import MARIADB, MYSQL, Answer, Control, Gather, Statement, Template, render
 from roost.engines import open_engine
 from roost.engines.mariadb import mistaken, translate
-from roost.plans import plan_for
+from roost.plans import Context, plan_for
 from roost.plans.adopted import adoption_for
 from roost.plans.alter import alter
 from roost.plans.catalog import ddl
@@ -263,6 +264,67 @@ def test_slots_that_go_are_added_to_the_first() -> None:
         "  ON DUPLICATE KEY UPDATE n = roost_hits_rows.n + moved.total"
     )
     assert deleted == "DELETE FROM roost_hits_rows WHERE slot >= 1"
+
+
+# --- a lock that somebody else has ---------------------------------------------------------------------------------
+
+
+def at_once(operations: Any, *answers: Any) -> list[Any]:
+    """Return what is sent first by a batch that waits for nobody, with its parameters."""
+    structure = (operations if isinstance(operations, list) else [operations])[0].structure
+    return play(plan_for(structure, MYSQL), operations, *answers, hasty=True).sent[:1]
+
+
+def test_who_cannot_wait_a_second_takes_the_heads_with_nowait_first() -> None:
+    assert at_once(
+        [visits.push(Visit(6, 1)), visits.push(Visit(5, 7)), visits.push(Visit(6, 2))], [], 2, [(0, 1), (1, 12)], 3
+    ) == [
+        (
+            """\
+(SELECT 0 FROM roost_visits_head WHERE `uid` = %s FOR UPDATE NOWAIT)
+UNION ALL
+(SELECT 1 FROM roost_visits_head WHERE `uid` = %s FOR UPDATE NOWAIT)""",
+            (5, 6),
+        )
+    ]
+    taken = "(SELECT 0 FROM roost_baskets_head WHERE `basket` = %s FOR UPDATE NOWAIT)"
+    assert at_once(baskets.remove(42, 13), [], [[]], [(0, 0, 0)], []) == [(taken, (42,))]
+    assert at_once(baskets.clear(42), [], [[(1,)]], 0, 0) == [(taken, (42,))]
+    taken = "(SELECT 0 FROM roost_likes_head WHERE `key` = %s FOR UPDATE NOWAIT)"
+    assert at_once(likes.add(7, "ada"), [], 1, [], 1, 1) == [(taken, (7,))]
+
+
+def test_of_a_counter_the_slots_that_will_be_written() -> None:
+    taken = "(SELECT 0 FROM roost_pageviews_rows WHERE `key` = %s AND `slot` = %s FOR UPDATE NOWAIT)"
+    assert at_once(pageviews.add("/a", 5), [], 1) == [(taken, ("/a", 0))]
+    ((sql, params),) = at_once(pageviews.clear("/a"), [], 16, [[]], 0)
+    assert (sql.count("NOWAIT"), params[:4]) == (16, ("/a", 0, "/a", 1))
+
+
+def test_the_definition_is_not_waited_for_either() -> None:
+    context = Context(lambda: NOW, 0)
+    for how, end in ((context, "FOR SHARE"), (context.hastily(), "FOR SHARE NOWAIT")):
+        assert definition(next(perform([likes.add(7, "ada")], Known(MYSQL), how))).endswith(end)
+
+
+def test_a_batch_that_could_not_have_a_lock_asks_at_once_when_it_is_run_again() -> None:
+    batch = Batch(Known(MYSQL), Context(lambda: NOW, 0), Stats(), Trying())
+    work = batch.run(Control.BEGIN, lambda: [Atom([likes.add(7, "ada")]), Atom([likes.add(8, "ada")])])
+    assert next(work) is Control.BEGIN
+    assert definition(work.send(None)).endswith("FOR SHARE")
+    assert work.throw(roost.Busy("somebody holds it")) is Control.ROLLBACK
+    assert work.send(None) is Control.BEGIN_HASTY
+    assert definition(work.send(None)).endswith("FOR SHARE NOWAIT")
+    heads = work.send([[(likes.definition,)]])
+    assert isinstance(heads, Statement)
+    assert heads.template.sql.endswith("FOR UPDATE NOWAIT)")
+    assert heads.rows == [(7,)]
+
+
+def definition(wanted: Statement | Control) -> str:
+    """Return the text that asks for a definition."""
+    assert isinstance(wanted, Statement)
+    return wanted.template.sql
 
 
 # --- what is not there, and what a URL says ----------------------------------------------------------------------

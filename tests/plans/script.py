@@ -32,6 +32,7 @@ def play(
     spot: int = 0,
     joined: bool = False,
     careful: bool = False,
+    hasty: bool = False,
 ) -> Played:
     """Drive a plan to its end with one answer for each of its statements.
 
@@ -41,7 +42,7 @@ def play(
     """
     if isinstance(operations, roost.Operation):
         operations = [operations]
-    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful))
+    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful, hasty))
     given = iter(answers)
     sent: Sent = []
     try:

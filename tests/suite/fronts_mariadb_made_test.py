@@ -256,3 +256,21 @@ def test_a_right_that_is_missing_is_named_and_nothing_of_the_front_stays(
     with roost.Store(url) as store:
         store.create(structure)
         assert store.check() == []
+
+
+def test_tables_that_a_create_has_left_are_made_anew_unless_somebody_has_written_them(
+    open_store: Open, sql: Any
+) -> None:
+    store = open_store(pageviews)
+    for made in store.ddl(visits, front=False):
+        if "roost_visits" in made:
+            sql.execute(made)
+            break
+    store.create(visits)
+    assert store.run(visits.push(Visit(5, 1))) == 1
+    sql.execute("CREATE TABLE roost_likes_head (k INT)")
+    sql.execute("INSERT INTO roost_likes_head VALUES (1)")
+    with pytest.raises(roost.Invalid, match="a table roost_likes_head with rows"):
+        store.create(likes)
+    sql.execute("DROP TABLE roost_likes_head")
+    store.create(likes)

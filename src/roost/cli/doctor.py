@@ -32,7 +32,7 @@ def doctor(settings: Settings, url: str | None) -> None:
     answer_table(
         settings,
         [dataclasses.asdict(each) for each in found],
-        f"What holds on {store.place}",
+        f"What holds on {store.url}",
         ("", "found", "so", "to gain more"),
         rows,
     )

@@ -105,6 +105,7 @@ class Dialect:
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
+    at_once: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
     returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
     family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
 

@@ -20,5 +20,6 @@ MYSQL = replace(
     types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
     fronts=False,
     for_share=" FOR SHARE",
+    at_once=" NOWAIT",
     returning=False,
 )

@@ -221,7 +221,7 @@ def mistaken(dialect: Dialect, which: int, version: str) -> str:
 class MariaDBConnection(ServerConnection):
     """One connection."""
 
-    failures = pymysql.MySQLError
+    failures = FAILURES
     raw: pymysql.Connection[Any]
     engine: MariaDBEngine
 
@@ -264,39 +264,32 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word is Control.BEGIN_READ:
-            self._say_all(BEGIN_READ)
+            self.say_all(BEGIN_READ)
             self._open = True
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
-        text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=max(1, wait))
+        text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=wait)
         if word is Control.BEGIN_ALONE or self._writer is None:
-            self._say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
+            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
         self._batch += 1
         self._noted = False
         try:
-            self._say_all(f"{text};\n{NOTE.format(writer=self._writer, batch=self._batch)}")
+            self.say_all(f"{text};\n{NOTE.format(writer=self._writer, batch=self._batch)}")
             self._noted = True
         except Missing:
             pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
         self._open = True
         self._limit = seconds
 
-    def _say_all(self, sql: str) -> None:
-        self.say(sql)
-        try:
-            while self._cursor.nextset():
-                pass
-        except pymysql.MySQLError as error:
-            raise self.failed(error, sql) from error
-
     def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters; while locks are taken, for no longer than the limit.
 
-        MySQL has none for a statement that writes: there a lock is waited for in whole seconds.
+        MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
+        so long asks for it with NOWAIT before.
         """
         if self._limit is not None and self.engine.dialect is MARIADB:
             seconds = self._limit + len(row) * SECONDS_PER_VALUE

@@ -120,7 +120,7 @@ def _parse(url: str) -> tuple[str, str, bool]:
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
-    failures = psycopg.Error
+    failures = FAILURES
     raw: psycopg.Connection[Any]
     engine: PostgreSQLEngine
 
@@ -157,28 +157,18 @@ class PostgreSQLConnection(ServerConnection):
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
         if word is Control.BEGIN_READ:
-            return self._say_all(BEGIN_READ)
+            return self.say_all(BEGIN_READ)
         wait = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         self._xid = None
         if word is Control.BEGIN_ALONE:
-            return self._say_all(BEGIN.format(wait=wait))
+            return self.say_all(BEGIN.format(wait=wait))
         if self._who is None:
             self._who = self._asked(WHO)
         if not self._who:
-            return self._say_all(BEGIN.format(wait=wait))
-        self._say_all(BEGIN.format(wait=wait) + XID)
+            return self.say_all(BEGIN.format(wait=wait))
+        self.say_all(BEGIN.format(wait=wait) + XID)
         (self._xid,) = self._cursor.fetchone() or (None,)
         return None
-
-    def _say_all(self, sql: str) -> None:
-        if self._trace is not None:
-            self._trace(sql, ())
-        try:
-            self._cursor.execute(sql, prepare=False)
-            while self._cursor.nextset():
-                pass
-        except psycopg.Error as error:
-            raise self.failed(error, sql) from error
 
     def _asked(self, sql: str) -> list[Any]:
         # The rows; none where the server only speaks the protocol and does not know the question.
@@ -213,7 +203,6 @@ class PostgreSQLConnection(ServerConnection):
         """Ask for the status of the last batch's transaction; one that nobody will end any more is ended."""
         xid, who = self._xid, self._who
         self.reconnect(wait)
-        self._who = None
         if xid is None or self._asked(WHO) != who:
             return None
         pause = PAUSE / 10

@@ -84,6 +84,15 @@ class ServerConnection(ServerExecutor):
         super().__init__(None, engine.trace)
         self._connect(wait)
 
+    def say_all(self, sql: str) -> None:
+        """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""
+        self.say(sql)
+        try:
+            while self._cursor.nextset():
+                pass
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""
         match word:

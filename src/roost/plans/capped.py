@@ -10,7 +10,7 @@ from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statem
 from roost.errors import Duplicate, Full
 from roost.plans.plan import (
     AT,
-    CUT_JOINED,
+    CUT,
     SEQUENCE,
     Context,
     N,
@@ -68,15 +68,6 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH OR
   ORDER BY q."#", e.sequence""",
         Gather.ARRAYS,
         Answer.ORDINAL,
-    ),
-}
-
-CUT = {
-    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
-    "mariadb": Template(CUT_JOINED, Gather.VALUES),
-    "mysql": Template(CUT_JOINED, Gather.ROWS),
-    "postgresql": Template(
-        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
 }
 

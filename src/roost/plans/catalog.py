@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
-from roost.errors import Mismatch
+from roost.errors import Invalid, Mismatch
 from roost.plans.fronts import drop_front, front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
@@ -95,11 +95,34 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
                 f"store.alter({name}) changes what is stored, where it can be changed"
             )
     for plan in dict.fromkeys(missing):
+        if not catalog.dialect.transactional_ddl:
+            yield from _clear_away(plan)
         for sql in [*plan.tables, entry(plan)]:
             yield Statement(Template(sql), [()])
     if front and catalog.dialect.fronts:
         for plan in plans:
             yield from make_front(plan)
+
+
+def _clear_away(plan: StructurePlan) -> Making:
+    # What a create that was cut short has left: tables without an entry, in which nobody can have written.
+    for table in plan.layout:
+        named = plan.dialect.literal(table)
+        there = yield Statement(
+            each(
+                f"SELECT 1 FROM information_schema.tables\n  WHERE table_schema = DATABASE() AND table_name = {named}"
+            ),
+            [()],
+        )
+        if not there[0]:
+            continue
+        rows = yield Statement(each(f"SELECT 1 FROM {table} LIMIT 1"), [()])
+        if rows[0]:
+            raise Invalid(
+                f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
+                "rename or drop it"
+            )
+        yield Statement(Template(f"DROP TABLE {table}"), [()])
 
 
 def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
-from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, write
+from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, seizing, write
 from roost.structures.counter import Counter
 from roost.structures.types import INT_MAX, INT_MIN
 
@@ -134,6 +134,7 @@ class CounterPlan(StructurePlan):
         self.top = each(dialect.choose(TOP).format(**words))
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
+        self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
@@ -237,6 +238,10 @@ class CounterPlan(StructurePlan):
         return results
 
     plan_forget = plan_clear
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the slots that operations will write, where they are there."""
+        return [row[:-1] for row in self.locks(operations, context)]
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the slots that operations will write: adding 0 creates or locks one, and a clear removes them all."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Error, Invalid, Mismatch
+from roost.errors import Error, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -41,10 +41,15 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
+    hasty: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
+
+    def hastily(self) -> Context:
+        """Return the context for running a batch that waits for nobody's lock."""
+        return replace(self, hasty=True)
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
@@ -53,6 +58,16 @@ class Context:
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
+
+# Removes rows by their key and what tells them apart below it.
+CUT = {
+    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
+    "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "mysql": Template(CUT_JOINED, Gather.ROWS),
+    "postgresql": Template(
+        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
+    ),
+}
 
 
 class Careful(Exception):
@@ -83,6 +98,8 @@ class StructurePlan:
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
+        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.seize = seizing(dialect, self.head_table, key)
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
             each.removeprefix("plan_"): method for each, method in made.items()
@@ -99,6 +116,8 @@ class StructurePlan:
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
+        if context.hasty and self.seize is not None:
+            yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
         together = self.together
@@ -137,6 +156,10 @@ class StructurePlan:
             yield Statement(self.take, sorted(taken - made))
         yield Control.LOCKED
         return answer
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        return sorted({self.head_of(op) for op in operations if op.writes})
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""
@@ -200,6 +223,19 @@ def definition_of(dialect: Dialect, lock: str = "") -> Template:
     return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
 
 
+def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
+    """Make the template that locks the rows that are there, or fails at once; None where every statement can.
+
+    A row that somebody else has inserted and not committed is there too.
+    """
+    if not dialect.at_once:
+        return None
+    where = dialect.equal(columns)
+    return Template(
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+    )
+
+
 def locking(template: Template, dialect: Dialect) -> Template:
     """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
 
@@ -223,11 +259,6 @@ def each(sql: str) -> Template:
 def write(sql: str) -> Template:
     """Make the template of a modification that goes out once per row."""
     return Template(sql)
-
-
-def unsupported(structure: Structure, dialect: Dialect) -> Invalid:
-    """Return the error for a structure that an engine does not have yet."""
-    return Invalid(f"{structure.name}: a {structure.kind} on {dialect.name} is not there yet")
 
 
 def same(row: Row) -> Row:

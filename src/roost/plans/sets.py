@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.plans.plan import CUT_JOINED, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
+from roost.plans.plan import CUT, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
 from roost.structures.sets import Set
 
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
@@ -27,15 +27,6 @@ PUT = {
     "sqlite": Template("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes})"),
     "mariadb": Template("INSERT INTO {rows} ({pairs}) VALUES {{rows}}", Gather.VALUES),
     "postgresql": Template("INSERT INTO {rows} ({pairs}) SELECT * FROM unnest({pair_arrays})", Gather.ARRAYS),
-}
-
-CUT = {
-    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
-    "mariadb": Template(CUT_JOINED, Gather.VALUES),
-    "mysql": Template(CUT_JOINED, Gather.ROWS),
-    "postgresql": Template(
-        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
-    ),
 }
 
 RESIZE = {

@@ -20,7 +20,7 @@ from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
 from roost.errors import Busy, Conflict
-from roost.plans import Careful, Context
+from roost.plans import Context
 
 T = TypeVar("T")
 
@@ -187,15 +187,10 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             from roost.engines import postgresql
 
             return postgresql.translate(cause, place, sql)
-    from pymysql import err
-
     from roost.engines import mariadb
 
-    if cause.args and cause.args[0] == mariadb.OUT_OF_RANGE:
-        return Careful()
     # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
-    same = getattr(err, type(cause).__name__, err.MySQLError)
-    return mariadb.translate(same(*cause.args), place, sql)
+    return mariadb.failure(cause, place, sql)
 
 
 _QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")
