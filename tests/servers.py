@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -22,12 +23,15 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 
 # Where servers keep their data; None: on the disk. Tests say in memory, where it has room: the servers call fsync as in
 # production, but some thousand tests make tables.
 place: str | None = None
+
+RUN = secrets.token_hex(3)  # what this run's databases are known by
 
 PATIENCE = 60.0  # seconds for a server to start
 
@@ -48,17 +52,41 @@ def not_run(why: NotHere) -> NoReturn:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its URL without a database, how to make and drop one, and the options of their URLs."""
+    """A running server: its URL without a database, how to run a statement on it, and how databases are dropped.
+
+    stays: it is not the tests' own, and has databases of others.
+    options: of the URLs of databases.
+    """
 
     url: str
-    make: Callable[[str], None]
-    drop: Callable[[str], None]
+    run: Callable[[str], None]
+    drops: str
+    stays: bool = False
     options: str = ""
 
     def database(self, name: str) -> str:
-        """Make a database of this name and return its URL."""
-        self.make(name)
-        return f"{self.url}/{name}{self.options}"
+        """Make a database and return its URL; on a server that stays it has a name that no other run has."""
+        if self.stays:
+            name = f"{name}_{RUN}"
+        self.run(f"CREATE DATABASE {name}")
+        url = f"{self.url}/{name}{self.options}"
+        if self.stays:
+            _left.append((self, url))
+        return url
+
+    def drop(self, url: str) -> None:
+        """Drop a database by its URL."""
+        self.run(self.drops.format(urlsplit(url).path[1:]))
+
+
+_left: list[tuple[Server, str]] = []
+
+
+def leave() -> None:
+    """Drop what was made on servers that stay: when the tests are over, and nobody is connected any more."""
+    while _left:
+        server, url = _left.pop()
+        server.drop(url)
 
 
 def free_port() -> int:
@@ -163,27 +191,28 @@ def _mariadb_connection(url: str) -> Any:
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
 
-def mariadb_server(url: str, options: str = "") -> Server:
-    """Return what makes and drops databases on a running MariaDB or MySQL; options: of their URLs."""
+def mariadb_server(url: str, stays: bool = False, options: str = "") -> Server:
+    """Return what makes and drops databases on a running MariaDB or MySQL."""
 
     def run(sql: str) -> None:
         connection = _mariadb_connection(url)
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
 
-    return Server(url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name}"), options)
+    return Server(url, run, "DROP DATABASE IF EXISTS {}", stays, options)
 
 
 @functools.cache
 def mariadb() -> Server:
     """Start MariaDB, once."""
-    return mariadb_server(os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/") or mariadb_daemon().url)
+    named = os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/")
+    return mariadb_server(named or mariadb_daemon().url, bool(named))
 
 
 @functools.cache
 def mysql8() -> Server:
     """Return the MySQL 8 that somebody named."""
-    return mariadb_server(os.environ["ROOST_TEST_MYSQL8"].rstrip("/"), "?dialect=mysql8")
+    return mariadb_server(os.environ["ROOST_TEST_MYSQL8"].rstrip("/"), True, "?dialect=mysql8")
 
 
 @functools.cache
@@ -215,7 +244,7 @@ def postgresql_daemon(*options: str) -> Daemon:
     return Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
 
 
-def postgresql_server(url: str) -> Server:
+def postgresql_server(url: str, stays: bool = False) -> Server:
     """Return what makes and drops databases on a running PostgreSQL."""
     import psycopg
 
@@ -223,15 +252,14 @@ def postgresql_server(url: str) -> Server:
         with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
             connection.execute(sql)
 
-    return Server(
-        url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name} WITH (FORCE)")
-    )
+    return Server(url, run, "DROP DATABASE IF EXISTS {} WITH (FORCE)", stays)
 
 
 @functools.cache
 def postgresql() -> Server:
     """Start PostgreSQL, once."""
-    return postgresql_server(os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/") or postgresql_daemon().url)
+    named = os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/")
+    return postgresql_server(named or postgresql_daemon().url, bool(named))
 
 
 SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
@@ -242,9 +270,10 @@ _numbers = count()
 @contextlib.contextmanager
 def database(name: str) -> Iterator[str]:
     """Make a database of its own on a server, started when it is the first; dropped at the end."""
-    server, made = SERVERS[name](), f"own_{next(_numbers)}"
-    yield server.database(made)
-    server.drop(made)
+    server = SERVERS[name]()
+    url = server.database(f"own_{next(_numbers)}")
+    yield url
+    server.drop(url)
 
 
 def wait_for_silence(url: str) -> None:
