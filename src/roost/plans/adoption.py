@@ -332,7 +332,13 @@ class Adoption(ABC):
         """Return what does not keep a table capped: rule, key, and what is wrong."""
         try:
             layout = yield from self.layout(cap.table, cap.newest_by)
-        except (Missing, Invalid) as error:
+        except Invalid as error:
+            return [("tables", None, str(error))]
+        except Missing as error:
+            try:
+                yield from self.none_in_the_way(cap)
+            except Invalid as kept:  # it was renamed
+                return [("tables", None, f"{error}; {kept}")]
             return [("tables", None, str(error))]
         names = [self.folded(name) for name in layout.columns]
         wanted = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]

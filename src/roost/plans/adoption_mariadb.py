@@ -56,19 +56,22 @@ class MariaDBAdoption(Adoption):
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
         found = yield read(
-            f"SELECT TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s\n"
+            "SELECT TABLE_NAME, TABLE_TYPE, ENGINE, CREATE_OPTIONS LIKE '%%partitioned%%'\n"
+            f"  FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s\n"
             "  ORDER BY BINARY TABLE_NAME = %s DESC LIMIT 1",
             *(table, table),
         )
         if not found[0]:
             raise Missing(f"the database has no table {table!r}")
-        name, type_, engine = found[0][0]
+        name, type_, engine, partitioned = found[0][0]
         if type_ != "BASE TABLE":
             raise Invalid(f"{name} is a {type_.lower()}; only a table can be capped")
         if name.lower().startswith(PRIVATE):
             raise Invalid(f"{name} belongs to roost; only a table of your own can be capped")
         if engine != "InnoDB":
             raise Invalid(f"{name} is a table of the engine {engine}; only one of InnoDB can be capped")
+        if partitioned:  # the rows of a key may be in several, and no index leads through all of them in order
+            raise Invalid(f"{name} is a partitioned table; only a plain one can be capped")
         found = yield read("SELECT @@log_bin AND @@binlog_format = 'STATEMENT'")
         if found[0][0][0]:
             raise Invalid(
