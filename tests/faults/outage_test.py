@@ -25,7 +25,7 @@ def test_what_was_answered_before_the_server_was_killed_is_there_once(name: str)
 
 
 @pytest.mark.parametrize("keys", [1, 10])
-def test_programs_and_plain_clients_write_one_key_and_several_at_once(server_url: str, keys: int) -> None:
+def test_many_writers_on_one_key_and_on_many(server_url: str, keys: int) -> None:
     plan = Plan(processes=3, threads=6, foreign=2, operations=80, keys=keys)
     assert crowd(server_url, plan).operations == 1440
 
