@@ -155,10 +155,12 @@ class Told:
     operations: int
     seconds: float
     retries: int
+    longest: float  # seconds that a plain client waited for one statement
 
     def __str__(self) -> str:
         speed = f"{self.operations / self.seconds:,.0f} per second"
-        return f"{self.operations:,} operations in {self.seconds:.0f} s, {speed}, {self.retries:,} batches run again"
+        waited = f"{self.retries:,} batches run again, no statement of a plain client longer than {self.longest:.1f} s"
+        return f"{self.operations:,} operations in {self.seconds:.0f} s, {speed}, {waited}"
 
 
 def own_key(thread: int) -> int:
@@ -171,6 +173,7 @@ class Crew:
 
     def __init__(self, url: str, plan: Plan, process: int, store: roost.Store) -> None:
         self.errors: list[BaseException] = []
+        self.waits: list[float] = []  # seconds, of the plain clients' statements
         self.between = threading.Barrier(plan.threads + 1)
         self._url, self._plan, self._store = url, plan, store
         first = process * plan.threads
@@ -203,7 +206,9 @@ class Crew:
 
         def write(number: int) -> None:
             structure, key = plan.structure(number), plan.key(number)
+            began = time.monotonic()
             front.write(structure, key, number)
+            self.waits.append(time.monotonic() - began)
             if plan.is_removed(number):
                 front.remove(structure, key, number, own_key(thread))
 
@@ -233,7 +238,7 @@ def crowd(url: str, plan: Plan) -> Told:
                 thread.join()
             if crew.errors:
                 raise crew.errors[0]
-            line.say(store.stats().retries)
+            line.say(f"{store.stats().retries} {max(crew.waits, default=0.0)}")
 
     with children(plan.processes, work, PATIENCE) as found:
         began = 0.0
@@ -241,12 +246,12 @@ def crowd(url: str, plan: Plan) -> Told:
             assert [child.hear(PATIENCE) for child in found] == ["ready"] * plan.processes
             began = began or time.monotonic()
             start.go()
-        retries = sum(int(child.hear(PATIENCE)) for child in found)
+        retries, longest = zip(*[child.hear(PATIENCE).split() for child in found], strict=True)
         took = time.monotonic() - began
         assert [child.wait() for child in found] == [0] * plan.processes
     with roost.Store(url, timeout=60) as store:
         verify(store, plan)
-    return Told(len(plan.numbers), took, retries)
+    return Told(len(plan.numbers), took, sum(map(int, retries)), max(map(float, longest)))
 
 
 def verify(store: roost.Store, plan: Plan) -> None:
