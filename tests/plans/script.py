@@ -51,6 +51,7 @@ def play(
                 sent.append(wanted)
                 wanted = work.send(None)
                 continue
+            assert isinstance(wanted, Statement)
             sent += render(wanted)
             answer = next(given, None)
             assert answer is not None, f"there is no answer for {render(wanted)}"

@@ -1,6 +1,18 @@
 """SQLite, MariaDB and PostgreSQL: types, placeholders and quoting, as frozen data."""
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Statement, Template, exchange, render, scatter
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Gather,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+    exchange,
+    render,
+    scatter,
+)
 from roost.dialects.mariadb import MARIADB
 from roost.dialects.postgresql import POSTGRESQL
 from roost.dialects.sqlite import SQLITE
@@ -15,6 +27,8 @@ __all__ = [
     "Gather",
     "Statement",
     "Template",
+    "Together",
+    "Wanted",
     "exchange",
     "render",
     "scatter",

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Full
 from roost.plans.plan import (
     AT,
@@ -195,7 +195,7 @@ class CappedPlan(StructurePlan):
         named = op.args[0]
         return self.key_out(tuple([named[i] for i in self._key_places]) if op.verb == "add" else named)
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
         made = {self.head_of(op) for op in operations if op.verb == "add"}
         taken = {self.head_of(op) for op in operations if op.writes}
