@@ -7,11 +7,13 @@ prepared statements are such state). A batch is known by its transaction id: whe
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 import re
 import time
 import uuid
+from functools import lru_cache
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -126,6 +128,7 @@ class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
+    one_text = False  # it would be planned each time
     raw: psycopg.Connection[Any]
     engine: PostgreSQLEngine
 
@@ -156,7 +159,7 @@ class PostgreSQLConnection(ServerConnection):
         return super().obey(word)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write arrays of whole numbers as text: psycopg looks at each of them, which takes ten times as long."""
+        """Write arrays of numbers and moments as text: psycopg looks at each of them, which takes ten times as long."""
         if not row:
             return sql, None
         return sql, tuple([_array(value) if type(value) is list else value for value in row])
@@ -294,7 +297,17 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
 
 
 def _array(values: list[Any]) -> Any:
-    return f"{{{','.join(map(str, values))}}}" if set(map(type, values)) == {int} else values
+    match {*map(type, values)}:
+        case kinds if kinds == {int}:
+            return f"{{{','.join(map(str, values))}}}"
+        case kinds if kinds == {dt.datetime}:
+            return f"{{{','.join(map(_moment, values))}}}"
+    return values
+
+
+@lru_cache(256)
+def _moment(value: dt.datetime) -> str:
+    return f'"{value.isoformat(" ")}"'  # a batch has one for all its rows
 
 
 class PlainCursor(psycopg.Cursor[Row]):

@@ -79,6 +79,8 @@ class ServerEngine(Protocol):
 class ServerConnection(ServerExecutor):
     """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
 
+    one_text = True  # whether a text of several statements costs no more than each of them
+
     def __init__(self, engine: ServerEngine, wait: Wait) -> None:
         self.engine = engine
         self.wait = wait
@@ -93,7 +95,7 @@ class ServerConnection(ServerExecutor):
         if isinstance(wanted, Control):
             return self.obey(wanted)
         if isinstance(wanted, Together):
-            return self._run_together(wanted.statements)
+            return self._run_together(wanted.statements) if self._begin or self.one_text else super().execute(wanted)
         return self._run_together([wanted])[0] if self._begin else super().execute(wanted)
 
     def _run_together(self, statements: Sequence[Statement]) -> list[Any]:
