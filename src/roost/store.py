@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
 import datetime as dt
 import random as random_module
@@ -311,18 +312,23 @@ class _Lanes:
             await lane.drained()
 
 
-class _Lane:
-    """The atoms of one loop that wait for the next batch; at most one batch is under way, in a thread.
+HALF = 512  # operations after which the loop sends a batch while another one runs
 
-    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
-    loop itself is kept only meanwhile.
+
+class _Lane:
+    """The atoms of one loop that wait for the next batch, which runs in a thread.
+
+    While it runs, a second one waits behind it when there are many: so the loop works on the answers of the one while
+    the server works on the other. There is no task that could be cancelled: a finished batch calls back into the loop,
+    which sends the next one. The loop itself is kept only meanwhile.
     """
 
     def __init__(self, core: Core, submit: Callable[[Sequence[Atom]], None]) -> None:
         self._core = core
         self._submit = submit
         self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
-        self._busy = False
+        self._under_way: list[concurrent.futures.Future[None]] = []  # one, or two in their order
+        self._called = False  # `_send` is about to be
         self._idle: list[asyncio.Future[None]] = []
 
     async def join(self, atom: Atom) -> None:
@@ -332,49 +338,65 @@ class _Lane:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting.append((atom, future))
-        if not self._busy:
-            self._busy = True
+        under_way = len(self._under_way)
+        if not self._called and (not under_way or (under_way == 1 and len(self._waiting) >= HALF)):
+            self._called = True
             loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
         await future
 
     async def drained(self) -> None:
         """Return when nothing waits any more."""
-        if self._busy:
+        if self._called or self._under_way:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
-        self._waiting = []
-        if not batch:
-            self._busy = False
+        self._called = False
+        self._waiting = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
+        while self._waiting and (not self._under_way or (len(self._under_way) == 1 and len(self._waiting) >= HALF)):
+            batch, self._waiting = self._waiting[:HALF], self._waiting[HALF:]
+            self._send_one(loop, batch)
+        if not self._under_way:
             for idle in self._idle:
                 if not idle.done():
                     idle.set_result(None)
             self._idle.clear()
-            return
+
+    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[Atom, asyncio.Future[None]]]) -> None:
         atoms = [atom for atom, _ in batch]
-        try:
-            work = self._core.executor.submit(self._submit, atoms)
-        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
-            self._answered(loop, batch, Closed("the store was closed"))
-            return
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        before = self._under_way[-1] if self._under_way else None
+        self._under_way.append(done)
 
-        def finished(_: object) -> None:
+        def begin(_: object) -> None:
             try:
-                loop.call_soon_threadsafe(self._answered, loop, batch, work.exception())
-            except RuntimeError:  # the loop was closed, and with it everybody who waited
-                self._busy = False
+                work = self._core.executor.submit(self._submit, atoms)
+            except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+                finished(Closed("the store was closed"))
+            else:
+                work.add_done_callback(lambda work: finished(work.exception()))
 
-        work.add_done_callback(finished)
+        def finished(error: BaseException | None) -> None:
+            done.set_result(None)  # what waits behind it begins
+            try:
+                loop.call_soon_threadsafe(self._answered, loop, done, batch, error)
+            except RuntimeError:  # the loop was closed, and with it everybody who waited
+                self._under_way.remove(done)
+
+        if before is None:
+            begin(None)
+        else:
+            before.add_done_callback(begin)
 
     def _answered(
         self,
         loop: asyncio.AbstractEventLoop,
+        done: concurrent.futures.Future[None],
         batch: Sequence[tuple[Atom, asyncio.Future[None]]],
         error: BaseException | None,
     ) -> None:
+        self._under_way.remove(done)
         for _, future in batch:
             if not future.done():
                 if error is None:

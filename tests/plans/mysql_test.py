@@ -13,7 +13,7 @@ import pytest
 import roost
 from roost.batches import Atom, Batch, Known, Stats, perform
 from roost.detours import Trying
-from roost.dialects import MARIADB, MYSQL, Answer, Control, Gather, Statement, Template, render
+from roost.dialects import MARIADB, MYSQL, Answer, Control, Gather, Statement, Template, Wanted, render
 from roost.engines import open_engine
 from roost.engines.mariadb import mistaken, translate
 from roost.plans import Context, plan_for
@@ -321,7 +321,7 @@ def test_a_batch_that_could_not_have_a_lock_asks_at_once_when_it_is_run_again() 
     assert heads.rows == [(7,)]
 
 
-def definition(wanted: Statement | Control) -> str:
+def definition(wanted: Wanted) -> str:
     """Return the text that asks for a definition."""
     assert isinstance(wanted, Statement)
     return wanted.template.sql

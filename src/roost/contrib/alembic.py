@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from roost.batches import Known
-from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, exchange
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.errors import Busy, Invalid
@@ -127,7 +127,7 @@ def _print(op: Any, statements: Sequence[str]) -> None:
         impl.static_output(f"{sql}{impl.command_terminator}\n")
 
 
-def _run(op: Any, known: Known, work: Generator[Statement | Control, Any, T]) -> T:
+def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
     executor = _Executor(op.get_bind(), known.dialect.family)
     try:
         return drive(work, executor)
@@ -143,8 +143,10 @@ class _Executor:
         self._dialect = dialect
         self._unlocking = ""
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer. Of the control words only the catalog's lock means anything here."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
             if wanted is Control.LOCK_CATALOG:
                 self._lock()

@@ -1,6 +1,18 @@
 """SQLite, MariaDB, MySQL and PostgreSQL: types, placeholders and quoting, as frozen data."""
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Statement, Template, exchange, render, scatter
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Gather,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+    exchange,
+    render,
+    scatter,
+)
 from roost.dialects.mariadb import MARIADB
 from roost.dialects.mysql import MYSQL
 from roost.dialects.postgresql import POSTGRESQL
@@ -17,6 +29,8 @@ __all__ = [
     "Gather",
     "Statement",
     "Template",
+    "Together",
+    "Wanted",
     "exchange",
     "render",
     "scatter",

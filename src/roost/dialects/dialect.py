@@ -68,6 +68,15 @@ class Statement(NamedTuple):
     rows: Sequence[Row]
 
 
+class Together(NamedTuple):
+    """Statements of which none depends on the answer of another: one exchange, where a server takes them as one text.
+
+    The answer is the list of theirs.
+    """
+
+    statements: Sequence[Statement]
+
+
 class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 
@@ -87,6 +96,9 @@ class Control(enum.Enum):
     OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
 
+Wanted = Statement | Together | Control  # what is yielded to whoever executes it
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One engine's words: types, placeholders, quoting, and how a value is stored."""
@@ -102,6 +114,7 @@ class Dialect:
     slots: int = 1  # of a counter that names none
     fronts: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
+    exchanges: bool = True  # a server is asked, and each time costs: what can goes together
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
@@ -242,6 +255,12 @@ def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
     answers = []
     for text in render(statement):
         answers.append((yield text))
+    return collect(statement, answers)
+
+
+def collect(statement: Statement, answers: Sequence[Any]) -> Any:
+    """Return a statement's answer for those of its texts: the rows that each fetched, or how many it changed."""
+    template = statement.template
     if not template.returns:
         return sum(answers)
     if template.gather is Gather.EACH:

@@ -229,7 +229,7 @@ class MariaDBConnection(ServerConnection):
         super().__init__(engine, wait)
         self._writer = uuid.uuid4().hex if writes else None
         self._batch = 0  # the writer's count of batches, written by each
-        self._noted = False  # whether the batch that runs has written it
+        self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         self._open = False
         self._locked = False
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
@@ -264,8 +264,7 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word is Control.BEGIN_READ:
-            self.say_all(BEGIN_READ)
-            self._open = True
+            self._begin = [BEGIN_READ]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
@@ -276,31 +275,38 @@ class MariaDBConnection(ServerConnection):
             self._open = True
             return
         self._batch += 1
-        self._noted = False
-        try:
-            self.say_all(f"{text};\n{NOTE.format(writer=self._writer, batch=self._batch)}")
-            self._noted = True
-        except Missing:
-            pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
-        self._open = True
+        note = NOTE.format(writer=self._writer, batch=self._batch)
+        if self._noted:
+            self._begin = [text, note]
+        else:
+            try:
+                self.say_all(f"{text};\n{note}")
+                self._noted = True
+            except Missing:
+                pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
+            self._open = True
         self._limit = seconds
 
-    def say(self, sql: str, row: Row = ()) -> None:
-        """Send one text with its parameters; while locks are taken, for no longer than the limit.
+    def begins(self) -> None:
+        """Note that a transaction will be open."""
+        self._open = True
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
+        return self.written(sql, row), None
+
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
 
         MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
         so long asks for it with NOWAIT before.
         """
-        if self._limit is not None and self.engine.dialect is MARIADB:
-            seconds = self._limit + len(row) * SECONDS_PER_VALUE
-            sql = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
-        super().say(sql, row)
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
         if row:
             sql %= tuple([str(value) if type(value) is int else self._written(value) for value in row])
-        return sql, None
+        if self._limit is None or self.engine.dialect is not MARIADB:
+            return sql
+        seconds = self._limit + len(row) * SECONDS_PER_VALUE
+        return f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
 
     def _written(self, value: Any) -> str:
         written: str = _moment(value) if type(value) is dt.datetime else self.raw.escape(value)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from roost.dialects.dialect import Control, Gather, Row, Statement, Template
+from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
@@ -263,9 +263,7 @@ class MariaDBAdoption(Adoption):
             yield words.delete_all(victims[0])
         return len(victims[0]), len(victims[0]) < CUT
 
-    def burst(
-        self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]
-    ) -> Generator[Statement | Control, Any, int]:
+    def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete what keys have too many of; what somebody holds is noted, for the passes."""
         words, listed = self.words(cap), list(keys)
         deleted = yield from super().burst(cap, keys, is_over)
@@ -296,9 +294,7 @@ class MariaDBAdoption(Adoption):
             keys.setdefault(tuple(key), []).append(number)
         return deque(keys.items()), found[0][-1][0] if found[0] else after
 
-    def work_off(
-        self, cap: Cap, noted: deque[Noted], is_over: Callable[[], bool]
-    ) -> Generator[Statement | Control, Any, int]:
+    def work_off(self, cap: Cap, noted: deque[Noted], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Trim keys that have notes until it is over; those that are done leave the queue. Returns the rows deleted."""
         yield from self.as_made(cap)
         words, deleted = self.words(cap), 0

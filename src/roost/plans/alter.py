@@ -11,7 +11,7 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Statement, Template
+from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
@@ -25,7 +25,7 @@ from roost.structures import from_definition
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
-Changes = Generator[Statement | Control, Any, list[str]]
+Changes = Generator[Wanted, Any, list[str]]
 Facts = dict[str, Any]
 
 _FIXED = {

@@ -7,14 +7,14 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
 from roost.errors import Invalid, Mismatch
 from roost.plans.fronts import drop_front, front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
-Making = Generator[Statement | Control, Any, None]
+Making = Generator[Wanted, Any, None]
 
 NAME = Column("name", ColumnType("text", NAME_LENGTH))
 VERSION = Column("version", ColumnType("int"))

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
@@ -22,7 +22,7 @@ from roost.structures.structure import Structure
 from roost.structures.types import ColumnType
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
-Plan = Generator[Statement | Control, Any, list[Any]]
+Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
 
@@ -93,6 +93,7 @@ class StructurePlan:
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.trusted_by: object = None  # the store that has found this declaration in its catalog
         self.stored = Statement(definition_of(dialect), [(name,)])
         # Whoever writes keeps the definition from being changed until its COMMIT.
         self.held = self.stored
@@ -132,7 +133,7 @@ class StructurePlan:
             locked = True
         return results
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Statement | Control, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
         """Take the locks of all that operations of several kinds write; return whether there was any."""
         locks = self.locks(operations, context)
         if not locks:
@@ -142,7 +143,7 @@ class StructurePlan:
         yield Control.LOCKED
         return True
 
-    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Statement | Control, Any, Any]:
+    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Wanted, Any, Any]:
         """Make or lock the heads of some keys, and lock those of others where they are there.
 
         A head that is made for a key which nothing is added to could not be told from one that was cleared.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.plans.plan import CUT, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
 from roost.structures.sets import Set
 
@@ -124,7 +124,7 @@ class SetPlan(StructurePlan):
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get members, and lock those of the others that are written."""
         made = {self.key_out(op.args[0]) for op in operations if op.verb == "add" and op.args[1]}
         taken = {self.key_out(op.args[0]) for op in operations if op.writes}

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from roost.batches import Atom, Known, joined
-from roost.dialects import Control, Statement
+from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
 from roost.engines import sqlite
 from roost.engines.engine import drive
@@ -149,7 +149,7 @@ def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, contex
         executor.close()
 
 
-def run_atomic(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+def run_atomic(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
     """Run a generator on Django's connection, all or nothing where the engine can do so."""
     executor = DjangoExecutor(connection)
     try:
@@ -159,7 +159,7 @@ def run_atomic(work: Generator[Statement | Control, Any, T], connection: BaseDat
         executor.close()
 
 
-def change(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
     """Run what makes, changes or drops structures."""
     if connection.in_atomic_block and not connection.features.can_rollback_ddl:
         raise TransactionManagementError(
