@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import adoption, bulk, databases, footprint, fronts, growth, servers, single, threads
+from bench import adoption, bulk, databases, footprint, fronts, growth, handlersocket, servers, single, threads
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -17,6 +17,7 @@ MEASUREMENTS = {
     "adoption": adoption.main,
     "databases": databases.main,
     "servers": servers.main,
+    "handlersocket": handlersocket.main,
 }
 
 

@@ -68,3 +68,12 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
         servers.not_run(error)
     with servers.database(request.param) as url:
         yield url
+
+
+@pytest.fixture
+def handlersocket_plugin() -> servers.Plugin:
+    """The original: a MariaDB with HandlerSocket, the same for all tests of a process."""
+    try:
+        return servers.plugin()
+    except servers.NotHere as error:
+        servers.not_run(error)

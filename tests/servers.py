@@ -150,6 +150,16 @@ class Daemon:
                     raise AssertionError(told) from error
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """Return what it has written by now."""
+        return (self._folder / "server.log").read_text(errors="replace")
+
     def kill(self) -> None:
         """Kill it with -9, and return when it is gone, with the processes that it had."""
         assert self._process is not None
@@ -219,6 +229,69 @@ def mysql8() -> Server:
 def bare_mariadb() -> Server:
     """Start a MariaDB as it comes, without BLACKHOLE, but with a binary log; once."""
     return mariadb_server(mariadb_daemon("--log-bin", "--server-id=1", blackhole=False).url)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A MariaDB with HandlerSocket: where it listens, with which secrets, and SQL beside it."""
+
+    daemon: Daemon
+    read_port: int
+    write_port: int
+    read_secret: str
+    write_secret: str
+    host: str = "127.0.0.1"
+
+    def connection(self, **options: Any) -> Any:
+        """Open a connection for SQL (PyMySQL): autocommit, in the database mysql, unless told otherwise."""
+        import pymysql
+
+        from roost.engines.mariadb import arguments
+
+        return pymysql.connect(**{**arguments(f"{self.daemon.url}/mysql")[0], "autocommit": True, **options})
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Run one statement on a connection of its own, and return its rows."""
+        connection = self.connection()
+        with connection, connection.cursor() as cursor:
+            cursor.execute(text)
+            return list(cursor.fetchall())
+
+
+def plugin_daemon(*options: str, read_secret: str = "to read", write_secret: str = "to write") -> Plugin:
+    """Start a MariaDB with HandlerSocket, two threads that read and one that writes; an empty secret is none.
+
+    It dies of some requests (a view that is opened, very large numbers), and stops listening after others.
+    """
+    help = subprocess.run([binary(*MARIADB), "--no-defaults", "--help", "--verbose"], capture_output=True, text=True)
+    place = next(line.split()[1] for line in help.stdout.splitlines() if line.startswith("plugin-dir "))
+    if not Path(place, "handlersocket.so").exists():
+        raise NotHere(f"NOT RUN: there is no handlersocket.so in {place}; install the package {MARIADB[2]}")
+    read_port, write_port = free_port(), free_port()
+    settings = {
+        "address": "127.0.0.1",
+        "port": read_port,
+        "port_wr": write_port,
+        "threads": 2,
+        "threads_wr": 1,
+        "plain_secret": read_secret,
+        "plain_secret_wr": write_secret,
+    }
+    daemon = mariadb_daemon(
+        *("--plugin-maturity=beta", "--plugin-load-add=handlersocket.so"),
+        *[f"--loose-handlersocket-{name.replace('_', '-')}={value}" for name, value in settings.items()],
+        *options,
+        blackhole=False,
+    )
+    for port in (read_port, write_port):
+        socket.create_connection(("127.0.0.1", port)).close()  # it listens before it answers SQL
+    return Plugin(daemon, read_port, write_port, read_secret, write_secret)
+
+
+@functools.cache
+def plugin() -> Plugin:
+    """Start a MariaDB with HandlerSocket, once."""
+    return plugin_daemon()
 
 
 def postgresql_daemon(*options: str) -> Daemon:

@@ -18,12 +18,15 @@ from roost.errors import (
     OutcomeUnknown,
     Overflow,
     ReadOnly,
+    Refused,
     StatementFailed,
+    TimedOut,
 )
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
 from roost.structures import Capped, Counter, Ring, Set, Structure
+from roost.structures.index import Index, Where, While
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
 from roost.structures.types import binary, decimal, text
@@ -44,6 +47,7 @@ __all__ = [
     "Entry",
     "Error",
     "Full",
+    "Index",
     "Invalid",
     "Mismatch",
     "Missing",
@@ -51,6 +55,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "ReadOnly",
+    "Refused",
     "Ring",
     "Runner",
     "Set",
@@ -58,7 +63,10 @@ __all__ = [
     "Stats",
     "Store",
     "Structure",
+    "TimedOut",
     "Violation",
+    "Where",
+    "While",
     "binary",
     "decimal",
     "text",

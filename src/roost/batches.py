@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
-from roost.plans import Careful, Context, Plan, StructurePlan, plan_for
+from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
-from roost.structures.operation import READS, Operation
+from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
 
 Work = Generator[Wanted, Any, None]
@@ -34,6 +34,7 @@ Work = Generator[Wanted, Any, None]
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
 MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
+MOST_INDEXES = 1000  # whose tables one store remembers
 MAX_BYTES = 16 * 2**20  # of their values, likewise
 
 
@@ -102,6 +103,18 @@ class Known:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self._indexes: dict[Target, TargetPlan] = {}
+
+    def target(self, target: Target) -> TargetPlan:
+        """Return the plan of a structure or index in this store's dialect."""
+        if isinstance(target, Structure):
+            return self.plan(target)
+        plan = self._indexes.get(target)
+        if plan is None:
+            if len(self._indexes) >= MOST_INDEXES:
+                self._indexes.clear()
+            plan = self._indexes[target] = index_plan_for(target, self.dialect)
+        return plan
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""
@@ -113,15 +126,18 @@ class Known:
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
         return {
-            (op.structure.name, self.plan(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
+            (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
         }
 
-    def work(self, structure: Structure, operations: Sequence[Operation[Any]], context: Context) -> Plan:
+    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
 
         Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
-        was done is undone, and the batch asks before it writes.
+        was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
         """
+        if not isinstance(target, Structure):
+            return (yield from self.target(target).run(operations, context))
+        structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         held_by = plan.held_at_once if context.hasty else plan.held
@@ -187,11 +203,11 @@ def _resumed(work: Plan, answer: Any) -> Plan:
         return results
 
 
-def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Structure, list[int]]]:
+def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
     # Which operations one plan takes together: those of one structure. Two declarations of one name that are not alike
     # (other classes of rows, or not what is stored) take turns, so that the order inside a structure is kept.
-    runs: list[tuple[Structure, list[int]]] = []
-    latest: dict[str, tuple[Structure, list[int]]] = {}
+    runs: list[tuple[Target, list[int]]] = []
+    latest: dict[str, tuple[Target, list[int]]] = {}
     for place, op in enumerate(operations):
         run = latest.get(op.structure.name)
         if run is None or not op.structure.is_like(run[0]):

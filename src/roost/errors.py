@@ -13,6 +13,8 @@
      ├── Conflict            joined: the application's transaction must be redone
      ├── OutcomeUnknown      committing: it may or may not have happened
      ├── Closed              the store was closed
+     ├── Refused             client: the server answered with an error
+     ├── TimedOut            client: no answer to a read in time
      └── DatabaseError       the database refused or failed
           ├── CannotOpen     opening: no such directory, no database, not allowed
           │    └── ConnectionLost  the connection to the server broke; nothing was done
@@ -20,10 +22,11 @@
           ├── DiskFull       writing: no room left
           └── StatementFailed  one statement was refused (a constraint, a trigger, a type)
 
-All can be pickled, and say whether a retry is safe: `Error.retry`.
+All can be pickled, and say whether a retry is safe: `Error.retry`; and each knows what the HandlerSocket protocol
+answers in its place: `Error.code` and `Error.word`.
 """
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "Busy",
@@ -42,47 +45,67 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "ReadOnly",
+    "Refused",
     "StatementFailed",
+    "TimedOut",
 ]
 
 
 class Error(Exception):
     """The base of every error that Roost raises on purpose.
 
-    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass.
+    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass. `code` and
+    `word` are its form on the wire: 1 where the database refused, 2 where the request was wrong, and a word, or the
+    number that MariaDB's storage engines have for it.
     """
 
     retry: ClassVar[bool] = False
+    code: int = 1
+    word: str = "error"
 
 
 class Invalid(Error, ValueError):
     """A name, a value or an option is refused, when it is made and before anything runs."""
 
+    code = 2
+    word = "value"
+
 
 class Missing(Error, LookupError):
     """The structure is not in this database, or there is no database: `store.create(...)` makes both."""
+
+    word = "open_table"
 
 
 class Mismatch(Error):
     """The structure is declared otherwise than it is stored; the message names the difference."""
 
+    word = "open_table"
+
 
 class Duplicate(Error):
     """A row with this id is in the collection already. Nothing was changed."""
+
+    word = "121"
 
 
 class Full(Error):
     """The collection holds `keep` rows and was declared `on_full="reject"`. Nothing was changed."""
 
+    word = "full"
+
 
 class Overflow(Error):
     """The sum would leave 64 bits. Nothing was changed."""
+
+    word = "range"
 
 
 class Busy(Error):
     """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done."""
 
     retry = True
+    word = "146"
 
 
 class Conflict(Error):
@@ -90,11 +113,34 @@ class Conflict(Error):
 
 
 class OutcomeUnknown(Error):
-    """The connection broke during COMMIT and the outcome could not be looked up."""
+    """It may or may not have happened: the connection broke during COMMIT and the outcome could not be looked up.
+
+    From a client: a modification was sent and no answer came.
+    """
+
+    word = "unknown"
 
 
 class Closed(Error):
     """The store was closed; what waited before that was answered."""
+
+
+class Refused(Error):
+    """A HandlerSocket server answered this request with an error; `code` and `word` are those of its answer.
+
+    `1 1 121` (a key that is there already) has the code 1 and the word `121`.
+    """
+
+    def __init__(self, message: str, code: int = 0, word: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.word = word
+
+
+class TimedOut(Error):
+    """A HandlerSocket server did not answer a request that only reads in time. Nothing was changed."""
+
+    retry = True
 
 
 class DatabaseError(Error):
@@ -119,13 +165,30 @@ class ReadOnly(DatabaseError):
     """The database takes no writes: a read-only file, directory or disk."""
 
     retry = True
+    word = "165"
 
 
 class DiskFull(DatabaseError):
     """There was no room for the write. The store works again when there is."""
 
     retry = True
+    word = "135"
 
 
 class StatementFailed(DatabaseError):
-    """One statement was refused: a constraint, a trigger of somebody else, a missing table."""
+    """One statement was refused: a constraint, a trigger of somebody else, a missing table.
+
+    `word` tells which: `121` a key that is there already, `151` and `152` a foreign key without its parent or with
+    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`; `error` for all else.
+    """
+
+
+_E = TypeVar("_E", bound=Error)
+
+
+def worded(error: _E, word: str, code: int | None = None) -> _E:
+    """Return the error with its form on the wire."""
+    error.word = word
+    if code is not None:
+        error.code = code
+    return error

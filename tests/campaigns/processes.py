@@ -30,6 +30,8 @@ class Line:
     def __init__(self, hears: int, says: int) -> None:
         self._hears, self._says = hears, says
         self._heard = b""
+        self._poll = select.poll()  # not select(), which knows no file beyond the 1,024th
+        self._poll.register(hears, select.POLLIN)
 
     def say(self, text: object) -> None:
         """Send a text, whole: also from several threads, and also when the next moment is the last."""
@@ -39,7 +41,7 @@ class Line:
         """Return the next text; `Gone` when there will be none, AssertionError when there is none for too long."""
         deadline = time.monotonic() + patience
         while b"\n" not in self._heard:
-            if not select.select([self._hears], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise AssertionError(f"nothing was heard for {patience} seconds")
             more = os.read(self._hears, 65536)
             if not more:

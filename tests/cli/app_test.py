@@ -40,6 +40,8 @@ def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None
         "import",
         "clear",
         "forget",
+        "serve",
+        "bench",
         "demo",
     ]
 

@@ -73,6 +73,7 @@ def explained(connection: sqlite3.Connection, template: Template, *row: Any) -> 
 
 def reads(operation: roost.Operation[Any]) -> tuple[Template, Any]:
     """Return the first statement of an operation, with its row."""
+    assert isinstance(operation.structure, roost.Structure)
     plan = plan_for(operation.structure, SQLITE)
     work = plan.run([operation], Context(lambda: NOW, 0))
     statement = next(work)

@@ -28,6 +28,7 @@ from roost.errors import (
     Missing,
     ReadOnly,
     StatementFailed,
+    worded,
 )
 
 OLDEST = (3, 37, 0)  # STRICT tables
@@ -52,7 +53,7 @@ class SQLiteEngine:
     dialect = SQLITE
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        path, options = _parse(url)
+        path, options = parse(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -127,8 +128,8 @@ class SQLiteEngine:
     def _must_be_ours(self) -> None:
         if _forbidden and os.path.exists(self.path) and _identity(self.path) in _forbidden:
             raise CannotOpen(
-                f"{self.path}: this process was forked while a thread of its parent had been using the database for "
-                "too long; SQLite cannot be used on it here. Fork before the threads begin, or use spawn"
+                f"{self.path}: this process uses the file by another copy of SQLite (roost serve), or was forked while "
+                "a thread of its parent had been using it for too long (fork before the threads begin, or use spawn)"
             )
 
     def patiently(self, attempt: Callable[[], None], wait: Wait) -> None:
@@ -312,20 +313,39 @@ def file_of(raw: sqlite3.Connection) -> str | None:
 
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
     """Return our error for one of SQLite's, by its code."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    told = f"{path}: {error}"
+    return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
+
+
+# What a statement was refused for, by SQLite's extended codes, as the wire tells it.
+_WORDS = {
+    275: "check",
+    787: "foreign",  # 151 or 152: whoever made the statement knows
+    1299: "notnull",
+    1555: "121",
+    1811: "trigger",
+    2067: "121",
+    2579: "121",
+    3091: "type",
+    sqlite3.SQLITE_MISMATCH: "type",
+    sqlite3.SQLITE_TOOBIG: "toobig",
+}
+
+
+def failure(code: int, message: str, path: str, sql: str = "") -> Error:
+    """Return our error for one of SQLite's extended codes; 0 where the driver itself refused a value."""
+    told = f"{path}: {message}"
     if code == _BUSY_SNAPSHOT:
         return Conflict(
             "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
             "back and begin it with BEGIN IMMEDIATE"
         )
     if code == _IOERR_SHMSIZE:
-        return DiskFull(f"{path}: no room for the index of the write-ahead log ({error})")
+        return DiskFull(f"{path}: no room for the index of the write-ahead log ({message})")
     match code & 0xFF:
         case 0:  # sqlite3 itself refused: a parameter it cannot bind
             return StatementFailed(told)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(f"{path}: another connection holds the write lock ({error})")
+            return Busy(f"{path}: another connection holds the write lock ({message})")
         case sqlite3.SQLITE_FULL:
             return DiskFull(told)
         case sqlite3.SQLITE_READONLY:
@@ -334,11 +354,11 @@ def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
             return CannotOpen(_why_not(path) or told)
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return CannotOpen(f"{told} (the file is damaged, encrypted, or no SQLite database)")
-        case sqlite3.SQLITE_ERROR if "no such table: roost_" in str(error):
+        case sqlite3.SQLITE_ERROR if "no such table: roost_" in message:
             # The one place that reads a message: SQLite has no code of its own for a missing table.
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
-            return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
 
 
@@ -351,7 +371,8 @@ def _why_not(path: str) -> str | None:
     return None
 
 
-def _parse(url: str) -> tuple[str | None, dict[str, str]]:
+def parse(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sqlite":
         raise Invalid(

@@ -8,12 +8,15 @@ from roost.dialects.dialect import Dialect
 from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.plan import Careful, Context, Plan, StructurePlan
+from roost.plans.index.plan import IndexPlan
+from roost.plans.plan import Careful, Context, Plan, StructurePlan, TargetPlan
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
+from roost.structures.index import Index
+from roost.structures.operation import Target
 from roost.structures.structure import Structure
 
-__all__ = ["Careful", "Context", "Plan", "StructurePlan", "plan_for"]
+__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "index_plan_for", "plan_for"]
 
 _PLANS: dict[str, Any] = {
     "counter": CounterPlan,
@@ -28,3 +31,9 @@ def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:
     """Return a structure in a dialect's words; `Invalid` when the engine does not have it yet."""
     plan: StructurePlan = _PLANS[structure.kind](structure, dialect)
     return plan
+
+
+def index_plan_for(index: Target, dialect: Dialect) -> TargetPlan:
+    """Return an index of a table in a dialect's words; `Invalid` when the engine does not have it yet."""
+    assert isinstance(index, Index)
+    return IndexPlan(index, dialect)

@@ -74,10 +74,25 @@ class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
 
-class StructurePlan:
+class TargetPlan:
+    """What operations are asked of, in one dialect's words."""
+
+    structure: Any
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations of this target, in their order."""
+        raise NotImplementedError
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        raise NotImplementedError
+
+
+class StructurePlan(TargetPlan):
     """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
 
     structure: Structure
+    made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none

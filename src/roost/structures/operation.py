@@ -6,16 +6,30 @@ printed, compared, hashed, pickled and repeated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from roost.structures.structure import Structure
+from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T", covariant=True)
 
 READS = frozenset(
-    ["contains", "count", "entries", "get", "keys", "latest", "members", "size", "top", "total", "totals"]
+    ["contains", "count", "entries", "find", "get", "keys", "latest", "members", "size", "top", "total", "totals"]
 )
+
+
+class Target:
+    """What operations are asked of: a structure, or an index of a table. Holds no connection."""
+
+    kind: ClassVar[str]
+    name: str
+    definition: str  # two are the same if and only if these texts are
+    plans: dict[str, Any]  # by dialect; theirs, kept here to live as long as the declaration
+
+    def is_like(self, other: Target) -> bool:
+        """Whether the other answers the same in every way."""
+        raise NotImplementedError
+
+    def describe(self, operation: Operation[Any]) -> str:
+        """Return the call that made an operation, as a programmer would write it."""
+        raise NotImplementedError
 
 
 class Operation(Generic[T]):
@@ -33,11 +47,11 @@ class Operation(Generic[T]):
 
     __slots__ = ("args", "structure", "verb")
 
-    structure: Structure
+    structure: Target
     verb: str
     args: tuple[Any, ...]
 
-    def __init__(self, structure: Structure, verb: str, args: tuple[Any, ...]) -> None:
+    def __init__(self, structure: Target, verb: str, args: tuple[Any, ...]) -> None:
         _set_structure(self, structure)
         _set_verb(self, verb)
         _set_args(self, args)

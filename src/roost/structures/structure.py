@@ -6,7 +6,7 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.columns import (
@@ -17,7 +17,7 @@ from roost.structures.columns import (
     structure_name,
     unique_names,
 )
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, Target
 from roost.structures.types import INT_MAX
 
 K = TypeVar("K")
@@ -71,10 +71,9 @@ class Group(Generic[K]):
         return Group(structure, what, [column(structure, what, annotation, key=True)])
 
 
-class Structure:
+class Structure(Target):
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
-    kind: ClassVar[str]
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
     name: str
     key: Group[Any]
@@ -101,9 +100,9 @@ class Structure:
     def __hash__(self) -> int:
         return self._hash
 
-    def is_like(self, other: Structure) -> bool:
+    def is_like(self, other: Target) -> bool:
         """Whether the other answers the same in every way: equal, and with rows and enums of the same classes."""
-        return self is other or (self == other and self._made_with == other._made_with)
+        return self is other or (isinstance(other, Structure) and self == other and self._made_with == other._made_with)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"

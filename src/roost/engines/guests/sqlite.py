@@ -11,7 +11,7 @@ from roost.dialects import Control, Statement, Together, Wanted
 from roost.engines.engine import Engine, Trace
 from roost.engines.guests.guest import NO_TRANSACTION, AsyncPlay, Play, Work, play
 from roost.engines.sqlite import TAKE_WRITE_LOCK, file_of, run, translate
-from roost.errors import Invalid
+from roost.errors import Invalid, Missing
 
 
 class SQLiteGuest:
@@ -41,7 +41,10 @@ class SQLiteGuest:
                 self._say("SAVEPOINT roost_joined")
                 self._is_set = True
                 if self._writes:
-                    self._say(TAKE_WRITE_LOCK)
+                    try:
+                        self._say(TAKE_WRITE_LOCK)
+                    except Missing:
+                        pass  # no catalog: an index of a table needs none, and a structure is told
             case Control.RELEASE if open_:
                 self._say("RELEASE roost_joined")
                 self._is_set = False

@@ -1,0 +1,114 @@
+"""serve: HandlerSocket over the tables and structures of a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from roost.cli.app import Failure, Settings, shared
+from roost.server import settings as serving
+from roost.server.logs import log_to_stderr
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command an option for each setting, and for the files of secrets."""
+    for name, field in reversed(serving.FIELDS.items()):
+        facts = field.metadata
+        if name == "url":
+            continue
+        if facts["secret"]:
+            told = (
+                f"A file with that secret, in its only line; better, as everybody can see a command's {_spelt(name)}."
+            )
+            command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=told)(command)
+        default = _default(field)
+        told = f"{facts['told']} [default: {default}]" if default else facts["told"]
+        command = click.option(_spelt(name), name, metavar=facts["metavar"], help=told)(command)
+    return command
+
+
+def _spelt(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    value = field.default
+    if field.name == "workers":
+        return "one per CPU"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option(
+    "--config",
+    metavar="PATH",
+    envvar=f"{serving.PREFIX}CONFIG",
+    help="A TOML file with settings by the names of these options, _ for -; SIGHUP reads it again.",
+)
+@_options
+@shared
+@click.pass_obj
+def serve(cli: Settings, /, url: str | None, config: str | None, **options: str | None) -> None:
+    """Serve a SQLite file by the HandlerSocket protocol.
+
+    Its tables and Roost's own structures, to reads on one port and to writes on another. Every option can also be
+    in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an option wins over the
+    environment, which wins over the file.
+
+    Prints a line for each address when all of them are served. SIGTERM answers what has arrived and leaves, SIGHUP
+    reads the settings and certificates again.
+
+    \b
+    Examples:
+      roost serve sqlite:////srv/app.db
+      roost serve --read 0.0.0.0:9998 --read-secret-file /etc/roost/secret --write none
+      roost serve --config /etc/roost.toml --http 127.0.0.1:9100
+    """
+    said: dict[str, object] = {**options, "url": url or cli.store}
+
+    def load() -> serving.Settings:
+        return serving.load(config, os.environ, said)
+
+    settings = load()
+    _must_be_servable(settings)
+    log_to_stderr("roost")
+    raise click.exceptions.Exit(asyncio.run(_run(settings, load, partial(_announce, cli.json))))
+
+
+def _must_be_servable(settings: serving.Settings) -> None:
+    needed = {"apsw": "the server", **({"prometheus_client": "--http"} if settings.http else {})}
+    for module, what in needed.items():
+        if importlib.util.find_spec(module) is None:
+            raise Failure(f"{what} needs {module}: `pip install 'roost[server]'` brings it")
+    if not os.path.exists(settings.path):
+        raise Failure(f"there is no database {settings.path}; `roost create` makes one, or any other program")
+
+
+async def _run(
+    settings: serving.Settings, load: Callable[[], serving.Settings], announce: Callable[[list[tuple[str, str]]], None]
+) -> int:
+    from roost.server.supervisor import Supervisor  # processes, sockets, TLS: nothing that other commands need
+
+    return await Supervisor(settings, load, announce).run()
+
+
+def _announce(as_json: bool, listeners: list[tuple[str, str]]) -> None:
+    if as_json:
+        found: dict[str, list[str]] = {"read": [], "write": [], "http": []}
+        for what, address in listeners:
+            found[what].append(address)
+        click.echo(json.dumps(found))
+    else:
+        for what, address in listeners:
+            click.echo(f"{what} {address}")

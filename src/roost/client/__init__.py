@@ -1,0 +1,18 @@
+"""A client for HandlerSocket, for threads and for asyncio: Roost's server and MariaDB's plugin."""
+
+from roost.client.aio import AsyncHandlerSocket
+from roost.client.pool import AsyncPool, Pool
+from roost.client.requests import BytesIndex, Index, Request, Where, While
+from roost.client.sync import HandlerSocket
+
+__all__ = [
+    "AsyncHandlerSocket",
+    "AsyncPool",
+    "BytesIndex",
+    "HandlerSocket",
+    "Index",
+    "Pool",
+    "Request",
+    "Where",
+    "While",
+]

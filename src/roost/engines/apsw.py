@@ -1,0 +1,185 @@
+"""SQLite by apsw, for the server: a newer SQLite than Python brings, and less work per statement.
+
+Two copies of SQLite in one process must never open one file: each would drop the other's POSIX locks when it closes
+(https://sqlite.org/howtocorrupt.html, 2.2.1). So a process that opens a file here refuses it to `sqlite3`.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from roost.dialects import Control, Statement, Together, Wanted
+from roost.engines.engine import Wait
+from roost.engines.filelock import FileLock
+from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
+from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed
+
+MMAP_BYTES = 2**30  # of the file, that are read without a copy
+
+SQLiteError = apsw.Error  # what `ApswConnection.run` raises
+
+
+def integers(values: Sequence[int]) -> Any:
+    """Return what one parameter of `carray(?)` takes: whole numbers of 64 bits."""
+    return apsw.carray(array("q", values))
+
+
+def texts(values: Sequence[str]) -> Any:
+    """Return what one parameter of `carray(?)` takes: texts without NUL."""
+    return apsw.carray(tuple(values))
+
+
+class ApswConnection:
+    """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost."""
+
+    def __init__(self, engine: SQLiteEngine, wait: Wait, *, writes: bool) -> None:
+        self.wait = wait  # for what BEGIN waits for
+        self.path = engine.path
+        self.broken = False
+        self._engine = engine
+        self._lock: FileLock | None = None
+        engine.must_exist()
+        forbid(engine.path)
+        mode = "rw" if writes and not engine.read_only else "ro"
+        flags = apsw.SQLITE_OPEN_URI | (apsw.SQLITE_OPEN_READWRITE if mode == "rw" else apsw.SQLITE_OPEN_READONLY)
+        try:
+            self.raw = apsw.Connection(f"file:{quote(os.path.abspath(engine.path))}?mode={mode}", flags=flags)
+        except apsw.Error as error:
+            raise self._failed(error, "") from error
+        self.run = self.raw.cursor().execute  # bare, for who has no use for the rest
+        self._lock = engine.lock() if writes else None
+        try:
+            engine.patiently(lambda: self._set_up(writes), wait)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, writes: bool) -> None:
+        # A reader waits only where SQLite recovers a log, or the last writer has just gone.
+        patience = 0 if writes else round(self._engine.timeout * 1000)
+        pragmas = [f"cache_size = -{CACHE_KIB}", f"mmap_size = {MMAP_BYTES}", f"busy_timeout = {patience}"]
+        if writes and not self._engine.read_only:
+            ((journal,),) = self.fetch("PRAGMA journal_mode = WAL")
+            if journal != "wal":
+                raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
+            pragmas += [
+                f"journal_size_limit = {WAL_BYTES}",
+                f"synchronous = {self._engine.durability}",
+                "foreign_keys = ON",
+            ]
+        else:
+            pragmas.append("query_only = ON")
+        for pragma in pragmas:
+            self.fetch(f"PRAGMA {pragma}")
+        self.fetch("SELECT 1 FROM sqlite_master")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.raw.in_transaction
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if type(wanted) is Statement:
+            return self._statement(wanted)
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
+        match wanted:
+            case Control.BEGIN | Control.BEGIN_ALONE:
+                self.begin()
+            case Control.BEGIN_READ:
+                self.fetch("BEGIN")
+            case Control.COMMIT:
+                self.commit()
+            case Control.ROLLBACK:
+                self.settle()
+            case Control.SAVEPOINT:
+                self.fetch("SAVEPOINT roost")
+            case Control.BACK:
+                if self.raw.in_transaction:
+                    self.fetch("ROLLBACK TO roost")
+            case Control.RELEASE:
+                if self.raw.in_transaction:
+                    self.fetch("RELEASE roost")
+            case Control.LOCKED:
+                pass  # BEGIN IMMEDIATE has locked everything
+            case _:
+                raise AssertionError(wanted)
+        return None
+
+    def _statement(self, statement: Statement) -> Any:
+        template, rows = statement
+        sql = template.sql
+        run = self.run
+        try:
+            if template.returns:
+                return [run(sql, row * template.copies).fetchall() for row in rows]
+            changed = 0
+            for row in rows:
+                run(sql, row * template.copies)
+                changed += self.raw.changes()
+            return changed
+        except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
+            raise self._failed(error, sql) from error
+
+    def fetch(self, sql: str, row: Sequence[Any] = ()) -> list[Any]:
+        """Run one statement."""
+        try:
+            found: list[Any] = self.run(sql, row).fetchall()
+        except apsw.Error as error:
+            raise self._failed(error, sql) from error
+        return found
+
+    def begin(self) -> None:
+        """Begin to write, when everybody who waited before has."""
+        if self._lock is not None:
+            self._lock.acquire(self.wait)
+        try:
+            self._engine.patiently(lambda: self._say("BEGIN IMMEDIATE"), self.wait)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _say(self, sql: str) -> None:
+        self.fetch(sql)
+
+    def commit(self) -> None:
+        """Commit, and let the next writer in; when it fails, `settle`."""
+        self.fetch("COMMIT")
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def settle(self) -> None:
+        """Roll back what is open, and let other writers in. Never raises."""
+        try:
+            if self.raw.in_transaction:
+                self.run("ROLLBACK")
+        except apsw.Error:
+            self.broken = True
+        finally:
+            self._unlock()
+
+    def _failed(self, error: BaseException, sql: str) -> Error:
+        found = self.failure(error, sql)
+        self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
+        return found
+
+    def failure(self, error: BaseException, sql: str = "") -> Error:
+        """Return our error for one of apsw's."""
+        code = getattr(error, "extendedresult", None) or getattr(error, "result", None) or 0
+        return failure(code, str(error), self.path, sql)
+
+    def close(self) -> None:
+        """Close the connection; whatever is open is rolled back."""
+        self.raw.close()
+        if self._lock is not None:
+            self._lock.close()

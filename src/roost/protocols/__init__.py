@@ -1,0 +1,1 @@
+"""Wire formats: bytes to values and values to bytes, without sockets."""

@@ -1,0 +1,188 @@
+"""The requests of HandlerSocket: the tokens of a line become what is asked, or the answer that refuses it.
+
+Lines are text here: what is no UTF-8 stands in it as lone surrogates (PEP 383), so any bytes come through. What is
+checked, and in which order, is the original's; where numbers and filters differ, it is said in docs/handlersocket.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from roost.errors import Invalid
+from roost.protocols.handlersocket import unescape
+
+MOST = 2**32 - 1  # what a number may be
+OPS: Final = frozenset(["=", "<", "<=", ">", ">="])
+FILTER_OPS: Final = frozenset(["=", "!=", "<", "<=", ">", ">="])
+
+Token = str | None
+
+
+class Refused(Exception):
+    """A request that is answered with an error: `2`, and this word."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(word)
+        self.word = word
+
+
+class Filter(NamedTuple):
+    """One filter of a find."""
+
+    ends: bool  # W: a row that does not pass ends the scan; F: it is skipped
+    op: str
+    place: int  # in the columns opened for filters
+    value: Token
+
+
+class Find(NamedTuple):
+    """`<id> <op> <vlen> … [LIM] [IN] [FILTER …] [MOD]`, without the id."""
+
+    op: str
+    width: int  # how many values there were to be
+    values: Sequence[Token]  # those that were there, at most so many
+    limit: int
+    offset: int
+    place: int | None  # IN: whose value is replaced
+    among: Sequence[Token]
+    filters: Sequence[Filter]
+    modification: str  # its word, or ""
+    to: Sequence[Token]
+
+
+class Insert(NamedTuple):
+    """`<id> + <vlen> …`, without the id."""
+
+    width: int
+    values: Sequence[Token]
+
+
+class Open(NamedTuple):
+    """`P <id> <db> <table> <index> <columns> [<fcolumns>]`."""
+
+    number: int
+    database: str
+    table: str
+    key: str
+    columns: tuple[str, ...]
+    fcolumns: tuple[str, ...]
+
+
+def number(token: str) -> int:
+    """Return a number of the protocol; an empty one is 0.
+
+    >>> number("12"), number("")
+    (12, 0)
+    >>> number("-1")
+    Traceback (most recent call last):
+    roost.protocols.requests.Refused: number
+    """
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdigit()):
+        raise Refused("number")
+    found = int(token.lstrip("0")[:11] or "0")
+    if found > MOST:
+        raise Refused("number")
+    return found
+
+
+def value(token: str) -> Token:
+    """Return the value of a token; None is NULL."""
+    if token == "\0":
+        return None
+    if "\x01" not in token:
+        return token
+    try:
+        return unescape(token.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    except Invalid:
+        raise Refused("escape") from None
+
+
+def values(tokens: Sequence[str]) -> list[Token]:
+    """Return the values of tokens.
+
+    Raises: Refused for a broken escape.
+    """
+    return [value(token) for token in tokens]
+
+
+def parse_open(tokens: Sequence[str]) -> Open:
+    """Read the tokens of a `P`. Names are not unescaped, and end at the first NUL."""
+    names = [token.partition("\0")[0] for token in tokens[2:7]]
+    database, table, index, columns, fcolumns = names + [""] * (5 - len(names))
+    return Open(
+        number(tokens[1]) if len(tokens) > 1 else 0,
+        database,
+        table,
+        index,
+        tuple(columns.split(",")) if columns else (),
+        tuple(fcolumns.split(",")) if fcolumns else (),
+    )
+
+
+def parse(tokens: list[str], fcolumns: int, most_values: int) -> Find | Insert:
+    """Read the tokens of a find, a modification or an insert.
+
+    fcolumns: how many columns were opened for filters.
+    most_values: what a list of IN may have.
+
+    Raises: Refused, by the first thing that is wrong.
+    """
+    op = tokens[1] if len(tokens) > 1 else ""
+    width = number(tokens[2]) if len(tokens) > 2 else 0
+    given = values(tokens[3 : 3 + width])
+    at = 3 + width
+    limit = number(tokens[at]) if len(tokens) > at else 0
+    offset = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
+    at += 2
+    place, among = None, list[Token]()
+    if len(tokens) > at and tokens[at][:1] == "@":
+        place, among, at = _among(tokens, at + 1, width, most_values)
+    filters = []
+    while len(tokens) > at and tokens[at][:1] in ("F", "W"):
+        filters.append(_filter(tokens, at, fcolumns))
+        at += 4
+    if op == "+":
+        return _inserting(width, given)
+    if op not in OPS and op != "S":
+        raise Refused("op")
+    if not width:
+        raise Refused("klen")
+    if op == "S":
+        raise Refused("notimpl")
+    modification = tokens[at] if len(tokens) > at else ""
+    to = values(tokens[at + 1 :]) if modification and modification[0] != "D" else []
+    return Find(op, width, given, limit or 1, offset, place, among, filters, modification, to)
+
+
+def _inserting(width: int, given: list[Token]) -> Insert:
+    if not width:
+        raise Refused("klen")
+    return Insert(width, given)
+
+
+def _among(tokens: list[str], at: int, width: int, most: int) -> tuple[int, list[Token], int]:
+    # IN: the place of the value that is replaced, the list, and where the tokens go on.
+    place = number(tokens[at]) if len(tokens) > at else 0
+    length = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
+    if not length or place >= width > 0:  # no values at all is the next error, klen
+        raise Refused("invalueslen")
+    if length > most:
+        raise Refused("limit")
+    at += 2
+    among = values(tokens[at : at + length])
+    return place, [*among, *[""] * (length - len(among))], at + length
+
+
+def _filter(tokens: list[str], at: int, fcolumns: int) -> Filter:
+    kind, op, place, against = [*tokens[at : at + 4], "", "", ""][:4]
+    if len(kind) > 1:
+        raise Refused("filtertype")
+    column = number(place)
+    if column >= fcolumns:
+        raise Refused("filterfld")
+    if op not in FILTER_OPS:
+        raise Refused("fop")
+    return Filter(kind == "W", op, column, value(against))

@@ -1,0 +1,1 @@
+"""`roost serve`: a supervisor, its worker processes, and what they serve."""

@@ -1,0 +1,136 @@
+"""What a worker counts, in memory that outlives it: a worker that dies takes no total along.
+
+Each block has one writer, the worker, and one reader, the supervisor. The worker counts in plain attributes and
+copies them into the block once per turn, before it answers (measured: 0.3 µs for all, 0.5 µs when each addition went
+to the shared memory). A number is one aligned store of 64 bits, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+from bisect import bisect_left
+from dataclasses import dataclass
+
+# Upper bounds of the histogram's buckets, in seconds; there is one more for what took longer.
+BOUNDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+NAMES = (
+    *("connections", "open", "refused", "requests", "errors", "rows"),
+    *("bytes_in", "bytes_out", "slow", "batches", "nanoseconds"),
+)
+BYTES = 4096
+
+_NUMBERS = struct.Struct(f"@{len(NAMES)}Q")  # native: the standard sizes are written byte by byte
+_FIRST_BUCKET = len(NAMES)
+
+
+class Counters:
+    """What one worker has counted; goes on where the block's last worker ended, except for `open`.
+
+    Add to the attributes while a turn runs, and call `turn` at its end, before the answers are sent.
+
+    >>> counters = Counters()
+    >>> counters.connected()
+    >>> counters.requests += 32
+    >>> counters.turn(0.0004)
+    >>> counters.batches, counters.read().durations[2]
+    (1, 1)
+    """
+
+    __slots__ = (*NAMES, "_memory", "_words")
+
+    connections: int  # ever accepted
+    open: int  # connections now
+    refused: int  # connections beyond the limit, answered so and closed
+    requests: int  # lines that were answered, errors included
+    errors: int  # requests that were answered with an error
+    rows: int  # that were found or modified
+    bytes_in: int
+    bytes_out: int
+    slow: int  # requests or turns beyond the setting `slow`
+    batches: int  # turns that had something to do
+    nanoseconds: int  # of all batches together
+
+    def __init__(self, memory: mmap.mmap | bytearray | None = None) -> None:
+        self._memory = bytearray(BYTES) if memory is None else memory
+        self._words = memoryview(self._memory).cast("Q")
+        for name, number in zip(NAMES, _NUMBERS.unpack_from(self._memory), strict=True):
+            setattr(self, name, number)
+        self.open = 0
+        self.publish()
+
+    def connected(self) -> None:
+        """Count a connection that was accepted."""
+        self.connections += 1
+        self.open += 1
+        self.publish()
+
+    def disconnected(self) -> None:
+        """Count a connection that is over."""
+        self.open -= 1
+        self.publish()
+
+    def turn(self, seconds: float) -> None:
+        """Count a turn that had something to do, and publish what was counted in it."""
+        self.batches += 1
+        self.nanoseconds += int(seconds * 1e9)
+        self._words[_FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
+        self.publish()
+
+    def publish(self) -> None:
+        """Copy all into the block; `turn`, `connected` and `disconnected` do."""
+        _NUMBERS.pack_into(
+            self._memory,
+            0,
+            self.connections,
+            self.open,
+            self.refused,
+            self.requests,
+            self.errors,
+            self.rows,
+            self.bytes_in,
+            self.bytes_out,
+            self.slow,
+            self.batches,
+            self.nanoseconds,
+        )
+
+    def read(self) -> Totals:
+        """Return what was published."""
+        return totals(self._memory)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a block held at a moment."""
+
+    numbers: dict[str, int]
+    durations: list[int]  # of batches: one number per bound, and one for what took longer
+
+
+def totals(memory: mmap.mmap | bytearray) -> Totals:
+    """Read a block, in the process that keeps it."""
+    numbers = _NUMBERS.unpack_from(memory)
+    durations = struct.unpack_from(f"@{len(BOUNDS) + 1}Q", memory, _NUMBERS.size)
+    return Totals(dict(zip(NAMES, numbers, strict=True)), list(durations))
+
+
+def make_block() -> tuple[int, mmap.mmap]:
+    """Make a block, and return it with a file descriptor by which another process maps it too."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("roost-counters")
+    else:  # only Linux has files without a name
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    os.ftruncate(fd, BYTES)
+    return fd, map_block(fd)
+
+
+def map_block(fd: int) -> mmap.mmap:
+    """Map a block that another process made."""
+    return mmap.mmap(fd, BYTES)

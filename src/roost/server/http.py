@@ -1,0 +1,143 @@
+"""/metrics for Prometheus and /healthz, in a thread of the supervisor; the workers have nothing to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from roost.errors import CannotOpen
+from roost.server.addresses import Address
+from roost.server.counters import BOUNDS
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from roost.server.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 5.0  # seconds that a client of this port has for its request, and the workers for their answer
+LABELS = ["role", "worker"]
+
+METRICS = {
+    "connections": ("roost_connections", "Connections that were accepted."),
+    "refused": ("roost_refused_connections", "Connections beyond max_connections."),
+    "requests": ("roost_requests", "Requests that were answered, errors included."),
+    "errors": ("roost_request_errors", "Requests that were answered with an error."),
+    "rows": ("roost_rows", "Rows that were found or modified."),
+    "bytes_in": ("roost_received_bytes", "Bytes of requests."),
+    "bytes_out": ("roost_sent_bytes", "Bytes of answers."),
+    "slow": ("roost_slow_requests", "Requests or batches that took longer than the setting slow."),
+}
+
+
+class Metrics(Collector):
+    """What all workers have counted, from the memory that they share with the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric, with a sample per worker."""
+        found = [([place.role, str(place.number)], place, place.totals()) for place in self._supervisor.places]
+        for name, (metric, told) in METRICS.items():
+            counter = CounterMetricFamily(metric, told, labels=LABELS)
+            for labels, _, totals in found:
+                counter.add_metric(labels, totals.numbers[name])
+            yield counter
+        restarts = CounterMetricFamily("roost_worker_restarts", "Processes that had to be replaced.", labels=LABELS)
+        connected = GaugeMetricFamily("roost_open_connections", "Connections now.", labels=LABELS)
+        up = GaugeMetricFamily("roost_worker_ready", "1 when the worker has its database open.", labels=LABELS)
+        batches = HistogramMetricFamily("roost_batch_seconds", "Durations of batches, commit included.", labels=LABELS)
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        for labels, place, totals in found:
+            restarts.add_metric(labels, max(0, place.starts - 1))
+            connected.add_metric(labels, totals.numbers["open"])
+            up.add_metric(labels, int(place.ready.is_set()))
+            buckets = list(zip(bounds, map(float, accumulate(totals.durations)), strict=True))
+            batches.add_metric(labels, buckets, sum_value=totals.numbers["nanoseconds"] / 1e9)
+        yield from (restarts, connected, up, batches)
+
+
+class Http:
+    """The port while it is served."""
+
+    def __init__(self, server: WSGIServer) -> None:
+        host, port = server.server_address[:2]
+        self.address = str(Address(str(host), int(port)))
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingWSGIServer):
+    def server_bind(self) -> None:
+        # Not HTTPServer's, which asks the DNS for the name of the address.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = map(str, self.server_address[:2])  # type: ignore[assignment]
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("a client of /metrics or /healthz broke off", exc_info=True)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
+
+
+def serve(address: Address, supervisor: Supervisor) -> Http:
+    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop."""
+    family, place = address.resolve()[0]
+    server = type("_Server", (_Server,), {"address_family": family})
+    try:
+        made: WSGIServer = server(place, _Handler)
+    except OSError as error:
+        raise CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
+    made.set_app(_app(supervisor, asyncio.get_running_loop()))
+    return Http(made)
+
+
+def _app(supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+    registry = CollectorRegistry()
+    registry.register(Metrics(supervisor))
+    metrics = make_wsgi_app(registry)
+
+    def health() -> tuple[str, str]:
+        try:
+            silent = asyncio.run_coroutine_threadsafe(supervisor.silent(), loop).result(PATIENCE)
+        except TimeoutError:
+            silent = ["the supervisor"]
+        if silent:
+            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in silent])
+        return "200 OK", "ok\n"
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            found: Iterable[bytes] = metrics(environ, start_response)
+            return found
+        status, told = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [told.encode()]
+
+    return app

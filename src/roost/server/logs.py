@@ -1,0 +1,26 @@
+"""What the processes log, on stderr: one line per event, whatever is in it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        told = super().format(record).replace("\n", " | ")
+        return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", told)
+
+
+def log_to_stderr(who: str) -> None:
+    """Log from now on, each line with the name of this process.
+
+    A traceback becomes one line too, and what came from a client can neither break a line nor command a terminal.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s {who}[%(process)d] %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

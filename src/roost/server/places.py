@@ -1,0 +1,160 @@
+"""A worker's place: its sockets and counters, which stay, and the process that has them, which is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from roost.server.control import Control
+from roost.server.counters import Totals, make_block, totals
+from roost.server.settings import Role, Settings
+from roost.server.spares import Spares
+
+log = logging.getLogger(__name__)
+
+PONG = 2.0  # seconds that a worker has to answer `ping`
+
+
+class Place:
+    """One worker's place.
+
+    settings: returns those of the moment.
+    spares: where its processes come from.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        number: int,
+        sockets: Sequence[socket.socket],
+        settings: Callable[[], Settings],
+        spares: Spares,
+    ) -> None:
+        self.role, self.number = role, number
+        self.name = "the writer" if role == "write" else f"read worker {number}"
+        self.ready = asyncio.Event()
+        self.starts = 0
+        self.ended = ""  # how the last process ended, in words
+        self._sockets, self._settings, self._spares = sockets, settings, spares
+        self._counters, self._memory = make_block()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: Control | None = None
+        self._stopped = False
+        self._pings: dict[int, asyncio.Future[None]] = {}
+        self._pinged = 0
+
+    def totals(self) -> Totals:
+        """Return what all its processes counted together; `open` only while there is one."""
+        found = totals(self._memory)
+        return found if self._process else Totals(found.numbers | {"open": 0}, found.durations)
+
+    async def live(self) -> bool:
+        """Start a process and return when it has ended: whether it had been ready before."""
+        try:
+            spare = self._spares.take()
+        except OSError as error:
+            self.ended = f"could not be started: {error.strerror}"
+            return False
+        self._process = spare.process
+        self.starts += 1
+        try:
+            socket.send_fds(spare.line, [b"."], [self._counters, *[each.fileno() for each in self._sockets]])
+            self._control = await Control.over(spare.line)
+        except OSError:  # it has died meanwhile
+            spare.line.close()
+            self.ended = _ending(await self._bury())
+            return False
+        self._control.say("start", settings=self._settings().to_json(), role=self.role, number=self.number)
+        if self._stopped:
+            self._control.say("stop")
+        reason = ""
+        try:
+            while (told := await self._control.hear()) is not None:
+                reason = self._heed(told) or reason
+        finally:
+            was_ready = self.ready.is_set()
+            self.ready.clear()
+            self._control.close()
+            self._control = None
+            code = await self._bury()
+        self.ended = reason or _ending(code)
+        return was_ready
+
+    def _heed(self, told: dict[str, Any]) -> str:
+        """Do what a word of the worker asks for; return why it cannot start, if it says so."""
+        assert self._process is not None
+        match told["word"]:
+            case "ready":
+                self.ready.set()
+                self._spares.keep()
+                log.info("%s is process %d", self.name, self._process.pid)
+                if told["connections"] < self._settings().max_connections:
+                    log.warning(
+                        "%s takes %d connections, not %d: the limit of open files (RLIMIT_NOFILE) has no room for more",
+                        *(self.name, told["connections"], self._settings().max_connections),
+                    )
+            case "failed":
+                return str(told["reason"])
+            case "kept":
+                log.error("%s keeps its certificate: %s", self.name, told["reason"])
+            case "pong":
+                answered = self._pings.pop(told["number"], None)
+                if answered is not None and not answered.done():
+                    answered.set_result(None)
+        return ""
+
+    async def _bury(self) -> int:
+        # The end of its line was heard: it is dead, or so broken that it has to be.
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.kill()
+        return await asyncio.to_thread(process.wait)
+
+    def reload(self) -> None:
+        """Tell the process the settings of the moment; one that comes later starts with them."""
+        if self._control is not None:
+            self._control.say("reload", settings=self._settings().to_json())
+
+    def stop(self) -> None:
+        """Tell the process to answer what has arrived and leave."""
+        self._stopped = True
+        if self._control is not None:
+            self._control.say("stop")
+
+    def kill(self) -> bool:
+        """End the process at once; return whether there was one."""
+        if self._process is None:
+            return False
+        self._process.kill()
+        return True
+
+    async def answers(self) -> bool:
+        """Return whether the process is ready, and its loop turns."""
+        if self._control is None or not self.ready.is_set():
+            return False
+        self._pinged += 1
+        number = self._pinged
+        self._pings[number] = asyncio.get_running_loop().create_future()
+        self._control.say("ping", number=number)
+        try:
+            await asyncio.wait_for(self._pings[number], PONG)
+        except TimeoutError:
+            return False
+        finally:
+            self._pings.pop(number, None)
+        return True
+
+    def forget(self) -> None:
+        """Give up the counters."""
+        os.close(self._counters)
+
+
+def _ending(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

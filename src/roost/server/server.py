@@ -1,0 +1,341 @@
+"""One worker's sockets: bytes are gathered from all connections that are ready, played as a turn, and answered.
+
+A turn is scheduled when the first bytes arrive and runs when the loop has read every socket that was ready; what comes
+meanwhile is the next turn. A client that does not take its answers is not read from; one that sends an endless line is
+told so and closed. Nobody waits for a slow client but itself. How much of a pipeline is played in one turn depends on
+what the last piece was answered with, so that short requests for big rows do not fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from random import Random
+from typing import cast
+
+from roost.engines.apsw import ApswConnection
+from roost.engines.engine import Wait
+from roost.engines.sqlite import SQLiteEngine
+from roost.errors import Error
+from roost.server.counters import Counters
+from roost.server.session import TRIES, Session
+from roost.server.settings import Role, Settings
+from roost.server.tables import Tables
+from roost.server.turn import Turn
+
+SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
+PACE = 2**12  # with which a connection begins
+LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
+
+log = logging.getLogger("roost.server")
+
+
+class Server:
+    """What one worker process serves: one database in one role.
+
+    Raises: CannotOpen, Missing, when made.
+    """
+
+    def __init__(self, settings: Settings, role: Role, counters: Counters) -> None:
+        self.settings = settings
+        self.role: Role = role
+        self.counters = counters
+        self.clients: set[Client] = set()
+        self.draining = False
+        self.waiting: list[tuple[Client, str]] = []
+        self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open()
+
+    def _open(self) -> None:
+        engine = SQLiteEngine(self.settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
+        self._wait = Wait(time.monotonic() + LOCK_WAIT)
+        self._connection = ApswConnection(engine, self._wait, writes=self.role == "write")
+        stem = os.path.splitext(os.path.basename(self.settings.path))[0]
+        self._tables = Tables(self._connection, self.settings, ("main", stem))
+        self._turn = Turn(self._connection, self._tables, self.role, self.counters)
+
+    def protocol(self) -> asyncio.Protocol:
+        """Return what serves one more connection; for `loop.create_server`."""
+        return Client(self)
+
+    def arrived(self, client: Client, text: str) -> None:
+        """Take complete lines for the next turn."""
+        self.waiting.append((client, text))
+        client.waiting = True
+        if not self._scheduled:
+            self._scheduled = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._play)
+
+    def _play(self) -> None:
+        self._scheduled = False
+        waiting, self.waiting = self.waiting, []
+        waiting = [(client, text) for client, text in waiting if not client.gone]
+        if not waiting:
+            return
+        begun = time.monotonic()
+        self._wait.deadline = begun + LOCK_WAIT
+        try:
+            played = self._turn.play([(client.session, text) for client, text in waiting])
+        except Exception:
+            log.exception("a turn failed; its connections are closed")
+            for client, _ in waiting:
+                client.abort()
+            self._reopen()
+            return
+        taken = time.monotonic() - begun
+        if self.settings.slow and taken > self.settings.slow:
+            self.counters.slow += 1
+            log.warning("a turn of %d connections took %.3f s", len(waiting), taken)
+        self.counters.turn(taken)
+        for (client, _), told in zip(waiting, played, strict=True):
+            client.answer(told.text, told.late, told.rest)
+        if self._connection.broken:
+            self._reopen()
+
+    def _reopen(self) -> None:
+        # After an error that concerns the file, on a connection that is known to be well. The indexes stay open.
+        self._connection.close()
+        try:
+            self._open()
+        except Error as error:
+            log.error("the database cannot be opened: %s", error)
+            self._connection.broken = True
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with other settings; connections keep what they have been granted."""
+        self.settings = settings
+        self._tables.settings = settings
+
+    async def drain(self, seconds: float) -> None:
+        """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
+        self.draining = True
+        for _ in range(3):  # the loop reads what lies in the sockets, and plays it
+            await asyncio.sleep(0)
+        for client in list(self.clients):
+            client.leave()
+        deadline = time.monotonic() + seconds
+        while self.clients and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for client in list(self.clients):
+            client.abort()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+
+class Client(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_buffer",
+        "_ending",
+        "_farewell",
+        "_held",
+        "_pace",
+        "_paused",
+        "_rest",
+        "_size",
+        "_stopped",
+        "gone",
+        "server",
+        "session",
+        "transport",
+        "waiting",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.session = Session(server.role, server.settings)
+        self.gone = False
+        self.waiting = False  # for a turn
+        self._ending = False  # the client has sent all it will
+        self._farewell = b""  # the last answer, where it is the server that ends
+        self._buffer: list[bytes] = []  # of a line that has no end yet
+        self._size = 0
+        self._held = False  # until a late answer is given
+        self._stopped = False  # it does not take its answers
+        self._paused = False  # nothing is read
+        self._rest: list[str] = []  # lines for turns to come
+        self._pace = PACE
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection, unless there are too many."""
+        server = self.server
+        self.transport = cast(asyncio.Transport, transport)
+        if server.draining or len(server.clients) >= server.settings.max_connections:
+            server.counters.refused += 1
+            self.gone = True
+            self.transport.write(b"2\t1\tlimit\n")
+            self.transport.close()
+            return
+        self.transport.set_write_buffer_limits(high=server.settings.max_unanswered)
+        server.clients.add(self)
+        server.counters.connected()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what is no whole line yet, and hand on the rest."""
+        if self.gone or self._farewell:
+            return
+        server = self.server
+        server.counters.bytes_in += len(data)
+        end = data.rfind(b"\n")
+        if end < 0 or end != len(data) - 1 or self._buffer or self._held:
+            data, enough = self._gather(data, end)
+            if not enough:
+                return
+        else:
+            data = data[:end]
+        if b"\r\n" in data or data.endswith(b"\r"):
+            data = (data + b"\n").replace(b"\r\n", b"\n")[:-1]
+        text = data.decode("utf-8", "surrogateescape")
+        if len(text) <= self._pace and not self._rest and not self.waiting and not self._stopped:
+            server.arrived(self, text)
+        else:
+            self._rest.append(text)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        # Hands on the next piece of what is there, and reads on when that was the last.
+        rest = self._rest
+        if rest and not (self.waiting or self._held or self._stopped):
+            text = rest.pop(0)
+            if len(text) > self._pace:
+                cut = text.rfind("\n", 0, self._pace)
+                cut = text.find("\n", self._pace) if cut < 0 else cut
+                if cut >= 0:
+                    rest.insert(0, text[cut + 1 :])
+                    text = text[:cut]
+            self.server.arrived(self, text)
+        if rest:
+            self._pause()
+        elif self._paused and not (self._held or self._stopped or self._ending or self._farewell or self.gone):
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _pause(self) -> None:
+        if not self._paused and not self.gone:
+            self._paused = True
+            self.transport.pause_reading()
+
+    @property
+    def _owes(self) -> bool:
+        return bool(self.waiting or self._held or self._rest)
+
+    def _gather(self, data: bytes, end: int) -> tuple[bytes, bool]:
+        # Returns all complete lines, and whether there are any to be played now.
+        most = self.server.settings.max_line
+        if self._held or end < 0:
+            self._buffer.append(data)
+            self._size += len(data)
+            if self._size > most and not self._held:
+                self._too_long()
+            return b"", False
+        whole = b"".join([*self._buffer, data[:end]])
+        rest = data[end + 1 :]
+        self._buffer = [rest] if rest else []
+        self._size = len(rest)
+        if len(whole) > most and any([len(line) > most for line in whole.split(b"\n")]):
+            self._too_long()
+            return b"", False
+        return whole, True
+
+    def _too_long(self) -> None:
+        # The rest of the stream cannot be trusted; what came before the line is answered first.
+        self.server.counters.errors += 1
+        self._buffer = []
+        self._size = 0
+        self._farewell = b"2\t1\ttoolong\n"
+        self._pause()
+        if not self._owes:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.transport.write(self._farewell)
+        self.gone = True
+        self.transport.close()
+
+    def answer(self, text: str, late: str, rest: str) -> None:
+        """Send what was answered; what comes late is sent after a delay, and then the other lines go on."""
+        self.waiting = False
+        if self.gone:
+            return
+        if text:
+            data = text.encode("utf-8", "surrogateescape")
+            size = len(data)
+            self.server.counters.bytes_out += size
+            self.transport.write(data)
+            most = self.server.settings.max_unanswered
+            if size > most:
+                self._pace = max(SLOWEST, self._pace * most // size)
+            elif self._pace < FASTEST:
+                self._pace *= 2
+        if late:
+            self._held = True
+            self._pause()
+            asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, late, rest)
+            return
+        if self._paused:
+            self._go_on()
+        if (self._farewell or self._ending) and not self._owes:
+            self._leave()
+
+    def _late(self, late: str, rest: str) -> None:
+        if self.gone:
+            return
+        self._held = False
+        self.transport.write(late.encode())
+        if self.session.wrong >= TRIES:
+            log.warning("a connection said %d wrong secrets and is closed", self.session.wrong)
+            self.transport.close()
+            return
+        if rest:
+            self._rest.insert(0, rest)
+        if self._buffer:
+            data, self._buffer, self._size = b"".join(self._buffer), [], 0
+            self.data_received(data)
+        self._go_on()
+        if self._ending and not self._owes:
+            self._leave()
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not take its answers."""
+        self._stopped = True
+        self._pause()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._stopped = False
+        if not self.gone:
+            self._go_on()
+
+    def eof_received(self) -> bool:
+        """Answer what was sent before the end, then close."""
+        self._ending = True
+        return self._owes
+
+    def leave(self) -> None:
+        """Read no more, and close when all that has arrived is answered."""
+        self._ending = True
+        self._pause()
+        if not self.gone and not self._owes:
+            self._leave()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.gone = True
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.gone = True
+        if self in self.server.clients:
+            self.server.clients.discard(self)
+            self.server.counters.disconnected()

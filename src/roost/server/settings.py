@@ -1,0 +1,358 @@
+"""The settings of `roost serve`: from a TOML file, the environment and the command line, the later ones win.
+
+Every setting is one field of `Settings`, with how it is read and what it is for; the command line's options, the names
+in the environment (`ROOST_SERVE_…`) and the keys of the file are made from that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from roost.engines.sqlite import parse
+from roost.errors import Invalid
+from roost.server.addresses import Address
+
+Role = Literal["read", "write"]
+
+PREFIX = "ROOST_SERVE_"
+STORE = "ROOST_STORE"  # the name in the environment that every command takes its URL from
+SECRET_BYTES = 64 * 1024  # what a file with a secret may have at most
+_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise Invalid(f"{value!r} is no text")
+    return value
+
+
+def _secret(value: object) -> str:
+    # Never with the value: it may be nearly right.
+    if not isinstance(value, str) or not value:
+        raise Invalid("a secret is a text of at least one character")
+    return value
+
+
+def _whole(least: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        found = value
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value, re.ASCII):
+            found = int(value)
+        if type(found) is not int or found < least:
+            raise Invalid(f"{value!r} is no whole number of at least {least}")
+        return found
+
+    return read
+
+
+def _bytes(value: object) -> int:
+    found = value
+    if isinstance(value, str):
+        size = re.fullmatch("([0-9]{1,15})([KMG]?)(iB)?", value, re.ASCII)
+        found = int(size[1]) * _SIZES[size[2]] if size else None
+    if type(found) is not int or found < 1:
+        raise Invalid(f"{value!r} is no number of bytes: 1048576, 1024K or 1MiB")
+    return found
+
+
+def _seconds(value: object) -> float:
+    try:
+        found = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 10**9:
+        raise Invalid(f"{value!r} is no number of seconds")
+    return found
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    found = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(str(value).lower())
+    if found is None:
+        raise Invalid(f"{value!r} is neither true nor false")
+    return found
+
+
+def _list(value: object) -> list[str]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all([isinstance(part, str) for part in parts]):
+        raise Invalid(f"{value!r} is no list of texts")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _addresses(value: object) -> tuple[Address, ...]:
+    parts = _list(value)
+    return () if parts == ["none"] else tuple(map(Address.parse, parts))
+
+
+def _address(value: object) -> Address | None:
+    return None if value == "none" else Address.parse(_text(value))
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    found = _list(value)
+    if not found:
+        raise Invalid("no table could be opened; '*' allows all of them")
+    return tuple(found)
+
+
+def _setting(
+    told: str,
+    read: Callable[[object], Any],
+    default: Any,
+    *,
+    metavar: str = "TEXT",
+    fixed: bool = False,
+    secret: bool = False,
+) -> Any:
+    """Make a field. fixed: only a restart changes it. secret: never shown, and may come from a file of its own."""
+    facts = {"told": told, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
+    return dataclasses.field(default=default, repr=not secret, metadata=facts)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `roost serve` was told. `Invalid` when it cannot be, or would be careless.
+
+    >>> settings = Settings("sqlite:///app.db", tables=("users", "log_*"))
+    >>> settings.path, settings.synchronous, settings.allows("log_2026"), settings.allows("salaries")
+    ('app.db', 'FULL', True, False)
+    """
+
+    url: str = _setting(
+        "The SQLite file: sqlite:///relative.db or sqlite:////absolute.db; with ?synchronous=normal an answered write "
+        "may be lost when the power fails.",
+        _text,
+        "sqlite:///roost.db",
+        metavar="URL",
+        fixed=True,
+    )
+    read: tuple[Address, ...] = _setting(
+        "Where reads are served, separated by commas: host:port, [v6]:port, unix:/path, or none.",
+        _addresses,
+        (Address("127.0.0.1", 9998),),
+        metavar="ADDRESS,…",
+        fixed=True,
+    )
+    write: tuple[Address, ...] = _setting(
+        "Where reads and writes are served, in the same form.",
+        _addresses,
+        (Address("127.0.0.1", 9999),),
+        metavar="ADDRESS,…",
+        fixed=True,
+    )
+    workers: int = _setting(
+        "Processes that serve reads; one more writes.", _whole(1), os.cpu_count() or 1, metavar="N", fixed=True
+    )
+    read_secret: str | None = _setting("What a client of a read address must know.", _secret, None, secret=True)
+    write_secret: str | None = _setting("What a client of a write address must know.", _secret, None, secret=True)
+    tls_cert: str | None = _setting("The certificate chain, PEM: every TCP address speaks TLS.", _text, None)
+    tls_key: str | None = _setting("Its private key, PEM; where it is not in the same file.", _text, None)
+    tables: tuple[str, ...] = _setting(
+        "The tables that may be opened, separated by commas; * stands for any characters.",
+        _patterns,
+        ("*",),
+        metavar="NAME,…",
+    )
+    http: Address | None = _setting(  # noqa: RUF009 - it makes a field, like the others
+        "Where /metrics (Prometheus) and /healthz are served, or none.",
+        _address,
+        None,
+        metavar="ADDRESS",
+        fixed=True,
+    )
+    slow: float = _setting("Requests that take longer are logged; 0: none.", _seconds, 1.0, metavar="SECONDS")
+    log_values: bool = _setting("Log the values of slow and failed requests too.", _flag, False, metavar="BOOL")
+    max_line: int = _setting("The longest request, in bytes.", _bytes, 16 * 2**20, metavar="BYTES")
+    max_connections: int = _setting(
+        "Connections of one process; who comes beyond is told `2 1 limit` and closed.", _whole(1), 2**14, metavar="N"
+    )
+    max_indexes: int = _setting("Opened indexes of one connection.", _whole(1), 1024, metavar="N")
+    max_unanswered: int = _setting(
+        "Bytes of answers that a client has not taken; beyond, nothing more is read from it.",
+        _bytes,
+        2**20,
+        metavar="BYTES",
+    )
+    idle: float = _setting(
+        "A connection that is silent for longer is closed; 0: never.", _seconds, 0.0, metavar="SECONDS"
+    )
+    auth_delay: float = _setting("How long a wrong secret waits for its answer.", _seconds, 1.0, metavar="SECONDS")
+    drain: float = _setting(
+        "How long SIGTERM waits for clients to take what was answered.", _seconds, 10.0, metavar="SECONDS"
+    )
+
+    def __post_init__(self) -> None:
+        scheme = self.url.partition(":")[0]
+        if scheme != "sqlite":  # the rest may hold a password
+            raise Invalid(f"roost serve works on a SQLite file for now, sqlite:///app.db, and not on {scheme}:")
+        if self._parsed[0] is None:
+            raise Invalid(f"{self.url} is in memory, where every process would have its own: name a file")
+        if not self.read and not self.write:
+            raise Invalid("neither read nor write has an address: there is nothing to serve")
+        if self.write and self.read_only:
+            raise Invalid(f"{self.url} is read only: say write = none")
+        if self.http is not None and self.http.path:
+            raise Invalid(f"http {self.http}: /metrics and /healthz take a port")
+        if self.tls_key and not self.tls_cert:
+            raise Invalid("tls_key is of no use without tls_cert")
+        for role in ("read", "write"):
+            self._must_be_guarded(role)
+
+    def _must_be_guarded(self, role: Role) -> None:
+        if self.secret(role) is None and self.tls_cert is None:
+            for address in self.listeners(role):
+                if not address.loopback:
+                    raise Invalid(
+                        f"{role} {address} can be reached from other machines, and anybody could {role}: it takes "
+                        f"{role}_secret, or tls_cert; 127.0.0.1 is for this machine alone"
+                    )
+
+    @cached_property
+    def _parsed(self) -> tuple[str | None, dict[str, str]]:
+        return parse(self.url)
+
+    @property
+    def path(self) -> str:
+        """The database file."""
+        path, _ = self._parsed
+        assert path is not None  # __post_init__ refuses a database in memory
+        return path
+
+    @property
+    def synchronous(self) -> str:
+        """SQLite's setting: FULL unless the URL says otherwise."""
+        return self._parsed[1].get("synchronous", "FULL")
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the URL says `mode=ro`."""
+        return self._parsed[1].get("mode") == "ro"
+
+    def listeners(self, role: Role) -> tuple[Address, ...]:
+        """Return the addresses of a role."""
+        return self.read if role == "read" else self.write
+
+    def secret(self, role: Role) -> bytes | None:
+        """Return what a client has to know, in UTF-8; None when it need not say anything."""
+        found = self.read_secret if role == "read" else self.write_secret
+        return None if found is None else found.encode()
+
+    def allows(self, table: str) -> bool:
+        """Return whether a table may be opened. As in SQLite, the case of the letters A to Z does not matter."""
+        return self._pattern.fullmatch(table) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        alternatives = (".*".join(map(re.escape, each.split("*"))) for each in self.tables)
+        return re.compile("|".join(alternatives), re.ASCII | re.IGNORECASE | re.DOTALL)
+
+    def to_json(self) -> str:
+        """Return all of it, secrets too, for the pipe to a worker."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Return what `to_json` was given."""
+        facts = json.loads(text)
+        for role in ("read", "write"):
+            facts[role] = tuple(Address(**each) for each in facts[role])
+        facts["tables"] = tuple(facts["tables"])
+        facts["http"] = facts["http"] and Address(**facts["http"])
+        return cls(**facts)
+
+    def changed(self, other: Settings) -> list[str]:
+        """Return the names of the settings that differ."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+FILES = {f"{name}_file": name for name, field in FIELDS.items() if field.metadata["secret"]}
+KEYS = [*FIELDS, *FILES]
+
+
+def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, object]) -> Settings:
+    """Return the settings; each source wins over those before it, and a secret over its file in the same source.
+
+    options: of the command line, by the names of the settings; what is None was not said.
+    """
+    found: dict[str, object] = {}
+    sources = [("", _environment(environ)), ("--", {name: each for name, each in options.items() if each is not None})]
+    if config is not None:
+        sources.insert(0, (f"{config}: ", _file(config)))
+    for where, source in sources:
+        for name, value in source.items():
+            if name in FILES and FILES[name] not in source:
+                found[FILES[name]] = _read(where, name, value, _secret_of)
+            elif name in FIELDS:
+                found[name] = _read(where, name, value, FIELDS[name].metadata["read"])
+    return Settings(**found)  # type: ignore[arg-type]
+
+
+def reloaded(before: Settings, after: Settings) -> tuple[Settings, list[str]]:
+    """Return what may be changed while it runs, and the names of what waits for a restart."""
+    fixed = [name for name in before.changed(after) if FIELDS[name].metadata["fixed"]]
+    if (before.tls_cert is None) != (after.tls_cert is None):
+        fixed += ["tls_cert", *(["tls_key"] if before.tls_key != after.tls_key else [])]
+    kept = {name: getattr(before, name) for name in fixed}
+    return dataclasses.replace(after, **kept), fixed
+
+
+def _read(where: str, name: str, value: object, read: Callable[[object], Any]) -> Any:
+    shown = name.replace("_", "-") if where == "--" else name
+    try:
+        return read(value)
+    except Invalid as error:
+        raise Invalid(f"{where}{shown}: {error}") from None
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, object]:
+    found: dict[str, object] = {"url": environ[STORE]} if environ.get(STORE) else {}
+    for variable, value in environ.items():
+        if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).lower()
+            _must_be_known(name, variable, lambda near: f"{PREFIX}{near.upper()}", [*KEYS, "config"])
+            found[name] = value
+    return found
+
+
+def _file(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} is no TOML: {error}") from error
+    for name in found:
+        _must_be_known(name, f"{path}: {name}", str, KEYS)
+    return found
+
+
+def _must_be_known(name: str, shown: str, spelt: Callable[[str], str], known: list[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        raise Invalid(f"{shown} is no setting; the nearest is {spelt(near)}")
+
+
+def _secret_of(path: object) -> str:
+    try:
+        with open(_text(path), encoding="utf-8") as file:
+            text = file.read(SECRET_BYTES)
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise Invalid(f"{path} is not in UTF-8") from None
+    return _secret(text.removesuffix("\n").removesuffix("\r"))

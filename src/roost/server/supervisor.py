@@ -1,0 +1,175 @@
+"""The supervisor of `roost serve`: keeps the sockets, the counters and the processes, and never opens the database.
+
+Read workers and the one writer are processes of their own. One that dies is replaced at once, and finds its listening
+sockets and counters as its predecessor left them. When the supervisor itself is killed, the workers notice the end of
+their control lines, answer what has arrived and leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from roost.errors import CannotOpen, Error
+from roost.server import tls
+from roost.server.listeners import Listener, listen
+from roost.server.notify import notify
+from roost.server.places import Place
+from roost.server.settings import Role, Settings, reloaded
+from roost.server.spares import Spares
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before another attempt, for a worker that dies before it is ready
+GRACE = 5.0  # seconds beyond `drain` after which a worker that does not leave is killed
+
+ROLES: tuple[Role, Role] = ("read", "write")
+
+
+class Supervisor:
+    """Runs until SIGTERM or SIGINT.
+
+    load: reads the settings again, at SIGHUP.
+    announce: called once, when all workers are ready, with what is listened for and where.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Settings],
+        announce: Callable[[list[tuple[str, str]]], None],
+    ) -> None:
+        self.settings = settings
+        self.places: list[Place] = []
+        self._load, self._announce = load, announce
+        self._listeners: list[Listener] = []
+        self._spares = Spares()
+        self._leaving = asyncio.Event()
+        self._begun = False
+        self._killed = False
+
+    async def run(self) -> int:
+        """Serve; return the exit code. `CannotOpen` or `Invalid` when it cannot begin."""
+        tls.context(self.settings)  # what is wrong with it is told once, not by every worker
+        try:
+            self._listen()
+            self._heed_signals()
+            await self._serve()
+        finally:
+            for listener in self._listeners:
+                listener.close()
+            self._spares.end()
+            for place in self.places:
+                place.kill()
+                place.forget()
+        return 1 if self._killed else 0
+
+    async def silent(self) -> list[str]:
+        """Return the names of the workers that are not there or do not answer."""
+        answered = await asyncio.gather(*[place.answers() for place in self.places])
+        return [place.name for place, did in zip(self.places, answered, strict=True) if not did]
+
+    def _listen(self) -> None:
+        for role in ROLES:
+            workers = self.settings.workers if role == "read" else 1
+            mine: list[Listener] = []
+            for address in self.settings.listeners(role):
+                made = listen(role, address, workers)
+                self._listeners += made
+                mine += made
+            for number in range(workers if mine else 0):
+                sockets = [listener.of(number) for listener in mine]
+                self.places.append(Place(role, number + 1, sockets, lambda: self.settings, self._spares))
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    async def _serve(self) -> None:
+        http = None
+        if self.settings.http is not None:
+            from roost.server.http import serve  # an extra
+
+            http = serve(self.settings.http, self)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place in self.places:
+                    group.create_task(self._keep(place))
+                group.create_task(self._begin(None if http is None else http.address))
+        except* Error as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if http is not None:
+                http.close()
+
+    async def _begin(self, http: str | None) -> None:
+        for place in self.places:
+            await place.ready.wait()
+        if self._leaving.is_set():
+            return
+        self._begun = True
+        listeners = [(listener.role, str(listener.address)) for listener in self._listeners]
+        self._announce([*listeners, *([] if http is None else [("http", http)])])
+        notify("READY=1")
+
+    async def _keep(self, place: Place) -> None:
+        """Have a process in a place until all leave."""
+        failures, told = 0, ""
+        while True:
+            was_ready = await place.live()
+            if self._leaving.is_set():
+                return
+            if not self._begun:
+                raise CannotOpen(f"{place.name} cannot start: {place.ended}")
+            failures = 0 if was_ready else failures + 1
+            if was_ready:
+                log.error("%s %s; another takes its place", place.name, place.ended)
+            elif place.ended != told:
+                log.error("%s cannot start: %s; it is tried again and again", place.name, place.ended)
+            told = "" if was_ready else place.ended
+            if failures > 1:
+                pause = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._leaving.wait(), pause)
+                    return
+
+    def _stop(self) -> None:
+        if self._leaving.is_set():
+            self._kill("told twice to leave")
+            return
+        log.info("leaving: no more connections; what has arrived is answered")
+        self._leaving.set()
+        notify("STOPPING=1")
+        self._spares.end()
+        for listener in self._listeners:
+            listener.close()
+        for place in self.places:
+            place.stop()
+            place.ready.set()  # nobody waits for it any more
+        patience = self.settings.drain + GRACE
+        asyncio.get_running_loop().call_later(patience, self._kill, f"not gone after {patience:g} seconds")
+
+    def _kill(self, why: str) -> None:
+        for place in self.places:
+            if place.kill():
+                log.error("%s: %s, killed", place.name, why)
+                self._killed = True
+
+    def _reload(self) -> None:
+        try:
+            wanted = self._load()
+            tls.context(wanted)
+        except Error as error:
+            log.error("the settings stay as they were: %s", error)
+            return
+        self.settings, fixed = reloaded(self.settings, wanted)
+        for place in self.places:
+            place.reload()
+        log.info("settings and certificates were read again")
+        if fixed:
+            log.warning("a restart is needed to change %s", ", ".join(fixed))

@@ -1,0 +1,60 @@
+"""HandlerSocket on SQLite beside the original, and against noise: the long forms of `tests/handlersocket`.
+
+`compare`: random requests on random tables go to MariaDB's plugin and to Roost; what differs has to be explained by a
+rule. `fuzz`: lines of any bytes go to the reading of lines alone and to a live server; each is answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests import servers
+from tests.handlersocket import noise
+from tests.handlersocket.conftest import served
+from tests.handlersocket.differential import Lite, Original, compare
+
+
+class Progress:
+    """Prints what it is told, once a minute."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, told: str) -> None:
+        if time.monotonic() - self._last > 60:
+            self._last = time.monotonic()
+            print(told, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["compare", "read", "serve"])
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**9))
+    told = parser.parse_args()
+    print(f"{told.what}, seed {told.seed}", flush=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=servers.place) as folder:
+        file = Path(folder, "hst.db")
+        if told.what == "read":
+            print(noise.read_alone(told.seed, told.requests))
+        elif told.what == "serve":
+            print(noise.serve(told.seed, told.requests, file, Progress()))
+        else:
+            with served(file) as server:
+                original = Original(servers.plugin())
+                found = compare(told.seed, told.requests, original, Lite(file, server), enough=20)
+            print(found)
+            for fault in found.faults:
+                print(fault)
+            sys.exit(bool(found.faults))
+    print(f"{time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Servers that a client speaks to, and both kinds of client behind one face."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from roost import Error
+from roost.cli import main
+from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Request
+from tests import servers
+
+T = TypeVar("T")
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Server:
+    """A server with a database of the test's own."""
+
+    name: str
+    read_port: int
+    write_port: int
+    read_secret: str
+    write_secret: str
+    database: str
+    sql: Callable[[str], list[tuple[Any, ...]]]
+    auto: str  # the type of a key that numbers itself
+
+    def index(self, table: str, *columns: str, index: str = "PRIMARY", filters: tuple[str, ...] = ()) -> Index:
+        return Index(self.database, table, index, columns, filters)
+
+
+class Sync:
+    """`HandlerSocket`."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        self.client = HandlerSocket(address, **options)
+
+    def run(self, request: Request[T]) -> T:
+        return self.client.run(request)
+
+    def pipeline(self, requests: Sequence[Request[T]]) -> list[T | Error]:
+        return self.client.pipeline(requests)
+
+    def open_index(self, *names: Any) -> Index:
+        return self.client.open_index(*names)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Async:
+    """`AsyncHandlerSocket`, in a loop of its own."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        self.client = AsyncHandlerSocket(address, **options)
+        self.runner = asyncio.Runner()
+        self.closed = False
+
+    def run(self, request: Request[T]) -> T:
+        return self.runner.run(self.client.run(request))
+
+    def pipeline(self, requests: Sequence[Request[T]]) -> list[T | Error]:
+        return self.runner.run(self.client.pipeline(requests))
+
+    def open_index(self, *names: Any) -> Index:
+        return self.runner.run(self.client.open_index(*names))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.runner.run(self.client.close())
+            self.runner.close()
+
+
+Client = Sync | Async
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Make clients of each kind in turn; they are closed at the end."""
+    made: list[Client] = []
+
+    def make(address: str, **options: Any) -> Client:
+        made.append(request.param(address, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def _plugin(folder: Path) -> Iterator[Server]:
+    plugin = servers.plugin()
+    database = f"client_{next(_numbers)}"
+    plugin.sql(f"CREATE DATABASE {database}")
+
+    def sql(text: str) -> list[tuple[Any, ...]]:
+        with plugin.connection(database=database) as connection, connection.cursor() as cursor:
+            cursor.execute(text)
+            return list(cursor.fetchall())
+
+    auto = "INT AUTO_INCREMENT PRIMARY KEY"
+    where = (plugin.read_port, plugin.write_port, plugin.read_secret, plugin.write_secret)
+    yield Server("plugin", *where, database, sql, auto)
+    plugin.sql(f"DROP DATABASE {database}")
+
+
+@functools.cache
+def _serves() -> bool:
+    return "serve" in main.commands
+
+
+def _roost(folder: Path) -> Iterator[Server]:
+    if not _serves():
+        raise servers.NotHere("NOT RUN: there is no `roost serve` yet")
+    path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
+
+    def sql(text: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            return connection.execute(text).fetchall()
+
+    sql("PRAGMA journal_mode=WAL")
+    command = [sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{path}", "--workers", "1"]
+    command += ["--read", f"127.0.0.1:{ports[0]}", "--write", f"127.0.0.1:{ports[1]}"]
+    with subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"]) as process:
+        try:
+            for port in ports:
+                _wait_for(port, process)
+            yield Server("roost", *ports, "to read", "to write", "main", sql, "INTEGER PRIMARY KEY")
+        finally:
+            process.terminate()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + servers.PATIENCE
+    with closing(socket.socket()) as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            assert process.poll() is None, "roost serve has ended"
+            assert time.monotonic() < deadline, "roost serve does not listen"
+            time.sleep(0.02)
+
+
+@pytest.fixture(params=[_plugin, _roost], ids=["plugin", "roost"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """A database of the test's own on each kind of server, with a table of fruit."""
+    try:
+        for made in request.param(tmp_path):
+            made.sql(f"CREATE TABLE fruit (id {made.auto}, name VARCHAR(64), count BIGINT)")
+            made.sql("CREATE INDEX by_name ON fruit (name)")
+            for name, count in [("apple", 5), ("banana", 4), ("cherry", 1), ("damson", None), ("elder", 9)]:
+                made.sql(f"INSERT INTO fruit (name, count) VALUES ('{name}', {'NULL' if count is None else count})")
+            yield made
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+
+@pytest.fixture
+def reader(server: Server, connect: Connect) -> Client:
+    return connect(f"127.0.0.1:{server.read_port}", secret=server.read_secret)
+
+
+@pytest.fixture
+def writer(server: Server, connect: Connect) -> Client:
+    return connect(f"127.0.0.1:{server.write_port}", secret=server.write_secret)

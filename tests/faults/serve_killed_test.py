@@ -1,0 +1,17 @@
+"""kill -9 of the processes of `roost serve` under load; the long form is the campaign `serve_kills`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.serve_kills import KINDS, kills
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kind: str) -> None:
+    told = kills(tmp_path, kind, rounds=3, seed=kind)
+    assert told.kills == 3
+    assert told.answers > 0
+    assert told.reads > 0

@@ -1,0 +1,204 @@
+"""Client libraries of other people: their usual calls give the same from Roost as from the original."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.handlersocket.conftest import served
+from tests.handlersocket.wire import Address
+
+PACKAGES = {"node_handlersocket": "node-handlersocket@0.1.0", "node_mariadb": "node-mariadb@0.1.1"}
+SCRIPTS = Path(__file__).parent / "usual"
+PATIENCE = 60
+
+# What each call gives, in the words of the client.
+NODE_HANDLERSOCKET: list[tuple[str, Any]] = [
+    ("nothing is there", []),
+    ("insert", None),
+    ("insert the same", "Error: 1 121"),
+    ("insert Unicode and control characters", None),
+    ("insert NULL and nothing", None),
+    ("insert an empty string", None),
+    ("find", [["101", "9998", "é€😀\t\n\r\x01", "1"]]),
+    ("find by a number", [["100", "9999", "KOICHIK", "1"]]),
+    (
+        "find more",
+        [
+            ["100", "9999", "KOICHIK", "1"],
+            ["101", "9998", "é€😀\t\n\r\x01", "1"],
+            ["102", "9997", None, "0"],
+            ["103", "9997", "", "0"],
+        ],
+    ),
+    ("find with limit and offset", [["102", "9997", None, "0"], ["103", "9997", "", "0"]]),
+    ("find before", [["101", "9998", "é€😀\t\n\r\x01", "1"], ["100", "9999", "KOICHIK", "1"]]),
+    ("find by another key", [["102", None], ["103", ""]]),
+    ("find with IN", [["103", "9997", "", "0"], ["100", "9999", "KOICHIK", "1"]]),
+    ("find with a filter", [["100", "9999", "KOICHIK", "1"], ["101", "9998", "é€😀\t\n\r\x01", "1"]]),
+    ("find with two filters", [["103", "9997", "", "0"]]),
+    ("find while", [["100", "9999", "KOICHIK", "1"]]),
+    ("update", 1),
+    ("update nothing", 0),
+    ("update with a filter", 2),
+    ("update and get", [["EBISU", "2"]]),
+    ("increment", 1),
+    ("increment and get", [["8"]]),
+    ("decrement", 1),
+    ("decrement below zero", 0),
+    ("decrement and get", [["7"]]),
+    (
+        "what is there",
+        [
+            ["100", "9999", "MEGURO", "6"],
+            ["101", "9998", "é€😀\t\n\r\x01", "1"],
+            ["102", "9997", "filtered", "5"],
+            ["103", "9997", "filtered", "5"],
+        ],
+    ),
+    ("delete and get", [["101", "9998", "é€😀\t\n\r\x01", "1"]]),
+    ("delete", 2),
+    ("delete again", 0),
+    ("modify on the port for reading", "Error: 2 readonly"),
+    ("a key that has no such part", "Error: 2 kpnum"),
+    ("an operator that there is not", "Error: 2 op"),
+    ("at once", [[["100", "9999", "MEGURO", "6"]]] * 50),
+    ("open", "Error: 2 idxnum"),
+    ("open", "Error: 2 fld"),
+    ("wrong secret", "Error: 3 unauth"),
+]
+
+NODE_MARIADB: list[tuple[str, Any]] = [
+    ("nothing is there", []),
+    ("insert", True),
+    ("insert the same", "Error: Insert failed. code: 1,1,121"),
+    ("insert more", True),
+    ("insert an empty string", True),
+    ("find", [{"id": "10", "number": "7", "name": "Edgar", "version": "35"}]),
+    ("find nothing", []),
+    (
+        "find more",
+        [
+            {"id": "11", "number": "8", "name": "Chloé", "version": "3"},
+            {"id": "12", "number": "8", "name": "", "version": "4"},
+        ],
+    ),
+    ("find with offset", [{"id": "12", "number": "8", "name": "", "version": "4"}]),
+    (
+        "find with IN",
+        [
+            {"id": "12", "number": "8", "name": "", "version": "4"},
+            {"id": "10", "number": "7", "name": "Edgar", "version": "35"},
+        ],
+    ),
+    ("find with a filter", [{"id": "10", "number": "7", "name": "Edgar", "version": "35"}]),
+    ("find while", [{"id": "10", "number": "7", "name": "Edgar", "version": "35"}]),
+    ("find by another key", [{"id": "11", "name": "Chloé"}, {"id": "12", "name": ""}]),
+    ("update", 1),
+    ("update and get", [{"id": "10", "number": "9", "name": "Bill", "version": "50"}]),
+    ("increment", 1),
+    ("increment and get", [{"version": "56"}]),
+    ("decrement", 1),
+    ("decrement and get", [{"version": "60"}]),
+    (
+        "what is there",
+        [
+            {"id": "10", "number": "9", "name": "Bob", "version": "59"},
+            {"id": "11", "number": "8", "name": "Chloé", "version": "3"},
+            {"id": "12", "number": "8", "name": "", "version": "4"},
+        ],
+    ),
+    ("delete", 1),
+    ("delete again", 0),
+    (
+        "delete and get",
+        [
+            {"id": "11", "number": "8", "name": "Chloé", "version": "3"},
+            {"id": "12", "number": "8", "name": "", "version": "4"},
+        ],
+    ),
+    ("modify on the port for reading", "Error: find failed. code: 2,1,readonly"),
+    ("open", "Error: Could not open index. code: 2,1,idxnum"),
+]
+
+COLUMNS = "id INT NOT NULL PRIMARY KEY, number INT NOT NULL, name VARCHAR(40), version INT NOT NULL"
+
+
+@pytest.fixture(scope="session")
+def modules(request: pytest.FixtureRequest) -> Path:
+    """Install the packages from npm's registry, once; return where they are."""
+    assert request.config.cache is not None
+    kept = request.config.cache.mkdir("npm")
+    place = kept / "-".join(sorted(PACKAGES.values())).replace("@", "-")
+    try:
+        npm = servers.binary("npm", [], "npm")
+        servers.binary("node", [], "nodejs")
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=kept) as made:
+                command = [npm, "install", "--prefix", made, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
+                done = subprocess.run([*command, *PACKAGES.values()], capture_output=True, text=True, timeout=PATIENCE)
+                if done.returncode:
+                    raise servers.NotHere(f"NOT RUN: npm cannot install {PACKAGES.values()}: {done.stderr[-500:]}")
+                if not place.exists():  # tests run side by side
+                    Path(made, "node_modules").rename(place)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    return place
+
+
+@pytest.fixture(params=["original", "roost"])
+def listeners(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A server with an empty table `employee`: where its listeners are."""
+    if request.param == "roost":
+        file = tmp_path / "clients.db"
+        with sqlite3.connect(file) as connection:
+            connection.execute(f"CREATE TABLE employee ({COLUMNS})")
+            connection.execute("CREATE INDEX number ON employee (number)")
+        connection.close()
+        with served(file) as server:
+            yield {"read": asdict(server.read), "write": asdict(server.write), "db": "clients"}
+        return
+    plugin = request.getfixturevalue("handlersocket_plugin")
+    name = f"clients_{os.getpid()}"
+    plugin.sql(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    plugin.sql(f"CREATE TABLE {name}.employee ({COLUMNS}, KEY number (number))")
+    yield {
+        "read": asdict(Address(plugin.host, plugin.read_port, plugin.read_secret)),
+        "write": asdict(Address(plugin.host, plugin.write_port, plugin.write_secret)),
+        "db": name,
+    }
+    plugin.sql(f"DROP DATABASE {name}")
+
+
+def usual(name: str, modules: Path, listeners: dict[str, Any]) -> list[Any]:
+    """Run the usual calls of a client, and return what it tells."""
+    node = shutil.which("node")
+    assert node is not None
+    done = subprocess.run(
+        [node, str(SCRIPTS / f"{name}.js"), json.dumps(listeners)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "NODE_PATH": str(modules)},
+    )
+    assert done.returncode == 0, done.stderr
+    return [tuple(each) for each in json.loads(done.stdout)]
+
+
+def test_node_handlersocket(modules: Path, listeners: dict[str, Any]) -> None:
+    assert usual("node_handlersocket", modules, listeners) == NODE_HANDLERSOCKET
+
+
+def test_node_mariadb(modules: Path, listeners: dict[str, Any]) -> None:
+    assert usual("node_mariadb", modules, listeners) == NODE_MARIADB

@@ -1,0 +1,321 @@
+"""Random tables and requests on two servers at once, the original and another: equal, or different by a rule."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from tests.handlersocket import rules
+from tests.handlersocket.generator import Chunk, Generator
+from tests.handlersocket.oracle import Rows
+from tests.handlersocket.requests import Open, Request, number, read, token
+from tests.handlersocket.tables import Row, Table, any_table
+from tests.handlersocket.wire import Address, Closed, Ports, Wire
+from tests.servers import Plugin
+
+CHUNKS = 12  # of one table
+ROWS = 24
+
+
+class Side(Protocol):
+    """A server and SQL beside it."""
+
+    @property
+    def ports(self) -> Ports: ...
+
+    def make(self, table: Table) -> None: ...
+
+    def fill(self, table: Table, rows: list[Row]) -> None: ...
+
+    def rows(self, table: Table) -> list[Row]: ...
+
+    def drop(self, table: Table) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Ports:
+    read: Address
+    write: Address
+
+
+class Original:
+    """The plugin in MariaDB."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self.ports: Ports = _Ports(
+            Address(plugin.host, plugin.read_port, plugin.read_secret),
+            Address(plugin.host, plugin.write_port, plugin.write_secret),
+        )
+        self._cursor: Any = plugin.connection().cursor()
+        self._cursor.execute("CREATE DATABASE IF NOT EXISTS hst CHARACTER SET utf8mb4")
+        self._cursor.execute("USE hst")
+        self._cursor.execute("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
+
+    def make(self, table: Table) -> None:
+        for statement in table.mariadb():
+            self._cursor.execute(statement)
+
+    def fill(self, table: Table, rows: list[Row]) -> None:
+        self._cursor.execute(f"DELETE FROM {table.name}")
+        if rows:
+            self._cursor.execute(f"INSERT IGNORE {table.insert(rows)}")
+
+    def rows(self, table: Table) -> list[Row]:
+        self._cursor.execute(f"SELECT * FROM {table.name}")
+        return [tuple(map(_bytes, row)) for row in self._cursor.fetchall()]
+
+    def drop(self, table: Table) -> None:
+        self._cursor.execute(f"DROP TABLE {table.name}")
+
+
+class Lite:
+    """Roost on a SQLite file."""
+
+    def __init__(self, file: Path, ports: Ports) -> None:
+        self.ports = ports
+        self._connection = sqlite3.connect(file, isolation_level=None, timeout=60)
+        self._connection.text_factory = bytes
+
+    def make(self, table: Table) -> None:
+        for statement in table.sqlite():
+            self._connection.execute(statement)
+
+    def fill(self, table: Table, rows: list[Row]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute(f"DELETE FROM {table.name}")
+        if rows:
+            self._connection.execute(f"INSERT OR IGNORE {table.insert(rows)}")
+        self._connection.execute("COMMIT")
+
+    def rows(self, table: Table) -> list[Row]:
+        return [tuple(map(_bytes, row)) for row in self._connection.execute(f"SELECT * FROM {table.name}")]
+
+    def drop(self, table: Table) -> None:
+        self._connection.execute(f"DROP TABLE {table.name}")
+
+
+def _bytes(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        # Whole numbers are written by one as 1, by the other as 1.0.
+        return b"%d" % int(value) if value.is_integer() and abs(value) < 1e15 else repr(value).encode()
+    return str(value).encode()
+
+
+@dataclass
+class Told:
+    """What a campaign has seen."""
+
+    requests: int = 0
+    errors: int = 0
+    explained: Counter[str] = field(default_factory=Counter)
+    foretold: int = 0  # requests that may differ, whose answer and rows are what the rules want
+    unseen: int = 0  # requests after one that left other rows behind
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rules = ", ".join(f"{name}: {count}" for name, count in sorted(self.explained.items()))
+        return (
+            f"{self.requests} requests, {self.errors} of them refused by both; "
+            f"explained {rules or 'none'}; {self.foretold} foretold, {self.unseen} not compared"
+        )
+
+
+def same(one: bytes, other: bytes, index: rules.Opened | None) -> str | None:
+    """Say whether two answers are equal: "" when they are, the rule when numbers are written otherwise, or None."""
+    if one == other:
+        return ""
+    if index and any(column.kind.name == "double" for column in index.columns):
+        pairs = list(zip(one.split(b"\t"), other.split(b"\t"), strict=False))
+        if one.count(b"\t") == other.count(b"\t") and all(map(_same_number, pairs)):
+            return "T"
+    return None
+
+
+def _same_number(pair: tuple[bytes, bytes]) -> bool:
+    if pair[0] == pair[1]:
+        return True
+    try:
+        return float(pair[0]) == float(pair[1])
+    except ValueError:
+        return False
+
+
+class Comparison:
+    """One table, on the original and on another server, with requests on both."""
+
+    def __init__(self, random: Random, original: Side, other: Side, name: str, told: Told, strict: bool) -> None:
+        self.random, self.told, self.strict = random, told, strict
+        self.sides = (original, other)
+        self.table = any_table(random, name)
+        rows = [self.table.row(random) for _ in range(random.randrange(ROWS))]
+        for side in self.sides:
+            side.make(self.table)
+            side.fill(self.table, rows)
+        self.start = original.rows(self.table)
+        self.generator = Generator(random, self.table, self.start, random.choice([0.0, 0.05, 0.4]))
+        self.strange: dict[str, set[int]] = {
+            "read": set(),
+            "write": set(),
+        }  # ids that mean one thing here, another there
+
+    def run(self) -> None:
+        """Compare some chunks of requests; stop at the first fault."""
+        with contextlib.ExitStack() as stack:
+            wires = {
+                port: [stack.enter_context(Wire(getattr(side.ports, port))) for side in self.sides]
+                for port in ("read", "write")
+            }
+            chunks = [self.generator.first(port) for port in wires]
+            for at in range(len(chunks) + CHUNKS):
+                if at < len(chunks):
+                    chunk = chunks[at]
+                else:
+                    chunk = self.generator.chunk(self.random.choice(list(wires)), self.random.choice([1, 1, 4, 16]))
+                try:
+                    answers = [wire.talk(chunk.packets) for wire in wires[chunk.port]]
+                except (Closed, OSError) as error:
+                    self._fault(f"no answer: {error!r}", chunk)
+                    break
+                if not self._compare(chunk, *answers):
+                    break
+        if not self.told.faults:
+            for side in self.sides:
+                side.drop(self.table)
+
+    def _compare(self, chunk: Chunk, ours: list[bytes], theirs: list[bytes]) -> bool:
+        """Compare the answers to a chunk, and the rows after it; return whether to go on."""
+        may_differ = False
+        for line, original, other in zip(chunk.lines, ours, theirs, strict=True):
+            if may_differ:
+                # Only the last line of a chunk does so, unless what it works on was opened within the chunk.
+                self.told.unseen += 1
+                self._learn(line, chunk.port, original, other)
+                continue
+            self.told.requests += 1
+            self.told.errors += original == other and not original.startswith(b"0\t")
+            asked = read(line)
+            if isinstance(asked, Request) and number(asked.id) in self.strange[chunk.port]:
+                self.told.unseen += 1
+                may_differ = asked.modifies and chunk.port == "write"
+                continue
+            applying = self._rules(line, chunk.port)
+            may_differ = not self.strict and any(rule.stateful for rule in applying) and chunk.port == "write"
+            if not self._is_explained(line, chunk, original, other, applying):
+                return False
+            alone = chunk.port == "read" or len(chunk.lines) == 1
+            if alone and not self.strict and (may_differ or original != other):
+                wrong = self._wrong(line, chunk.port, other)
+                if wrong:
+                    self._fault(wrong, chunk)
+                    return False
+            self._learn(line, chunk.port, original, other)
+        if chunk.port == "write":
+            return self._same_rows(chunk, may_differ)
+        return True
+
+    def _learn(self, line: bytes, port: str, original: bytes, other: bytes) -> None:
+        asked = read(line)
+        if isinstance(asked, Open):
+            if original == other == b"0\t1\n":
+                self.strange[port].discard(number(asked.id))
+            elif original != other:
+                self.strange[port].add(number(asked.id))
+            self.generator.learn(line, port, original)
+
+    def _rules(self, line: bytes, port: str) -> list[rules.Rule]:
+        asked = read(line)
+        if isinstance(asked, Open):
+            return list(rules.of_open(asked))
+        if isinstance(asked, Request):
+            index = self.generator.opened[port].get(number(asked.id))
+            if index:
+                return list(rules.of_request(asked, index))
+            return list(rules.of_any(asked))
+        return []
+
+    def _is_explained(
+        self, line: bytes, chunk: Chunk, original: bytes, other: bytes, applying: list[rules.Rule]
+    ) -> bool:
+        asked = read(line)
+        index = self.generator.opened[chunk.port].get(number(asked.id)) if isinstance(asked, Request) else None
+        found = same(original, other, None if self.strict else index)
+        if found == "":
+            return True
+        if not self.strict:
+            rule = found or next((rule.name for rule in applying if rule.check(other, original)), None)
+            if rule:
+                self.told.explained[rule] += 1
+                return True
+        self._fault(
+            f"{chunk.port} {line!r} of {index}: the original {original!r}, the other {other!r}, rules "
+            f"{[rule.name for rule in applying]}",
+            chunk,
+        )
+        return False
+
+    def _wrong(self, line: bytes, port: str, answer: bytes) -> str:
+        """Say what the other does otherwise than its rules want, "" for nothing. The line is played on known rows."""
+        asked = read(line)
+        index = self.generator.opened[port].get(number(asked.id)) if isinstance(asked, Request) else None
+        if index is None or not isinstance(asked, Request):
+            return ""
+        self.told.foretold += 1
+        before = self.generator.rows
+        wanted, wanted_rows = answer, before
+        if answer.startswith(b"0\t"):
+            outcome = Rows(self.table, before).play(asked, index, answer)
+            wanted_rows = outcome.rows
+            if asked.is_insert:
+                wanted = answer
+            elif asked.mop and asked.mop[1:2] != b"?":
+                wanted = b"0\t1\t%d\n" % outcome.count
+            else:
+                cells = [token(cell) for row in outcome.shown for cell in row]
+                wanted = b"\t".join([b"0", b"%d" % len(index.columns), *cells]) + b"\n"
+        if same(wanted, answer, index) is None:
+            return f"{line!r} of {index}: the rules want {wanted!r}, it says {answer!r}"
+        if port == "write":
+            there = sorted(self.sides[1].rows(self.table), key=repr)
+            if there != sorted(wanted_rows, key=repr):
+                return f"{line!r} of {index}: after {answer!r} the rules want {wanted_rows}, there is {there}"
+        return ""
+
+    def _same_rows(self, chunk: Chunk, may_differ: bool) -> bool:
+        one, other = (sorted(side.rows(self.table), key=repr) for side in self.sides)
+        if one != other:
+            if not may_differ:
+                self._fault(f"rows: the original {one}, the other {other}", chunk)
+                return False
+            self.told.explained["rows"] += 1
+            for side in self.sides:
+                side.fill(self.table, self.start)
+            one = self.start
+        self.generator.rows = one
+        return True
+
+    def _fault(self, text: str, chunk: Chunk) -> None:
+        made = "; ".join(self.table.sqlite())
+        self.told.faults.append(f"{text}\n  in {chunk.packets!r}\n  on {made}\n  with {self.generator.rows}")
+
+
+def compare(
+    seed: int, requests: int, original: Side, other: Side, strict: bool = False, enough: int = 1, tag: str = "t"
+) -> Told:
+    """Compare until that many requests are answered, or that many faults are found.
+
+    strict: no rule explains anything, as the other is the original too.
+    """
+    told = Told()
+    at = 0
+    while told.requests < requests and len(told.faults) < enough:
+        random = Random(f"{seed} {at}")
+        Comparison(random, original, other, f"{tag}{at}", told, strict).run()
+        at += 1
+    return told

@@ -1,0 +1,49 @@
+"""Lines of any bytes: each is answered, whatever it is. The long form is a campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.protocols.handlersocket import encode, split
+from tests.handlersocket import noise
+
+LINES = 20_000
+
+ANY = st.binary(max_size=200)
+TOKEN = ANY | st.sampled_from(
+    [b"", b"0", b"1", b"@", b"F", b"W", b"=", b">=", b"U", b"+", b"D?", b"\0", b"\x01", b"-1"]
+)
+
+
+@given(st.lists(TOKEN, max_size=30), st.sampled_from([b"P", b"0", b"12"]))
+def test_any_tokens_are_a_request_or_are_refused(tokens: list[bytes], first: bytes) -> None:
+    assert noise.reading(b"\t".join([first, *tokens])) in noise.WORDS | {"Open", "Find", "Insert"}
+
+
+@given(st.lists(st.none() | st.binary(), min_size=1))
+def test_any_values_come_back(values: list[bytes | None]) -> None:
+    line = b"\t".join(map(encode, values))
+    assert b"\n" not in line
+    assert split(line) == values
+
+
+def test_noise_is_read() -> None:
+    told = noise.read_alone(1, LINES)
+    assert all(word in told for word in ("Open", "Find", "Insert", "escape", "number")), told
+
+
+def test_noise_is_answered_line_by_line(tmp_path: Path) -> None:
+    told = noise.serve(2, LINES, tmp_path / "hst.db")
+    assert int(told.split()[0]) >= LINES
+
+
+def test_noise_is_of_many_kinds_and_the_same_for_a_seed() -> None:
+    table = noise.table(Random(1))
+    one, other = (b"".join(noise.Noise(Random(5), table, []).buffers("read", 5000)) for _ in range(2))
+    assert one == other
+    assert set(one) == set(range(256))
+    assert one.count(b"\nP\t") > 50

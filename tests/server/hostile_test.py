@@ -1,0 +1,127 @@
+"""Clients that are slow, deaf, endless or silent cost themselves alone; the long form is the campaign `hostile`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns import hostile
+from tests.campaigns.processes import until
+from tests.campaigns.serve_kills import ports_of
+from tests.server.serving import Client, Serving
+
+ROOM = 300  # MiB that a worker may have in the end; an idle one has about 40
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serving]:
+    with hostile.a_server(tmp_path) as made:
+        yield made
+
+
+def others_are_served(served: Serving) -> None:
+    for role in hostile.ROLES:
+        with served.connect(role) as client:
+            assert client.ask(hostile.OPEN, "0\t=\t1\t7") == ["0\t1", "0\t2\t7\tv7"]
+
+
+def test_one_byte_at_a_time(served: Serving) -> None:
+    with hostile.drip(served, 10):
+        others_are_served(served)
+    with served.connect() as client:
+        for byte in f"{hostile.OPEN}\n0\t=\t1\t7\n".encode():
+            client.socket.sendall(bytes([byte]))
+        assert [client.answer(), client.answer()] == ["0\t1", "0\t2\t7\tv7"]
+
+
+def test_who_never_reads_fills_no_memory(served: Serving) -> None:
+    with hostile.deaf(served, 10):
+        until(lambda: received(served) > 2 * 10**6, "requests for some GB of answers")
+        for _ in range(3):
+            others_are_served(served)
+        assert hostile.memory(served) < ROOM
+
+
+def received(served: Serving) -> int:
+    """Return how many bytes wait in the sockets of the workers, which they do not read: the kernel's own count."""
+    pids = set(served.all())
+    ports = set().union(*[ports_of(pid) for pid in pids])
+    waiting = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) in ports:
+            waiting += int(fields[4].partition(":")[2], 16)
+    return waiting
+
+
+@pytest.mark.parametrize("big", [0, 1, 7])
+def test_a_deep_pipeline_is_answered_whole_and_in_order(served: Serving, big: int) -> None:
+    """big: every so-manyth request is for a row of 50 kB; 0: none."""
+    numbers = [1000 if big and n % big == 0 else n % 1000 for n in range(2000 if big else 50_000)]
+    with served.connect() as client:
+        sender = threading.Thread(target=client.send, args=(hostile.OPEN, *[f"0\t=\t1\t{n}" for n in numbers]))
+        sender.start()
+        assert client.answer() == "0\t1"
+        for n in numbers:
+            assert client.answer() == f"0\t2\t{n}\t{'x' * hostile.BIG if n == 1000 else f'v{n}'}"
+        sender.join()
+    assert hostile.memory(served) < ROOM
+
+
+def test_a_deep_pipeline_is_answered_before_all_leave(served: Serving) -> None:
+    with served.connect() as client:
+        client.send(hostile.OPEN, *["0\t=\t1\t1000"] * 500)
+        assert client.answer() == "0\t1"
+        stopping = threading.Thread(target=served.stop)
+        stopping.start()
+        answers = 0
+        while client.answer():
+            answers += 1
+        stopping.join()
+        assert answers == 500
+
+
+def test_a_half_closed_connection_is_answered_and_closed(served: Serving) -> None:
+    with hostile.half(served):
+        others_are_served(served)
+    with served.connect() as client:
+        client.send(hostile.OPEN, *["0\t=\t1\t1000"] * 300)
+        client.socket.shutdown(1)
+        assert client.answer() == "0\t1"
+        assert sum([1 for _ in iter(client.answer, "")]) == 300
+
+
+def test_an_endless_line_is_refused(served: Serving) -> None:
+    with hostile.endless(served):
+        others_are_served(served)
+    assert hostile.memory(served) < ROOM
+
+
+def test_a_line_is_refused_when_it_is_too_long_and_not_before(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path, "--max-line", "100K") as served, served.connect() as client:
+        assert client.ask(hostile.OPEN, f"0\t=\t1\t7\t1\t0\t{'x' * 90_000}")[0] == "0\t1"
+        client.send(f"0\t=\t1\t7\n0\t=\t1\t{'7' * 110_000}")
+        assert [client.answer(), client.answer(), client.answer()] == ["0\t2\t7\tv7", "2\t1\ttoolong", ""]
+
+
+def test_many_silent_connections(served: Serving) -> None:
+    with hostile.silent(served, 400):
+        others_are_served(served)
+
+
+def test_the_campaign_measures(served: Serving) -> None:
+    found = hostile.measure(served, 0.2)
+    assert found.keys() == {"read", "write"}
+    assert all(found.values())
+
+
+def test_a_client_that_goes_away_in_the_middle_costs_nobody(served: Serving) -> None:
+    for _ in range(20):
+        client: Client = served.connect("write")
+        client.send(hostile.OPEN, *["0\t=\t1\t1000"] * 50)
+        client.close()
+    others_are_served(served)
+    until(lambda: not any([ports_of(pid) - {0} for pid in served.all()]), "the end of all connections")
