@@ -23,7 +23,8 @@ from roost.errors import (
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
-from roost.structures import Capped, Counter, Ring, Set, Structure
+from roost.structures import Capped, Counter, MemcachedSet, Ring, Set, Structure
+from roost.structures.memcached import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
 from roost.structures.types import binary, decimal, text
@@ -45,6 +46,7 @@ __all__ = [
     "Error",
     "Full",
     "Invalid",
+    "MemcachedSet",
     "Mismatch",
     "Missing",
     "Operation",
@@ -54,6 +56,7 @@ __all__ = [
     "Ring",
     "Runner",
     "Set",
+    "SetInfo",
     "StatementFailed",
     "Stats",
     "Store",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", covariant=True)
 
 READS = frozenset(
-    ["contains", "count", "entries", "get", "keys", "latest", "members", "size", "top", "total", "totals"]
+    ["contains", "count", "entries", "get", "info", "keys", "latest", "members", "size", "top", "total", "totals"]
 )
 
 
