@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 64 * 1024  # bytes of the members in one `append` of several callers
 MOST_KEYS = 100  # of one `get`
+MANY_PLANS = 1000  # declarations; more are made over and over
 CHANGES = frozenset(["add", "remove"])
 
 
@@ -59,6 +60,7 @@ class CacheCore:
         self._executor: ThreadPoolExecutor | None = None
         self._mutex = threading.Lock()  # of the numbers in `_stats`
         self._stats = Stats()
+        self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
         _caches.add(self)
 
     @property
@@ -85,13 +87,19 @@ class CacheCore:
 
     def plan(self, structure: Structure) -> MemcachedPlan:
         """Return the plan of a structure; `Invalid` when it is none for memcached."""
+        plan = self._plans.get(id(structure))
+        if plan is not None:
+            return plan
         if not isinstance(structure, MemcachedSet):
             what = type(structure).__name__ if isinstance(structure, Structure) else repr(structure)
             raise Invalid(
                 f"{getattr(structure, 'name', what)} is a {what}, which memcached does not hold; it holds "
                 "MemcachedSet alone, and SQLite, MariaDB and PostgreSQL the others"
             )
-        return MemcachedPlan(structure, self._memory)
+        if len(self._plans) >= MANY_PLANS:
+            self._plans.clear()
+        plan = self._plans[id(structure)] = MemcachedPlan(structure, self._memory)
+        return plan
 
     def create(self, structures: Sequence[Structure]) -> None:
         """Make nothing, since nothing has to be made; refuse what cannot be kept here, and look for the servers."""
@@ -107,6 +115,32 @@ class CacheCore:
     def submit_some(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. Those that waited together share exchanges."""
         self._open()
+        if len(atoms) == 1 and len(atoms[0].operations) == 1:
+            self._one(atoms[0])
+            done = atoms[0].error is None
+        else:
+            self._several(atoms)
+            done = sum([len(atom.operations) for atom in atoms if atom.error is None])
+        with self._mutex:
+            self._stats.batches += 1
+            self._stats.operations += done
+
+    def _one(self, atom: Atom) -> None:
+        # What `_several` does, without sorting who belongs together.
+        (op,) = atom.operations
+        try:
+            plan = self.plan(op.structure)
+            if op.verb in READS:
+                atom.results = self.drive(plan.read(atom.operations))
+            else:
+                item = plan.structure.item(op.args[0])
+                self._perform(plan, item, atom.operations, time.monotonic() + self.timeout)
+                atom.results = (None,)
+        except Error as error:
+            atom.error = error
+        atom.done = True
+
+    def _several(self, atoms: Sequence[Atom]) -> None:
         reads: list[tuple[Atom, int]] = []
         writes: dict[str, list[Atom]] = {}
         for atom in atoms:
@@ -126,9 +160,6 @@ class CacheCore:
         deadline = time.monotonic() + self.timeout
         for item, waiting in writes.items():
             self._write(item, waiting, deadline)
-        with self._mutex:
-            self._stats.batches += 1
-            self._stats.operations += sum([len(atom.operations) for atom in atoms if atom.error is None])
 
     def drive(self, work: Work[Any]) -> Any:
         """Run a generator to its end."""
@@ -229,7 +260,8 @@ class CacheCore:
         # Of one item, in their order; changes that follow one another are one append.
         for part in _parts(atoms):
             try:
-                self._perform(item, part, deadline)
+                operations = [op for atom in part for op in atom.operations]
+                self._perform(self.plan(operations[0].structure), item, operations, deadline)
             except Full as error:
                 if len(part) == 1:
                     refuse_all(part, error)
@@ -244,12 +276,9 @@ class CacheCore:
                 atom.results = [None] * len(atom.operations)
                 atom.done = True
 
-    def _perform(self, item: str, part: list[Atom], deadline: float) -> None:
-        operations = [op for atom in part for op in atom.operations]
-        structure = operations[0].structure
-        assert isinstance(structure, MemcachedSet)
-        plan, out = self.plan(structure), structure.texts.out
-        verb = operations[0].verb
+    def _perform(self, plan: MemcachedPlan, item: str, operations: Sequence[Operation[Any]], deadline: float) -> None:
+        verb, out = operations[0].verb, plan.structure.texts.out
+        changes: list[tuple[bool, Collection[Any]]]
         try:
             if verb in CHANGES:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]

@@ -6,7 +6,9 @@ to another: a server that is away is an error, since one that comes back would b
 
 from __future__ import annotations
 
-import select
+import socket
+import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
@@ -42,6 +44,7 @@ from roost.plans.memcached import (
 
 PORT = 11211
 KEPT = 64  # idle connections to one server
+FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 MANY_PLACES = 100_000
 
 # Statistics that `Store.doctor` judges.
@@ -66,17 +69,17 @@ class Server:
         self.name = f"{host}:{port}"
         self._address = (host, port)
         self._timeout = max(timeout, 0.01)
-        self._idle: deque[Client] = deque()
+        self._idle: deque[tuple[Client, float]] = deque()  # and when they were used last
         self.closed = False
 
     def take(self) -> Client:
         """Return a connection that is open; `CannotOpen` when there can be none."""
         while True:
             try:
-                client = self._idle.pop()  # the one used last
+                client, used = self._idle.pop()  # the one used last
             except IndexError:
                 break
-            if _alive(client):
+            if time.monotonic() - used < FRESH or _alive(client):
                 return client
             client.close()
         client = Client(
@@ -89,6 +92,11 @@ class Server:
         )
         try:
             client.version()
+            # The kernel's timeouts instead of Python's, which ask it before every read and write: 8 µs of an exchange.
+            seconds = struct.pack("ll", int(self._timeout), int(self._timeout % 1 * 1e6))
+            client.sock.settimeout(None)
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         except (OSError, MemcacheError) as error:
             client.close()
             raise CannotOpen(f"memcached at {self.name} cannot be reached: {_told(error)}") from error
@@ -99,13 +107,13 @@ class Server:
         if self.closed or len(self._idle) >= KEPT:
             client.close()
         else:
-            self._idle.append(client)
+            self._idle.append((client, time.monotonic()))
 
     def drop(self) -> None:
         """Close the connections that nobody uses."""
         while self._idle:
             try:
-                self._idle.pop().close()
+                self._idle.pop()[0].close()
             except IndexError:
                 return
 
@@ -114,9 +122,13 @@ def _alive(client: Client) -> bool:
     # What a server has closed can be read from; so can an answer that nobody took.
     if client.sock is None:
         return False
-    poll = select.poll()
-    poll.register(client.sock, select.POLLIN)
-    return not poll.poll(0)
+    try:
+        client.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class MemcachedEngine:
@@ -189,7 +201,7 @@ class MemcachedEngine:
                 answer = call(client)
             except (OSError, MemcacheUnexpectedCloseError) as error:
                 client.close()
-                if last or isinstance(error, TimeoutError):
+                if last or isinstance(error, (TimeoutError, BlockingIOError)):
                     raise ConnectionLost(f"memcached at {server.name} did not answer: {_told(error)}") from error
             except MemcacheError as error:
                 client.close()
@@ -230,6 +242,10 @@ class MemcachedEngine:
         return answer
 
     def _get(self, command: Get) -> dict[str, Found]:
+        if len(command.items) == 1:
+            (item,) = command.items
+            value, cas = self._ask(self._server(item), methodcaller("gets", item))
+            return {} if value is None else {item: Found(value[0], value[1], cas)}
         found: dict[str, Found] = {}
         for server, items in self._by_server(command.items):
             answer = self._ask(server, methodcaller("gets_many", items))
@@ -239,8 +255,12 @@ class MemcachedEngine:
 
     def _append(self, command: Append) -> bool:
         item, data = command
-        done: bool = self._tell(self._server(item), lambda client: client.append(item, data, noreply=False))
-        return done
+        # Not pymemcache's `append`, which makes 4 µs more of the same: an eighth of the exchange.
+        sent = b"append %b 0 0 %d\r\n%b" % (item.encode(), len(data), data)
+        told = self._tell(self._server(item), methodcaller("raw_command", sent, b"\r\n"))
+        if told not in (b"STORED", b"NOT_STORED"):
+            raise DatabaseError(f"memcached answered {told[:80]!r} to an append")
+        return bool(told == b"STORED")
 
     def _add(self, command: Add) -> bool:
         item, data, expire = command
@@ -350,6 +370,8 @@ def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
 
 
 def _told(error: BaseException) -> str:
+    if isinstance(error, (TimeoutError, BlockingIOError)):
+        return "the time is over"
     first = error.args[0] if error.args else ""
     text = first.decode("ascii", "replace") if isinstance(first, bytes) else str(error)
     return text or type(error).__name__

@@ -195,6 +195,13 @@ class MemcachedPlan:
 
     def read(self, operations: Sequence[Operation[Any]]) -> Work[list[Any]]:
         """Answer operations that only read, of any keys: one `get` of all that they need."""
+        if len(operations) == 1 and operations[0].verb != "contains":
+            (op,) = operations
+            item = self.structure.item(op.args[0])
+            whole = yield from self._fetch_one(item)
+            if whole is not None and not whole.twice:
+                yield from self._compact_by_chance(item, whole)
+            return [self._answer(op, whole)]
         wanted: dict[str, set[Member] | None] = {}
         named = []
         for op in operations:
@@ -213,6 +220,21 @@ class MemcachedPlan:
             if whole is not None and only is None and not whole.twice:
                 yield from self._compact_by_chance(item, whole)
         return answers
+
+    def _fetch_one(self, item: str) -> Work[Whole | None]:
+        # `fetch`, for a set in one item as it mostly is.
+        if item in self.memory.hints:
+            return (yield from self.fetch({item: None}))[item]
+        root: Found | None = (yield Get((item,))).get(item)
+        if root is None:
+            return None
+        own = self.encoding.read(item, root.data)
+        if not own.header.shards:
+            return Whole(root, own, ())
+        self.memory.remember(item, own.header)
+        names = self._shards(item, own.header.generation, own.header.shards)
+        found = yield Get(tuple(names))
+        return (yield from self._whole(item, root, own, found, None, twice=True))
 
     def _answer(self, op: Operation[Any], whole: Whole | None) -> Any:
         if op.verb == "info":
@@ -343,22 +365,23 @@ class MemcachedPlan:
 
     def change(self, item: str, changes: Sequence[tuple[bool, Collection[Member]]], deadline: float) -> Work[None]:
         """Add and remove, in this order, as one: True with members adds them, False removes them."""
-        data = b"".join([self.encoding.records(adds, members) for adds, members in changes])
+        if len(changes) == 1:
+            data = self.encoding.records(*changes[0])
+        else:
+            data = b"".join([self.encoding.records(adds, members) for adds, members in changes])
         if not data:
             return
-        creates = any([adds and members for adds, members in changes])
-        memory = self.memory
         retried = False
         while True:
             try:
                 if (yield Append(item, data)):
-                    if memory.random.random() * LOOK < len(data):
+                    if self.memory.random.random() * LOOK < len(data):
                         yield from self._look(item)
                     return
-                if creates and (yield from self._make(item, data)):
+                if (creates := _creates(changes)) and (yield from self._make(item, data)):
                     return
             except TooLarge:
-                retried = True
+                creates, retried = _creates(changes), True
             # There is one now, so it was made in between, or it is full, which memcached does not tell apart.
             if creates and not retried:
                 retried = True
@@ -555,3 +578,8 @@ class MemcachedPlan:
             return 0
         left = max(1, expires - int(self.memory.clock()))
         return left if left <= MONTH else expires
+
+
+def _creates(changes: Sequence[tuple[bool, Collection[Member]]]) -> bool:
+    # A removal makes no set.
+    return any([adds and members for adds, members in changes])

@@ -100,6 +100,10 @@ class Binary(Encoding):
     def records(self, adds: bool, members: Collection[Member]) -> bytes:
         """See `Encoding`; of many, adds go into one block."""
         texts: Collection[bytes] = members if self.raw else [member.encode() for member in members]
+        if len(texts) == 1:
+            (text,) = texts
+            if len(text) < 128:
+                return (b"+%c%b" if adds else b"-%c%b") % (len(text), text)
         if adds and len(texts) > FEW:
             for separator in SEPARATORS:
                 joined = bytes([separator]).join(texts)
@@ -123,14 +127,8 @@ class Binary(Encoding):
     def _read(self, item: str, data: bytes) -> Log:
         if not data.startswith(MAGIC):
             raise _foreign(item, f"it begins with {data[:20]!r}")
-        place = len(MAGIC)
-        facts = []
-        for _ in range(4):
-            fact, place = _number(data, place)
-            facts.append(fact)
-        flags, expires, generation, shards = facts
-        header = Header(bool(flags & COMPLETE), bool(flags & LOST), expires, generation, shards)
-        start, end = place, len(data)
+        header, start = _HEADERS.get(data[:6]) or _header(data)
+        place, end = start, len(data)
         added: set[Member] = set()
         removed: set[Member] = set()
         add, raw, loose = added.add, self.raw, 0
@@ -169,6 +167,20 @@ class Binary(Encoding):
         if place > end:
             raise _foreign(item, "its last record is cut off")
         return Log(header, start, added, removed, loose)
+
+
+def _header(data: bytes) -> tuple[Header, int]:
+    place = len(MAGIC)
+    facts = []
+    for _ in range(4):
+        fact, place = _number(data, place)
+        facts.append(fact)
+    flags, expires, generation, shards = facts
+    return Header(bool(flags & COMPLETE), bool(flags & LOST), expires, generation, shards), place
+
+
+# Those of sets in one item that do not expire: most of them.
+_HEADERS = {MAGIC + bytes([flags, 0, 0, 0]): (Header(complete=bool(flags)), 6) for flags in (0, COMPLETE)}
 
 
 class Readable(Encoding):

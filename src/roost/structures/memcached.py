@@ -129,6 +129,7 @@ class MemcachedSet(Structure, Generic[K, M]):
         if ttl is not None and (type(ttl) is not int or not 1 <= ttl <= MOST_TTL):
             raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
         self.encoding = encoding
+        self._blanks = encoding == "readable"  # separate members, so none may have one
         self.shards = shards
         self.ttl = ttl
         self._key_texts = Texts(name, self.key, item=True)
@@ -205,11 +206,12 @@ class MemcachedSet(Structure, Generic[K, M]):
         return None if text.startswith("%%") else self.key.value(self._key_texts.back(text))
 
     def _members(self, members: Iterable[M]) -> tuple[tuple[Any, ...], ...]:
-        return tuple(dict.fromkeys([self._member(member) for member in members]))
+        checked = [self._member(member) for member in members]
+        return tuple(checked if len(checked) == 1 else dict.fromkeys(checked))
 
     def _member(self, member: M) -> tuple[Any, ...]:
         checked = self.member.check(member)
-        if self.encoding == "readable":
+        if self._blanks:
             text = self.texts.out(checked)
             if len(text.split()) > 1 or text.strip() != text:
                 raise Invalid(
@@ -276,7 +278,7 @@ class Texts:
         self._structure = structure
         kinds = [each.type.kind for each in group.columns]
         self.raw = kinds == ["binary"] and not item
-        self.plain = kinds == ["text"] and not item
+        self.plain = kinds == ["text"] and not item  # the text is the member
         self._out = [_OUT[kind] for kind in kinds]
         self._back = [_back(each) for each in group.columns]
         self._item = item
@@ -285,11 +287,17 @@ class Texts:
         """Return the text of the neutral values of the columns."""
         if self.raw:
             return values[0]
+        if self.plain:
+            return values[0]
+        if len(values) == 1:
+            text = self._out[0](values[0])
+            if not self._item or (text.isascii() and text.isalnum()):
+                return text
         texts = [out(value) for out, value in zip(self._out, values, strict=True)]
         if self._item:
             safe = NAMED + (":" if len(texts) == 1 else "")
             return ":".join([urllib.parse.quote(text, safe=safe) for text in texts])
-        return texts[0] if len(texts) == 1 else json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
     def back(self, text: Any) -> tuple[Any, ...]:
         """Return the neutral values; ValueError, KeyError, TypeError or ArithmeticError where it is no such text."""
