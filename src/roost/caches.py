@@ -117,7 +117,7 @@ class CacheCore:
         self._open()
         if len(atoms) == 1 and len(atoms[0].operations) == 1:
             self._one(atoms[0])
-            done = atoms[0].error is None
+            done = int(atoms[0].error is None)
         else:
             self._several(atoms)
             done = sum([len(atom.operations) for atom in atoms if atom.error is None])

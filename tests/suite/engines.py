@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import roost
 from tests import servers
 
 _numbers = count()
@@ -20,6 +23,7 @@ class Engine:
     name: str
     url: Callable[[Path], str]
     capabilities: frozenset[str] = field(default_factory=frozenset)
+    sets: Callable[..., Any] = roost.Set  # declares a set
 
 
 ENGINES = [
@@ -32,6 +36,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "file",
                 "second store",
@@ -50,6 +55,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "second store",
                 "psycopg",
@@ -64,7 +70,7 @@ ENGINES = [
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
         frozenset(
             [
-                *("counter", "ring", "capped", "set", "second store", "pymysql", "nul in text", "application"),
+                *("counter", "ring", "capped", "set", "sets", "second store", "pymysql", "nul in text", "application"),
                 "trims in passes",
             ]
         ),
@@ -72,6 +78,18 @@ ENGINES = [
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",
-        frozenset(["counter", "ring", "capped", "set", "nul in text"]),
+        frozenset(["counter", "ring", "capped", "set", "sets", "nul in text"]),
+    ),
+    Engine(
+        "memcached",
+        lambda _: servers.emptied(servers.memcached()),
+        frozenset(["memcached", "sets"]),
+        roost.MemcachedSet,
+    ),
+    Engine(
+        "memcached-readable",
+        lambda _: servers.emptied(servers.memcached(*servers.SMALL_ITEMS, number=1)),
+        frozenset(["memcached", "sets"]),
+        partial(roost.MemcachedSet, encoding="readable"),
     ),
 ]
