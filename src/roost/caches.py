@@ -305,7 +305,7 @@ class CacheCore:
             try:
                 whole: Whole | None = self.drive(plan.fetch({item: None}))[item]
                 if whole is not None:
-                    plan.values(Operation(structure, "members", (structure.key.check(key),)), whole.live)
+                    plan.values(item, whole.live)
             except Mismatch as error:
                 yield Violation(structure.name, "records", key, str(error))
                 continue

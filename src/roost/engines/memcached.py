@@ -11,6 +11,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -22,6 +23,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
     MemcacheError,
     MemcacheServerError,
     MemcacheUnexpectedCloseError,
+    MemcacheUnknownError,
 )
 
 from roost.engines.engine import Trace
@@ -46,6 +48,9 @@ PORT = 11211
 KEPT = 64  # idle connections to one server
 FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 MANY_PLACES = 100_000
+PIECE = 65_536  # bytes read at once
+LINE = b"\r\n"
+LISTING = b"lru_crawler metadump all\r\n"
 
 # Statistics that `Store.doctor` judges.
 FACTS = ("version", "limit_maxbytes", "bytes", "curr_items", "evictions", "uptime")
@@ -129,6 +134,70 @@ def _alive(client: Client) -> bool:
     except OSError:
         return False
     return False
+
+
+def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
+    # One request and its answer, to its end. `Client.raw_command` forgets the beginning of an answer that comes in
+    # pieces, so half of NOT_STORED would be STORED; and `Client.append` takes 8 µs of an exchange of 30.
+    sock = client.sock
+    sock.sendall(sent)
+    told: bytes = sock.recv(PIECE)
+    while not told.endswith(end):
+        failed = told.endswith(LINE) and told.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY"))
+        more = b"" if failed or not told else sock.recv(PIECE)
+        if not more:
+            break
+        told += more
+    if not told.endswith(LINE):
+        raise MemcacheUnexpectedCloseError
+    _raise_error(told.rstrip())
+    return told
+
+
+def _raise_error(line: bytes) -> None:
+    kind, _, text = line.partition(b" ")
+    if kind == b"SERVER_ERROR":
+        raise MemcacheServerError(text)
+    if kind in (b"ERROR", b"CLIENT_ERROR", b"BUSY"):
+        raise MemcacheClientError(text or kind)
+
+
+def _gets(client: Client, items: Sequence[str]) -> dict[str, Found]:
+    # `Client.gets_many`, in 5 µs instead of 12, and large items in pieces of 64 KB instead of 4.
+    sock = client.sock
+    sock.sendall(b"gets %b\r\n" % " ".join(items).encode())
+    found: dict[str, Found] = {}
+    data, place = _more(sock, b"", 1), 0
+    while True:
+        end = data.find(LINE, place)
+        if end < 0:
+            data, place = _more(sock, data[place:], 1), 0
+            continue
+        line = data[place:end]
+        if line == b"END":
+            return found
+        if not line.startswith(b"VALUE "):
+            _raise_error(line)
+            raise MemcacheUnknownError(line[:80])
+        _, item, flags, size, cas = line.split()
+        place = end + 2
+        missing = place + int(size) + 2 - len(data)
+        if missing > 0:
+            data, place = _more(sock, data[place:], missing), 0
+        end = place + int(size)
+        found[item.decode()] = Found(data[place:end], int(flags), cas)
+        place = end + 2
+
+
+def _more(sock: socket.socket, data: bytes, least: int) -> bytes:
+    pieces = [data]
+    while least > 0:
+        piece = sock.recv(PIECE)
+        if not piece:
+            raise MemcacheUnexpectedCloseError
+        pieces.append(piece)
+        least -= len(piece)
+    return b"".join(pieces)
 
 
 class MemcachedEngine:
@@ -243,24 +312,22 @@ class MemcachedEngine:
 
     def _get(self, command: Get) -> dict[str, Found]:
         if len(command.items) == 1:
-            (item,) = command.items
-            value, cas = self._ask(self._server(item), methodcaller("gets", item))
-            return {} if value is None else {item: Found(value[0], value[1], cas)}
+            one: dict[str, Found] = self._ask(self._server(command.items[0]), partial(_gets, items=command.items))
+            return one
         found: dict[str, Found] = {}
         for server, items in self._by_server(command.items):
-            answer = self._ask(server, methodcaller("gets_many", items))
-            for item, ((data, flags), cas) in answer.items():
-                found[item] = Found(data, flags, cas)
+            found |= self._ask(server, partial(_gets, items=items))
         return found
 
     def _append(self, command: Append) -> bool:
         item, data = command
-        # Not pymemcache's `append`, which makes 4 µs more of the same: an eighth of the exchange.
-        sent = b"append %b 0 0 %d\r\n%b" % (item.encode(), len(data), data)
-        told = self._tell(self._server(item), methodcaller("raw_command", sent, b"\r\n"))
-        if told not in (b"STORED", b"NOT_STORED"):
-            raise DatabaseError(f"memcached answered {told[:80]!r} to an append")
-        return bool(told == b"STORED")
+        sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
+        told = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
+        if told == b"STORED\r\n":
+            return True
+        if told == b"NOT_STORED\r\n":
+            return False
+        raise DatabaseError(f"memcached answered {told[:80]!r} to an append")
 
     def _add(self, command: Add) -> bool:
         item, data, expire = command
@@ -296,9 +363,8 @@ class MemcachedEngine:
 
     def _left(self, command: Left) -> int | None:
         try:
-            told: bytes = self._ask(
-                self._server(command.item), lambda client: client.raw_command(f"mg {command.item} t")
-            )
+            sent = f"mg {command.item} t\r\n".encode()
+            told: bytes = self._ask(self._server(command.item), lambda client: _exchange(client, sent, LINE))
         except DatabaseError as error:
             if isinstance(error.__cause__, MemcacheClientError):  # older than 1.6, or a proxy
                 return None
@@ -318,9 +384,7 @@ class MemcachedEngine:
     def _list(self, command: List) -> dict[str, int]:
         found: dict[str, int] = {}
         for server in self._servers:
-            told: bytes = self._ask(
-                server, lambda client: client.raw_command("lru_crawler metadump all", end_tokens="END\r\n")
-            )
+            told: bytes = self._ask(server, lambda client: _exchange(client, LISTING, b"END\r\n"))
             for line in told.decode("ascii", "replace").splitlines():
                 facts = dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
                 item = unquote(facts.get("key", ""))

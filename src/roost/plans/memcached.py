@@ -243,9 +243,9 @@ class MemcachedPlan:
             text = self.structure.texts.out(op.args[1])
             return whole is not None and text in whole.live
         live: Collection[Member] = () if whole is None else whole.live
-        return len(live) if op.verb == "size" else self.values(op, live)
+        return len(live) if op.verb == "size" else self.values(self.structure.item(op.args[0]), live)
 
-    def values(self, op: Operation[Any], live: Collection[Member]) -> set[Any]:
+    def values(self, item: str, live: Collection[Member]) -> set[Any]:
         """Return members as the caller knows them."""
         texts = self.structure.texts
         if texts.plain or texts.raw:
@@ -254,7 +254,6 @@ class MemcachedPlan:
         try:
             return {value(back(text)) for text in live}
         except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-            item = self.structure.item(op.args[0])
             raise Mismatch(f"the item {item} has a member of another type than it is declared: {error}") from None
 
     def _info(self, whole: Whole | None) -> SetInfo:
