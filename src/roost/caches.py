@@ -21,7 +21,8 @@ from roost.batches import Atom, Stats, refuse_all
 from roost.engines.engine import Trace
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
 from roost.plans.checks import Violation
-from roost.plans.memcached import List, MemcachedPlan, Memory, TooLarge, Whole, Work
+from roost.plans.commands import List, Memory, TooLarge, Work
+from roost.plans.memcached import MemcachedPlan, Whole
 from roost.plans.probes import Finding
 from roost.structures.memcached import MemcachedSet
 from roost.structures.operation import READS, Operation
@@ -54,7 +55,8 @@ class CacheCore:
         self._make: Callable[[], MemcachedEngine] = partial(MemcachedEngine, url, timeout=timeout, trace=trace)
         self.engine = self._make()
         self.timeout = timeout
-        self._memory = Memory(lambda: clock().timestamp(), random or Random())
+        self._random = random or Random()
+        self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
         self._dismissed = False
         self._executor: ThreadPoolExecutor | None = None
@@ -205,7 +207,7 @@ class CacheCore:
 
     def after_fork(self) -> None:
         """Start anew in a child process, which must not talk on its parent's connections."""
-        self._memory.random.seed()  # or all children would have the same numbers
+        self._random.seed()  # or all children would have the same numbers
         self._mutex = threading.Lock()
         self._stats = Stats()
         self._executor = None
@@ -282,7 +284,7 @@ class CacheCore:
         try:
             if verb in CHANGES:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
-                self.drive(plan.change(item, changes, deadline))
+                self.drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
             elif verb == "replace":
                 self.drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
             else:

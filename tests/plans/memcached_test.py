@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.plans.memcached import (
-    GRACE,
-    LOOK,
+from roost.plans.commands import (
     Add,
     Append,
     Cas,
@@ -22,13 +19,13 @@ from roost.plans.memcached import (
     Get,
     Left,
     Limit,
-    MemcachedPlan,
     Memory,
     Put,
     TooLarge,
     Touch,
     Work,
 )
+from roost.plans.memcached import GRACE, LOOK, MemcachedPlan
 from roost.plans.records import Binary, Header, Readable, home
 
 NOW = 1_700_000_000
@@ -75,7 +72,7 @@ def play(work: Work[Any], *script: tuple[Command, Any]) -> Any:
 
 
 def change(plan: MemcachedPlan, *changes: tuple[bool, list[str]]) -> Work[None]:
-    return plan.change(plan.structure.item((7,)), changes, math.inf)
+    return plan.change(plan.structure.item((7,)), changes, lambda: False)
 
 
 def found(data: bytes, cas: Any = b"1", flags: int = 0) -> dict[str, Found]:
@@ -179,7 +176,7 @@ def test_who_never_wins_is_told_so() -> None:
     waste = PLAIN + ADA * 500
     with pytest.raises(roost.Busy, match="likes:7 is full"):
         play(
-            plan_of(likes).change("likes:7", [(False, ["ada"])], deadline=-math.inf),
+            plan_of(likes).change("likes:7", [(False, ["ada"])], late=lambda: True),
             (Append("likes:7", NO_ADA), False),
             (Get(("likes:7",)), found(waste)),
             (Cas("likes:7", PLAIN, 0, Found(waste, 0, b"1")), None),

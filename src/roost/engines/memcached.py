@@ -28,7 +28,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 
 from roost.engines.engine import Trace
 from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Invalid, OutcomeUnknown
-from roost.plans.memcached import (
+from roost.plans.commands import (
     Add,
     Append,
     Cas,

@@ -19,18 +19,28 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from random import Random
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from roost.errors import Busy, Error, Full, Mismatch
+from roost.plans.commands import (
+    Add,
+    Append,
+    Cas,
+    Delete,
+    Found,
+    Get,
+    Left,
+    Limit,
+    Memory,
+    Put,
+    TooLarge,
+    Touch,
+    Work,
+)
 from roost.plans.records import ENCODINGS, Header, Log, Member, home
 from roost.structures.memcached import MemcachedSet, SetInfo
 from roost.structures.operation import Operation
-
-T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
@@ -41,115 +51,11 @@ LIMIT = 2**20  # bytes of an item, until a server was asked
 LOOK = 32 * 1024  # bytes appended per look that a writer takes at what has grown
 WASTE = 128  # bytes below which compaction is not worth it
 LOOSE = 256  # single records that take a reader longer than as many in one block
-MANY_HINTS = 100_000
 AT_ONCE = 4  # readers of nothing but waste per two that compact
 TRIES = 8  # of a compaction that others are in the way of
 
 
-class Found(NamedTuple):
-    """An item, as `gets` answers."""
-
-    data: bytes
-    flags: int
-    cas: Any
-
-
-class Get(NamedTuple):
-    """Read items; the answer has those that are there, by name."""
-
-    items: tuple[str, ...]
-
-
-class Append(NamedTuple):
-    """Append to an item; whether it was done. False: there is none, or no room for more."""
-
-    item: str
-    data: bytes
-
-
-class Add(NamedTuple):
-    """Make an item unless it is there; whether it was made."""
-
-    item: str
-    data: bytes
-    expire: int
-
-
-class Put(NamedTuple):
-    """Set items, whatever was there."""
-
-    items: Mapping[str, bytes]
-    expire: int
-
-
-class Cas(NamedTuple):
-    """Set an item if it is still the one that was read: True, False when it is another, None when it is gone."""
-
-    item: str
-    data: bytes
-    expire: int
-    found: Found
-
-
-class Delete(NamedTuple):
-    """Delete items, there or not."""
-
-    items: tuple[str, ...]
-
-
-class Touch(NamedTuple):
-    """Let items live for so many seconds from now."""
-
-    items: tuple[str, ...]
-    expire: int
-
-
-class Left(NamedTuple):
-    """Ask how many seconds an item has left: 0 for ever; None when it is gone or cannot be asked."""
-
-    item: str
-
-
-class Limit(NamedTuple):
-    """Ask how many bytes an item may have, on the server that takes least."""
-
-
-class List(NamedTuple):
-    """Ask for the names of all items that begin so, with their dates of expiry (0: never)."""
-
-    prefix: str
-
-
-Command = Get | Append | Add | Put | Cas | Delete | Touch | Left | Limit | List
-Work = Generator[Command, Any, T]
-
-
-class TooLarge(Exception):
-    """What an item would hold is more than its server takes. Nothing was changed."""
-
-
-@dataclass
-class Memory:
-    """What the plans of one store remember: none of it has to be right.
-
-    hints: by item, the generation and the number of shards that were seen last.
-    limit: bytes of an item, when asked for.
-    """
-
-    clock: Callable[[], float]
-    random: Random
-    hints: dict[str, tuple[int, int]] = field(default_factory=dict)
-    limit: int | None = None
-    lost_races: int = 0
-
-    def remember(self, item: str, header: Header) -> None:
-        """Note where the rest of a set is."""
-        if header.shards:
-            if len(self.hints) >= MANY_HINTS:
-                self.hints.clear()
-            self.hints[item] = header.generation, header.shards
-        elif self.hints:
-            self.hints.pop(item, None)
+Changes = Sequence[tuple[bool, Collection[Member]]]
 
 
 class Whole:
@@ -181,10 +87,7 @@ class Whole:
 
 
 class MemcachedPlan:
-    """The operations of one structure.
-
-    deadline: by the monotonic clock, until when a write that others are in the way of is tried again.
-    """
+    """The operations of one structure."""
 
     def __init__(self, structure: MemcachedSet[Any, Any], memory: Memory) -> None:
         self.structure = structure
@@ -362,8 +265,11 @@ class MemcachedPlan:
 
     # --- what writers do
 
-    def change(self, item: str, changes: Sequence[tuple[bool, Collection[Member]]], deadline: float) -> Work[None]:
-        """Add and remove, in this order, as one: True with members adds them, False removes them."""
+    def change(self, item: str, changes: Changes, late: Callable[[], bool]) -> Work[None]:
+        """Add and remove, in this order, as one: True with members adds them, False removes them.
+
+        late: whether the caller has waited long enough for others that are in the way.
+        """
         if len(changes) == 1:
             data = self.encoding.records(*changes[0])
         else:
@@ -388,7 +294,7 @@ class MemcachedPlan:
             if (yield from self._rewrite(item, changes, creates)):
                 return
             retried = False
-            if time.monotonic() > deadline:
+            if late():
                 raise Busy(f"{item} is full, and others changed it whenever it was to be written anew")
 
     def _make(self, item: str, data: bytes) -> Work[bool]:
@@ -396,7 +302,7 @@ class MemcachedPlan:
         made: bool = yield Add(item, self.encoding.header(Header(expires=expires)) + data, self._left(expires))
         return made
 
-    def _rewrite(self, item: str, changes: Sequence[tuple[bool, Collection[Member]]], creates: bool) -> Work[bool]:
+    def _rewrite(self, item: str, changes: Changes, creates: bool) -> Work[bool]:
         # Writes a set anew with these changes; returns whether that was done, or there was nothing to do.
         whole = (yield from self.fetch({item: None}))[item]
         live: set[Member] = set() if whole is None else set(whole.live)
@@ -579,6 +485,6 @@ class MemcachedPlan:
         return left if left <= MONTH else expires
 
 
-def _creates(changes: Sequence[tuple[bool, Collection[Member]]]) -> bool:
+def _creates(changes: Changes) -> bool:
     # A removal makes no set.
     return any([adds and members for adds, members in changes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import urllib.parse
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -26,7 +26,7 @@ B = TypeVar("B")
 MOST_SHARDS = 1024
 MOST_TTL = 10 * 366 * 86_400  # seconds
 ITEM_NAME = 200  # bytes; memcached takes 250, and the names of shards are longer
-NAMED = "!\"#$&'()*+,-./;<=>?@[\\]^_`{|}~"  # what a key may hold as it is, beside letters and digits
+NAMED = frozenset(range(33, 127)) - {ord("%"), ord(":")}  # bytes that stand in an item's name as they are
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -295,8 +295,8 @@ class Texts:
                 return text
         texts = [out(value) for out, value in zip(self._out, values, strict=True)]
         if self._item:
-            safe = NAMED + (":" if len(texts) == 1 else "")
-            return ":".join([urllib.parse.quote(text, safe=safe) for text in texts])
+            safe = NAMED if len(texts) > 1 else NAMED | {ord(":")}
+            return ":".join([_quoted(text, safe) for text in texts])
         return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
     def back(self, text: Any) -> tuple[Any, ...]:
@@ -306,10 +306,21 @@ class Texts:
         texts = [text]
         if self._item:
             parts = [text] if len(self._back) == 1 else text.split(":")
-            texts = [urllib.parse.unquote(part, errors="strict") for part in parts]
+            texts = [_unquoted(part) for part in parts]
         elif len(self._back) > 1:
             texts = json.loads(text)
         return tuple([back(each) for back, each in zip(self._back, texts, strict=True)])
+
+
+def _quoted(text: str, safe: frozenset[int]) -> str:
+    return "".join([chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode()])
+
+
+def _unquoted(text: str) -> str:
+    return _QUOTED.sub(lambda found: bytes([int(found[1], 16)]), text.encode("ascii")).decode()
+
+
+_QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def _back(column: Column) -> Callable[[str], Any]:
