@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import adoption, bulk, databases, footprint, fronts, growth, single, threads
+from bench import adoption, bulk, databases, footprint, fronts, growth, memcached, single, threads
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -16,6 +16,7 @@ MEASUREMENTS = {
     "footprint": footprint.main,
     "adoption": adoption.main,
     "databases": databases.main,
+    "memcached": memcached.main,
 }
 
 
