@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 from roost.errors import Invalid
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.structure import Group, Structure, column_facts
 from roost.structures.types import ColumnType, shown
 
 K = TypeVar("K")
@@ -230,18 +230,6 @@ class MemcachedSet(Structure, Generic[K, M]):
             case "contains":
                 return [key, repr(self.member.value(args[1]))]
         return [key]
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> MemcachedSet[Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        return MemcachedSet(
-            name,
-            key_from(name, "key", facts["key"]),
-            key_from(name, "member", facts["member"]),
-            encoding=facts["encoding"],
-            shards=facts["shards"],
-            ttl=facts["ttl"],
-        )
 
 
 # How a value is written as text, so that programs in other languages can read it; one text per value.
