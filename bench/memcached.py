@@ -120,7 +120,7 @@ async def _measure(cache: servers.Daemon, database: servers.Daemon, quick: bool)
     hand = ByHand(int(cache.url.rpartition(":")[2]))
     store = roost.Store(cache.url)
     astore = roost.AsyncStore(cache.url)
-    plain, aplain = redis.Redis(port=port), redis.asyncio.Redis(port=port)
+    plain, aplain = redis.Redis(port=port), redis.asyncio.Redis(port=port, socket_timeout=None)
 
     def fill_redis(members: list[str]) -> None:
         plain.delete("likes")

@@ -56,7 +56,6 @@ def test_memcached(shell: Shell) -> None:
         ["check"],
         ["create", "set", "likes"],
         ["clear", "likes", "7"],
-        ["import", "likes", "-"],
     ],
     ids=" ".join,
 )
