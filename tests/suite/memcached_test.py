@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from pymemcache.client.hash import HashClient  # type: ignore[import-untyped]
 
 import roost
 from roost.plans.memcached import GRACE
@@ -343,6 +344,16 @@ def test_what_the_original_recipe_has_written(made: Made, clients: list[Any], ur
     kept = client.get("recipe:x").split()
     assert sorted(kept[1:]) == [b"+c", b"+d", b"+e"]
     assert store.check(recipe) == []
+
+
+def test_items_are_where_pymemcache_looks_for_them(made: Made, url: str, clients: list[Any]) -> None:
+    store = made()
+    for key in range(40):
+        store.run(recipe.add(f"{key}", "ada"))
+    everywhere = HashClient(url.partition("://")[2].split(","))
+    assert all(everywhere.get(f"recipe:{key}") == b"=,0,0,0 +ada " for key in range(40))
+    everywhere.close()
+    assert all(client.stats()[b"curr_items"] > 5 for client in clients)
 
 
 def test_bytes_and_keys_of_every_kind(made: Made) -> None:

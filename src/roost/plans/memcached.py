@@ -80,7 +80,9 @@ class Whole:
         if not self.shards:
             return self.log.added
         if self._live is None:
-            live = self._live = set().union(*[shard.added for shard, _ in self.shards])
+            live = self._live = self.shards[0][0].added  # which nobody else looks at
+            for shard, _ in self.shards[1:]:
+                live |= shard.added
             live -= self.log.removed
             live |= self.log.added
         return self._live
@@ -98,12 +100,17 @@ class MemcachedPlan:
 
     def read(self, operations: Sequence[Operation[Any]]) -> Work[list[Any]]:
         """Answer operations that only read, of any keys: one `get` of all that they need."""
-        if len(operations) == 1 and operations[0].verb != "contains":
-            (op,) = operations
+        op = operations[0]
+        if len(operations) == 1 and op.verb != "contains":
             item = self.structure.item(op.args[0])
             whole = yield from self._fetch_one(item)
-            if whole is not None and not whole.twice:
-                yield from self._compact_by_chance(item, whole)
+            if whole is None:
+                return [self._answer(op, None)]
+            if not whole.twice and self._chosen(whole):
+                yield from self._aside(item, self._compact(item, whole))
+            texts = self.structure.texts
+            if op.verb == "members" and (texts.plain or texts.raw):
+                return [whole.live]  # nobody else has it
             return [self._answer(op, whole)]
         wanted: dict[str, set[Member] | None] = {}
         named = []
@@ -120,8 +127,8 @@ class MemcachedPlan:
         answers = [self._answer(op, found[item]) for op, item in zip(operations, named, strict=True)]
         for item, only in wanted.items():
             whole = found[item]
-            if whole is not None and only is None and not whole.twice:
-                yield from self._compact_by_chance(item, whole)
+            if whole is not None and only is None and not whole.twice and self._chosen(whole):
+                yield from self._aside(item, self._compact(item, whole))
         return answers
 
     def _fetch_one(self, item: str) -> Work[Whole | None]:
@@ -430,12 +437,12 @@ class MemcachedPlan:
         loose = own.loose - len(removed)
         return waste / size if waste > WASTE else 0.0, min(1.0, loose / len(own.added)) if loose > LOOSE else 0.0
 
-    def _compact_by_chance(self, item: str, whole: Whole) -> Work[None]:
-        # More than half must be waste, and the more it is, the likelier a reader compacts: not all of them at once.
+    def _chosen(self, whole: Whole) -> bool:
+        # Whether this reader compacts: more than half must be waste, and the more it is, the likelier, so that not all
+        # do so at once.
         # What another program made waits for a writer, who can ask how long it has to live.
         chance = (max(self.savings(whole)) - 0.5) / AT_ONCE
-        if chance > 0 and whole.log.header.expires >= 0 and self.memory.random.random() < chance:
-            yield from self._aside(item, self._compact(item, whole))
+        return chance > 0 and whole.log.header.expires >= 0 and self.memory.random.random() < chance
 
     def _compact(self, item: str, whole: Whole) -> Work[None]:
         # The root alone, in one `cas`.
