@@ -167,7 +167,9 @@ def _gets(client: Client, items: Sequence[str]) -> dict[str, Found]:
     sock = client.sock
     sock.sendall(b"gets %b\r\n" % " ".join(items).encode())
     found: dict[str, Found] = {}
-    data, place = _more(sock, b"", 1), 0
+    data, place = sock.recv(PIECE), 0
+    if not data:
+        raise MemcacheUnexpectedCloseError
     while True:
         end = data.find(LINE, place)
         if end < 0:

@@ -430,7 +430,7 @@ class MemcachedPlan:
         0 where it is too little to matter. Single records cost a reader twice the time of those in one block.
         """
         own, size = whole.log, len(whole.root.data) - whole.log.start
-        if self.encoding.name == "binary" and not own.loose:
+        if size <= WASTE or (self.encoding.name == "binary" and not own.loose):
             return 0.0, 0.0
         removed: Collection[Member] = own.removed if own.header.shards else ()
         waste = size - self._weight(own.added) - self._weight(removed) - len(removed)
