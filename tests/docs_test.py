@@ -131,6 +131,14 @@ def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     assert [name for name in operations if f"{name}(" not in page] == []
 
 
+def test_every_operation_of_a_set_in_memcached_has_its_line() -> None:
+    page = (ROOT / "docs/memcached.md").read_text()
+    methods = inspect.getmembers(roost.MemcachedSet, inspect.isfunction)
+    operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
+    assert {"add", "info", "replace"} < set(operations)
+    assert [name for name in operations if f"{name}(" not in page] == []
+
+
 def cli_page() -> str:
     """The page of the command line: the help text of every command, as it is."""
     parts = [
