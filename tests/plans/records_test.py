@@ -156,6 +156,12 @@ def test_a_log_means_what_a_set_does_and_compaction_changes_nothing(
     assert (again.added, again.removed) == (log.added, log.removed)
 
 
+def test_a_block_takes_back_what_was_removed_before_it() -> None:
+    data = PLAIN + TEXT.records(False, ["a", "x"]) + TEXT.records(True, list("abcde"))
+    log = TEXT.read("x", data)
+    assert (log.added, log.removed, log.loose) == (set("abcde"), {"x"}, 2)
+
+
 @given(st.lists(st.binary(max_size=200)))
 def test_binary_takes_every_member(members: list[bytes]) -> None:
     log = RAW.read("x", PLAIN + RAW.records(True, members))

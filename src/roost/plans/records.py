@@ -141,7 +141,7 @@ class Binary(Encoding):
                 stop = place + length
                 block = data[place:stop]
                 members: list[Any] = block.split(bytes([separator])) if raw else block.decode().split(chr(separator))
-                if added or stop < end or header.shards:
+                if added or removed or stop < end:
                     added.update(members)
                     removed.difference_update(members)
                 else:
