@@ -34,6 +34,7 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
+	$(BIN)/python -m tests.campaigns.caches
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from bench import adoption, bulk, databases, footprint, fronts, growth, handlersocket, servers, single, threads
+from bench import (
+    adoption,
+    bulk,
+    databases,
+    footprint,
+    fronts,
+    growth,
+    handlersocket,
+    memcached,
+    servers,
+    single,
+    threads,
+)
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -18,6 +30,7 @@ MEASUREMENTS = {
     "databases": databases.main,
     "servers": servers.main,
     "handlersocket": handlersocket.main,
+    "memcached": memcached.main,
 }
 
 

@@ -36,6 +36,7 @@ RUN = secrets.token_hex(3)  # what this run's databases are known by
 PATIENCE = 60.0  # seconds for a server to start
 
 MARIADB = ("mariadbd", ["/usr/sbin", "/usr/libexec"], "mariadb-server")
+MEMCACHED = ("memcached", ["/usr/sbin"], "memcached")
 POSTGRESQL = ("postgres", [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")], "postgresql")
 
 
@@ -333,6 +334,48 @@ def postgresql() -> Server:
     """Start PostgreSQL, once."""
     named = os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/")
     return postgresql_server(named or postgresql_daemon().url, bool(named))
+
+
+def memcached_daemon(*options: str) -> Daemon:
+    """Start a memcached."""
+    from pymemcache.client.base import Client  # type: ignore[import-untyped]
+
+    program, user = binary(*MEMCACHED), account("memcache")
+    folder, port = folder_for(user), free_port()
+    command = [program, "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-c", "1024", *options]
+
+    def is_up() -> None:
+        client = Client(("127.0.0.1", port))
+        client.version()
+        client.close()
+
+    return Daemon(f"memcached://127.0.0.1:{port}", command, user, folder, is_up)
+
+
+@functools.cache
+def memcached(*options: str, number: int = 2) -> str:
+    """Start memcached servers, once; return the URL of all of them together."""
+    made = [memcached_daemon(*options) for _ in range(number)]
+    return "memcached://" + ",".join(each.url.partition("://")[2] for each in made)
+
+
+# Growing sets need not be large: an item has at most 32 KB.
+SMALL_ITEMS = ("-I", "32k", "-o", "slab_chunk_max=16384")
+
+
+def emptied(url: str) -> str:
+    """Remove every item of these servers, and return their URL."""
+    for client in memcached_clients(url):
+        client.flush_all(noreply=False)
+        client.close()
+    return url
+
+
+def memcached_clients(url: str) -> list[Any]:
+    """Return a plain client of each server."""
+    from pymemcache.client.base import Client
+
+    return [Client(each, default_noreply=False) for each in url.partition("://")[2].split(",")]
 
 
 SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}

@@ -311,7 +311,7 @@ class Batch:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]
             refuse_all(late or part, error)
             parts.clear()  # who still has time goes back to the queue
-        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
+        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing, Invalid)):
             # It concerns the whole database: a full disk, a lost file.
             refuse_all([atom for each in [part, *parts] for atom in each], error)
             parts.clear()

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from roost.batches import Atom, Stats
+from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import Trace
 from roost.engines.guests import async_guest_of, guest_of
@@ -51,9 +52,13 @@ class _Base:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
             if not 0 <= seconds < 10**6:
                 raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
-        self._core = Core(url, timeout, lock_wait, trace, clock, random)
+        self._working: Core | CacheCore
+        if isinstance(url, str) and url.startswith("memcached:"):
+            self._working = CacheCore(url, timeout, trace, clock, random)
+        else:
+            self._working = Core(url, timeout, lock_wait, trace, clock, random)
         self.url = _PASSWORD.sub(r"\1\2***", url)
-        self._finalizer = weakref.finalize(self, self._core.dispose)
+        self._finalizer = weakref.finalize(self, self._working.dispose)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
@@ -67,7 +72,13 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._core.stats)
+        return replace(self._working.stats)
+
+    @property
+    def _core(self) -> Core:
+        if isinstance(self._working, CacheCore):
+            raise self._working.refused()
+        return self._working
 
     def _plans(self, structures: Sequence[Structure]) -> list[Any]:
         for structure in structures:
@@ -80,7 +91,10 @@ class _Base:
         return [self._core.known.plan(structure) for structure in structures]
 
     def _create(self, structures: Sequence[Structure], front: bool) -> None:
-        self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
+        if isinstance(self._working, CacheCore):
+            self._working.create(structures)
+        else:
+            self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
 
     def _alter(self, structure: Structure, front: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
@@ -91,9 +105,12 @@ class _Base:
         return [from_definition(definition) for _, _, definition in found]
 
     def _doctor(self) -> list[Finding]:
-        return self._core.examine()
+        work = self._working
+        return work.doctor() if isinstance(work, CacheCore) else work.examine()
 
     def _check(self, structures: Sequence[Structure]) -> list[Violation]:
+        if isinstance(self._working, CacheCore):
+            return self._working.check(structures)
         names = [structure.name for structure in structures]
         return self._core.snapshot(check(self._core.known.catalog, names))
 
@@ -173,7 +190,7 @@ class Store(_Base, Runner):
 
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
-        self._core.close()
+        self._working.close()
 
     def __enter__(self) -> Store:
         return self
@@ -184,12 +201,12 @@ class Store(_Base, Runner):
         self.close()
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        self._core.submit([atom])
+        self._working.submit([atom])
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
         # For the command line's import: every atom has its own answer, and they share commits.
-        self._core.submit(atoms)
+        self._working.submit(atoms)
 
 
 class AsyncStore(_Base, AsyncRunner):
@@ -257,11 +274,11 @@ class AsyncStore(_Base, AsyncRunner):
 
         In another loop, what was asked for in its present turn comes later too.
         """
-        self._core.closed = True
+        self._working.closed = True
         lanes = self._lanes.get(asyncio.get_running_loop())
         if lanes is not None:
             await lanes.drained()
-        await asyncio.to_thread(self._core.close)
+        await asyncio.to_thread(self._working.close)
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -275,7 +292,7 @@ class AsyncStore(_Base, AsyncRunner):
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
-            lanes = self._lanes[loop] = _Lanes(self._core)
+            lanes = self._lanes[loop] = _Lanes(self._working)
         await (lanes.writes if atom.writes else lanes.reads).join(atom)
         if atom.aside is not None:
             await lanes.aside(atom.aside).join(atom)
@@ -283,7 +300,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._core.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.executor, call, *args)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work
@@ -292,7 +309,7 @@ class AsyncStore(_Base, AsyncRunner):
 class _Lanes:
     """The lanes of one loop."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core | CacheCore) -> None:
         self._core = core
         self.reads = _Lane(core, core.submit_some)
         self.writes = _Lane(core, core.submit_some)
@@ -301,6 +318,7 @@ class _Lanes:
     def aside(self, number: int) -> _Lane:
         """Return the lane of those who wait for locks that somebody else holds for long."""
         if number not in self._aside:
+            assert isinstance(self._core, Core)  # memcached has no locks
             self._aside[number] = _Lane(self._core, self._core.submit_aside)
         return self._aside[number]
 
@@ -323,7 +341,7 @@ class _Lane:
     which sends the next one. The loop itself is kept only meanwhile.
     """
 
-    def __init__(self, core: Core, submit: Callable[[Sequence[Atom]], None]) -> None:
+    def __init__(self, core: Core | CacheCore, submit: Callable[[Sequence[Atom]], None]) -> None:
         self._core = core
         self._submit = submit
         self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []

@@ -8,6 +8,7 @@ import pytest
 
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.plans.probes import Finding, examine
+from tests import servers
 from tests.cli.conftest import Shell
 
 
@@ -34,6 +35,34 @@ def test_a_server(shell: Shell, server_url: str) -> None:
     assert "pooler" not in found
     text = shell("doctor", "--store", server_url)
     assert text.startswith("\tfound\tso\tto gain more\nversion\t")
+
+
+def test_memcached(shell: Shell) -> None:
+    try:
+        url = servers.emptied(servers.memcached())
+    except servers.NotHere as error:
+        servers.not_run(error)
+    found = json.loads(shell("doctor", url, "--json"))
+    assert [each["subject"] for each in found] == ["version", "size", "evictions"] * 2
+    assert found[1]["found"].endswith("item_size_max = 1,048,576")
+    assert {each["advice"] for each in found} == {""}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["show", "likes"],
+        ["check"],
+        ["create", "set", "likes"],
+        ["clear", "likes", "7"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_a_catalog_says_that_memcached_has_none(shell: Shell, command: list[str]) -> None:
+    shell(*command, "--store", "memcached://127.0.0.1:1", code=1)
+    assert "memcached has no catalog" in shell.error
+    assert "roost doctor" in shell.error
 
 
 def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) -> dict[str, Finding]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import roost
 from tests import servers
 
 _numbers = count()
@@ -21,6 +24,7 @@ class Engine:
     name: str
     url: Callable[[Path], str]
     capabilities: frozenset[str] = field(default_factory=frozenset)
+    sets: Callable[..., Any] = roost.Set  # declares a set
 
 
 def _mysql8() -> list[Engine]:
@@ -41,6 +45,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "file",
                 "second store",
@@ -59,6 +64,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "second store",
                 "psycopg",
@@ -73,7 +79,7 @@ ENGINES = [
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
         frozenset(
             [
-                *("counter", "ring", "capped", "set", "second store", "pymysql", "nul in text", "application"),
+                *("counter", "ring", "capped", "set", "sets", "second store", "pymysql", "nul in text", "application"),
                 "trims in passes",
             ]
         ),
@@ -82,6 +88,18 @@ ENGINES = [
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",
-        frozenset(["counter", "ring", "capped", "set", "nul in text"]),
+        frozenset(["counter", "ring", "capped", "set", "sets", "nul in text"]),
+    ),
+    Engine(
+        "memcached",
+        lambda _: servers.emptied(servers.memcached()),
+        frozenset(["memcached", "sets"]),
+        roost.MemcachedSet,
+    ),
+    Engine(
+        "memcached-readable",
+        lambda _: servers.emptied(servers.memcached(*servers.SMALL_ITEMS, number=1)),
+        frozenset(["memcached", "sets"]),
+        partial(roost.MemcachedSet, encoding="readable"),
     ),
 ]
