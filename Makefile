@@ -36,6 +36,7 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.slow
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
 	$(BIN)/python -m tests.campaigns.hostile
+	$(BIN)/python -m tests.campaigns.caches
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
