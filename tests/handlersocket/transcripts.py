@@ -82,7 +82,12 @@ class Lite:
         self.translator = Translator(self.connection, rowid)
 
     def set_up(self, sql: str) -> None:
-        """Make the tables and their rows."""
+        """Make the tables and their rows, in place of those that are there."""
+        tables = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL")
+        for (name,) in tables.fetchall():
+            if not name.startswith(b"sqlite_"):
+                self.connection.execute(f'DROP TABLE "{name.decode()}"')
+        self.connection.commit()
         self.translator.run(sql)
 
     def request(self, lines: bytes) -> bytes:
