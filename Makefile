@@ -34,6 +34,9 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
+	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
+	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
+	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
