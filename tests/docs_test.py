@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 import sqlite3
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -129,6 +130,25 @@ def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
     assert {"clear", "forget", "keys"} < set(operations)
     assert [name for name in operations if f"{name}(" not in page] == []
+
+
+def test_the_page_of_the_server_has_every_setting_with_its_default_and_every_metric() -> None:
+    from roost.server.http import METRICS
+    from roost.server.settings import FIELDS, FILES, load
+
+    page = (ROOT / "docs/server.md").read_text()
+    table = page.partition("| in the file |")[2].partition("\n\n")[0]
+    rows = {name: row for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert rows.keys() == FIELDS.keys()
+    assert [name for name in FILES if f"`{name}`" not in table] == []
+    for name, field in FIELDS.items():
+        default = rows[name].split("|")[2].strip(" `")
+        if name not in ("workers", "read_secret", "write_secret", "tls_cert", "tls_key", "http"):
+            told = load(None, {f"ROOST_SERVE_{name.upper()}": default.replace(" MiB", "M")}, {})
+            assert getattr(told, name) == field.default, name
+    example = tomllib.loads(blocks(ROOT / "docs/server.md", "toml")[0])
+    assert example.keys() <= {*FIELDS, *FILES}
+    assert [name for name, _ in METRICS.values() if f"`{name}_total`" not in page] == []
 
 
 def cli_page() -> str:

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Sync:
     def run(self, request: Request[T]) -> T:
         return self.client.run(request)
 
-    def pipeline(self, requests: list[Request[T]]) -> list[T | Error]:
+    def pipeline(self, requests: Sequence[Request[T]]) -> list[T | Error]:
         return self.client.pipeline(requests)
 
     def open_index(self, *names: Any) -> Index:
@@ -70,19 +70,22 @@ class Async:
     def __init__(self, address: str, **options: Any) -> None:
         self.client = AsyncHandlerSocket(address, **options)
         self.runner = asyncio.Runner()
+        self.closed = False
 
     def run(self, request: Request[T]) -> T:
         return self.runner.run(self.client.run(request))
 
-    def pipeline(self, requests: list[Request[T]]) -> list[T | Error]:
+    def pipeline(self, requests: Sequence[Request[T]]) -> list[T | Error]:
         return self.runner.run(self.client.pipeline(requests))
 
     def open_index(self, *names: Any) -> Index:
         return self.runner.run(self.client.open_index(*names))
 
     def close(self) -> None:
-        self.runner.run(self.client.close())
-        self.runner.close()
+        if not self.closed:
+            self.closed = True
+            self.runner.run(self.client.close())
+            self.runner.close()
 
 
 Client = Sync | Async

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import select
 import socket
 import ssl
 import threading
@@ -31,7 +31,7 @@ class Middle:
         self.rules: list[str | bytes] = []
         self.told: list[bytes] = []  # chunks of clients
         self.connections = 0
-        self.on_chunk: Callable[[], None] = lambda: None  # called when the chunk is with the server
+        self.on_chunk: Callable[[], object] = lambda: None  # called when the chunk is with the server
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -81,44 +81,42 @@ class Middle:
             thread.start()
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
-        answers = threading.Thread(target=self._answers, args=(client, server))
         try:
-            while chunk := client.recv(1 << 20):
-                self.told.append(chunk)
-                rule = self.rules.pop(0) if self.rules else "pass"
-                if rule == "drop":
-                    return
-                if rule == "pass":
-                    if answers.ident is None:
-                        answers.start()
-                    server.sendall(chunk)
-                    self.on_chunk()
-                    continue
-                server.sendall(chunk)
-                came = b""
-                while came.count(b"\n") < chunk.count(b"\n"):
-                    came += server.recv(1 << 20)
-                self.on_chunk()
-                if rule == "lose":
-                    return
-                if isinstance(rule, bytes):
-                    client.sendall(rule)
+            while True:
+                ready = [client] if isinstance(client, ssl.SSLSocket) and client.pending() else []
+                for each in ready or select.select([client, server], [], [])[0]:
+                    if each is client:
+                        chunk = client.recv(1 << 20)
+                        if not chunk or not self._told(client, server, chunk):
+                            return
+                    else:
+                        came = server.recv(1 << 20)
+                        if not came:
+                            return
+                        client.sendall(came)
         except OSError:
             return
         finally:
             _shut(client)
             _shut(server)
-            if answers.ident is not None:
-                answers.join()
 
-    def _answers(self, client: socket.socket, server: socket.socket) -> None:
-        try:
-            while came := server.recv(1 << 20):
-                client.sendall(came)
-        except OSError:
-            return
-        finally:
-            _shut(client)
+    def _told(self, client: socket.socket, server: socket.socket, chunk: bytes) -> bool:
+        """Do with a chunk of the client what its rule says; whether the connection goes on."""
+        self.told.append(chunk)
+        rule = self.rules.pop(0) if self.rules else "pass"
+        if rule == "drop":
+            return False
+        server.sendall(chunk)
+        if rule == "pass":
+            self.on_chunk()
+            return True
+        came = b""
+        while came.count(b"\n") < chunk.count(b"\n"):
+            came += server.recv(1 << 20)
+        self.on_chunk()
+        if isinstance(rule, bytes):
+            client.sendall(rule)
+        return rule != "lose"
 
 
 def _shut(each: socket.socket) -> None:
@@ -126,8 +124,3 @@ def _shut(each: socket.socket) -> None:
         each.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # it is closed already
-
-
-def interrupt_main() -> None:
-    """Do what Ctrl-C does."""
-    os.kill(os.getpid(), 2)

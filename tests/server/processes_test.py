@@ -65,6 +65,22 @@ def test_a_worker_that_was_killed_is_replaced(serve: Serve, role: str) -> None:
     assert served.stop() == 0
 
 
+def test_a_process_that_was_started_in_advance_takes_the_place(serve: Serve) -> None:
+    served = serve("--workers", "1")
+    for kill_the_spare in (False, True, False):
+        until(lambda: len(served.children()) == 3, "a process in advance")
+        (spare,) = set(served.children()) - set(served.all())
+        if kill_the_spare:
+            os.kill(spare, signal.SIGKILL)
+        (dead,) = served.pids("write")
+        os.kill(dead, signal.SIGKILL)
+        until(lambda dead=dead: served.pids("write") not in ([], [dead]), "the next writer")  # type: ignore[misc]
+        assert (served.pids("write") == [spare]) is not kill_the_spare
+        with served.connect("write") as client:
+            assert client.ask("a") == ["0\t1"]
+    assert served.stop() == 0
+
+
 def test_who_waits_in_the_queue_of_a_worker_that_is_killed_is_served_by_the_next(serve: Serve) -> None:
     served = serve("--workers", "1")
     (pid,) = served.pids("read")

@@ -104,12 +104,16 @@ class Serving:
     def pids(self, role: str) -> list[int]:
         """Return the processes of a role, by their numbers."""
         found = {}
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        for pid in map(int, children):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            if words[-3:-2] == [role]:  # one that has just been forked has the words of its parent, a dead one has none
-                found[int(words[-2])] = pid
+        for pid in self.children():
+            words = Path(f"/proc/{pid}/comm").read_text().split()
+            if words[:2] == ["roost", role]:
+                found[int(words[2])] = pid
         return [found[number] for number in sorted(found)]
+
+    def children(self) -> list[int]:
+        """Return all processes that it has started and not buried."""
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in text.split()]
 
     def all(self) -> list[int]:
         """Return the processes of all workers."""
@@ -140,20 +144,13 @@ def serving(
     try:
         yield made.ready(listeners)
     finally:
-        orphans = [pid for role in ("read", "write") for pid in _pids_or_none(made, role)]
+        orphans = made.children() if made.process.poll() is None else []
         made.process.kill()
         made.process.wait()
         assert made.process.stdout is not None
         made.process.stdout.close()
         for pid in orphans:
             until(lambda pid=pid: not alive(pid), "a worker is still there")  # type: ignore[misc]
-
-
-def _pids_or_none(made: Serving, role: str) -> list[int]:
-    try:
-        return made.pids(role)
-    except (FileNotFoundError, ValueError):
-        return []
 
 
 def alive(pid: int) -> bool:

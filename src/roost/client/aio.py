@@ -207,9 +207,10 @@ class AsyncHandlerSocket:
         assert wire.transport is not None
         if data:
             wire.transport.write(bytes(data))
+            return len(data), None  # told before anything can go wrong: it counts as sent
         try:
             async with asyncio.timeout_at(deadline):
-                return len(data), await wire.take()
+                return 0, await wire.take()
         except TimeoutError:
             raise TimeoutError(f"no answer within {self._settings.timeout:g} s") from None
 

@@ -46,6 +46,8 @@ def tokens(values: Values) -> list[bytes]:
     """Return the tokens of one value, or of several."""
     if values is None or isinstance(values, (str, bytes, int, float, Decimal)):
         return [token(values)]
+    if not isinstance(values, Sequence):
+        raise Invalid(f"{values!r} is not a value, nor a sequence of values")
     return [token(value) for value in values]
 
 

@@ -8,17 +8,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from roost.server.control import Control
 from roost.server.counters import Totals, make_block, totals
-from roost.server.settings import PREFIX, Role, Settings
+from roost.server.settings import Role, Settings
+from roost.server.spares import Spares
 
 log = logging.getLogger(__name__)
 
-WORKER: tuple[str, ...] = ("-P", "-m", "roost.server.worker")  # -P: nothing is imported from the working directory
 PONG = 2.0  # seconds that a worker has to answer `ping`
 
 
@@ -26,6 +25,7 @@ class Place:
     """One worker's place.
 
     settings: returns those of the moment.
+    spares: where its processes come from.
     """
 
     def __init__(
@@ -34,13 +34,14 @@ class Place:
         number: int,
         sockets: Sequence[socket.socket],
         settings: Callable[[], Settings],
+        spares: Spares,
     ) -> None:
         self.role, self.number = role, number
         self.name = "the writer" if role == "write" else f"read worker {number}"
         self.ready = asyncio.Event()
         self.starts = 0
         self.ended = ""  # how the last process ended, in words
-        self._sockets, self._settings = sockets, settings
+        self._sockets, self._settings, self._spares = sockets, settings, spares
         self._counters, self._memory = make_block()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Control | None = None
@@ -55,20 +56,21 @@ class Place:
 
     async def live(self) -> bool:
         """Start a process and return when it has ended: whether it had been ready before."""
-        ours, theirs = socket.socketpair()
-        sockets = [each.fileno() for each in self._sockets]
         try:
-            with theirs:
-                self._process = self._started(theirs.fileno(), sockets)
-            self.starts += 1
-            self._control = await Control.over(ours)
+            spare = self._spares.take()
         except OSError as error:
-            ours.close()
             self.ended = f"could not be started: {error.strerror}"
-            await self._bury()
             return False
-        settings = self._settings().to_json()
-        self._control.say("start", settings=settings, role=self.role, counters=self._counters, sockets=sockets)
+        self._process = spare.process
+        self.starts += 1
+        try:
+            socket.send_fds(spare.line, [b"."], [self._counters, *[each.fileno() for each in self._sockets]])
+            self._control = await Control.over(spare.line)
+        except OSError:  # it has died meanwhile
+            spare.line.close()
+            self.ended = _ending(await self._bury())
+            return False
+        self._control.say("start", settings=self._settings().to_json(), role=self.role, number=self.number)
         if self._stopped:
             self._control.say("stop")
         reason = ""
@@ -84,22 +86,13 @@ class Place:
         self.ended = reason or _ending(code)
         return was_ready
 
-    def _started(self, control: int, sockets: list[int]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, *WORKER, str(control), self.role, str(self.number)],
-            pass_fds=[control, self._counters, *sockets],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,  # the supervisor's own has its announcements alone
-            env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
-            process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
-        )
-
     def _heed(self, told: dict[str, Any]) -> str:
         """Do what a word of the worker asks for; return why it cannot start, if it says so."""
         assert self._process is not None
         match told["word"]:
             case "ready":
                 self.ready.set()
+                self._spares.keep()
                 log.info("%s is process %d", self.name, self._process.pid)
                 if told["connections"] < self._settings().max_connections:
                     log.warning(

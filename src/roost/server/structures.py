@@ -319,4 +319,8 @@ def _member(column: Column, token: str) -> Any | Unheld:
 
 def refusal(error: Error) -> tuple[int, str]:
     """Return the code and word of an error; a value that a structure does not take is its type's affair."""
-    return (1, "type") if isinstance(error, Invalid) and error.word == "value" else (error.code, error.word)
+    if isinstance(error, Invalid) and error.word == "value":
+        return 1, "type"
+    if error.word == "foreign":  # it was found at COMMIT, when nobody knows any more which side it was
+        return 1, "151"
+    return error.code, error.word

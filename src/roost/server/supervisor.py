@@ -19,6 +19,7 @@ from roost.server.listeners import Listener, listen
 from roost.server.notify import notify
 from roost.server.places import Place
 from roost.server.settings import Role, Settings, reloaded
+from roost.server.spares import Spares
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Supervisor:
         self.places: list[Place] = []
         self._load, self._announce = load, announce
         self._listeners: list[Listener] = []
+        self._spares = Spares()
         self._leaving = asyncio.Event()
         self._begun = False
         self._killed = False
@@ -59,6 +61,7 @@ class Supervisor:
         finally:
             for listener in self._listeners:
                 listener.close()
+            self._spares.end()
             for place in self.places:
                 place.kill()
                 place.forget()
@@ -79,7 +82,7 @@ class Supervisor:
                 mine += made
             for number in range(workers if mine else 0):
                 sockets = [listener.of(number) for listener in mine]
-                self.places.append(Place(role, number + 1, sockets, lambda: self.settings))
+                self.places.append(Place(role, number + 1, sockets, lambda: self.settings, self._spares))
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,6 +145,7 @@ class Supervisor:
         log.info("leaving: no more connections; what has arrived is answered")
         self._leaving.set()
         notify("STOPPING=1")
+        self._spares.end()
         for listener in self._listeners:
             listener.close()
         for place in self.places:

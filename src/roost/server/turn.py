@@ -22,7 +22,7 @@ from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.engines.engine import drive
 from roost.errors import Error, Mismatch
 from roost.plans import Careful, Context, Plan
-from roost.plans.index.opened import Change
+from roost.plans.index.opened import Change, OpenedIndex, Working
 from roost.plans.index.scan import Filtering, Scan
 from roost.plans.index.values import number as as_number
 from roost.protocols.requests import Find, Insert, Refused, Token, number, parse, parse_open
@@ -331,9 +331,10 @@ class Turn:
         return "0\t1" if session.open(asked.number, handle) else self._wrong("limit")
 
     def _execute(self, session: Session, tokens: list[str], slot: int) -> str:
-        handle = session.handles.get(str(number(tokens[0])))
+        wanted = number(tokens[0])
+        handle = session.handles.get(str(wanted))
         if handle is None:
-            return self._wrong("stmtnum")
+            return self._wrong(self._unopened(session, wanted, tokens))
         if self._failed is not None:
             return self._refusal(self._failed)
         if not handle.current():
@@ -355,6 +356,16 @@ class Turn:
             return self._guarded(lambda: self._modify(handle, asked))
         return self._guarded(lambda: self._find(handle, asked))
 
+    def _unopened(self, session: Session, wanted: int, tokens: list[str]) -> str:
+        # The original looks at the list of IN and at the filters before it finds that a number was left out.
+        if any([int(opened) > wanted for opened in session.handles]):
+            try:
+                parse(tokens, 0, MOST_VALUES)
+            except Refused as refused:
+                if refused.word not in ("op", "klen", "notimpl"):
+                    return refused.word
+        return "stmtnum"
+
     def _guarded(self, work: Callable[[], str]) -> str:
         # Returns an answer in any case, or raises Undone.
         try:
@@ -374,11 +385,21 @@ class Turn:
     def _find(self, handle: Handle, asked: Find) -> str:
         index = handle.index
         scan = scan_of(handle, asked)
-        rows = drive(index.find(scan._replace(limit=min(scan.limit, MOST_ROWS + 1))), self._connection)
+        scan = scan._replace(limit=min(scan.limit, MOST_ROWS + 1))
+        rows = self._driven(index, lambda index: index.find(scan))
         if len(rows) > MOST_ROWS:
             raise Refused("limit")
         self._counters.rows += len(rows)
         return say.found(rows, index.width)
+
+    def _driven(self, index: OpenedIndex, make: Callable[[OpenedIndex], Working]) -> Any:
+        # What reads a text that is no UTF-8 reads it as bytes instead; nothing has been written by then.
+        try:
+            return drive(make(index), self._connection)
+        except Error as error:
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                raise
+            return drive(make(index.undecoded), self._connection)
 
     def _insert(self, handle: Handle, asked: Insert) -> str:
         wanted = min(asked.width, handle.index.width)
@@ -390,7 +411,8 @@ class Turn:
         index = handle.index
         change = Change(asked.modification[0], tuple(asked.to), asked.modification[1:2] == "?")
         scan = scan_of(handle, asked)
-        changed = drive(index.modify(scan._replace(limit=min(scan.limit, MOST_ROWS)), change), self._connection)
+        scan = scan._replace(limit=min(scan.limit, MOST_ROWS))
+        changed = self._driven(index, lambda index: index.modify(scan, change))
         if change.returning:
             return say.found(changed, index.width)
         self._counters.rows += changed

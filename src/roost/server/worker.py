@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from roost.errors import CannotOpen, Error
@@ -32,6 +32,7 @@ SPARE_FILES = 128  # of a process: its database, its listeners, and those whom i
 HANDSHAKE = 15.0  # seconds that a client has for TLS
 FAREWELL = 1.0  # seconds that a client who is refused has to read why
 PUBLISHED_EVERY = 1.0  # seconds
+MOST_SOCKETS = 253  # that can be sent at once, says Linux
 TURNS = 8  # of the loop, until a connection that was waiting in a queue has handed over what it has sent
 
 
@@ -55,10 +56,13 @@ Make = Callable[[Settings, Role, Counters], Served]
 
 
 class Worker:
-    """The life of the process, from `start` to the last answer."""
+    """The life of the process, from `start` to the last answer.
 
-    def __init__(self, make: Make, control: Control) -> None:
-        self._make, self._control = make, control
+    files: the descriptors of its counters and of its listening sockets.
+    """
+
+    def __init__(self, make: Make, control: Control, files: Sequence[int]) -> None:
+        self._make, self._control, self._files = make, control, files
         self._servers: list[asyncio.AbstractServer] = []
 
     async def run(self) -> int:
@@ -87,12 +91,13 @@ class Worker:
 
     async def _start(self, settings: Settings, told: dict[str, Any]) -> None:
         self._settings, self._role = settings, told["role"]
-        self._counters = Counters(map_block(told["counters"]))
-        self._room = _files() - SPARE_FILES
+        _be_called(f"roost {self._role} {told['number']}")
+        self._counters = Counters(map_block(self._files[0]))
+        self._room = _allowed_files() - SPARE_FILES
         self._refused: set[_Refused] = set()
         self._served = self._make(settings, self._role, self._counters)
         self._context = tls.context(settings)
-        for fd in told["sockets"]:
+        for fd in self._files[1:]:
             await self._listen(socket.socket(fileno=fd), self._context)
 
     def _publish(self) -> None:
@@ -182,12 +187,21 @@ class _Refused(asyncio.Protocol):
         self._others.discard(self)
 
 
-def _files() -> int:
+def _allowed_files() -> int:
     """Allow as many open files as may be allowed, and return their number."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2**20 if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+def _be_called(name: str) -> None:
+    log_to_stderr(name)
+    try:
+        with open("/proc/self/comm", "w") as file:  # what ps and top show; not everywhere
+            file.write(name)
+    except OSError:
+        pass
 
 
 def _no_second_sqlite(event: str, arguments: tuple[Any, ...]) -> None:
@@ -205,19 +219,21 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _live(make: Make, sock: socket.socket) -> int:
-    return await Worker(make, await Control.over(sock)).run()
+async def _live(make: Make, line: socket.socket, files: Sequence[int]) -> int:
+    return await Worker(make, await Control.over(line), files).run()
 
 
 def main(make: Make) -> int:
-    """Be a worker: `python -m roost.server.worker FD ROLE NUMBER`; the last two are for whoever lists processes."""
+    """Be a worker: `python -m roost.server.worker FD`; wait for a place, and serve there."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    fd, role, number_ = sys.argv[1:]
-    log_to_stderr(f"roost {role} {number_}")
     sys.addaudithook(_no_second_sqlite)
+    line = socket.socket(fileno=int(sys.argv[1]))
+    said, files, _, _ = socket.recv_fds(line, 1, MOST_SOCKETS)
+    if not said:  # the supervisor is gone, or has no place for it
+        return 0
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        return runner.run(_live(make, socket.socket(fileno=int(fd))))
+        return runner.run(_live(make, line, files))
 
 
 if __name__ == "__main__":

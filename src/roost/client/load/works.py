@@ -93,7 +93,7 @@ def work_of(plan: Plan, process: int, processes: int, answer: bytes = b"0\t1\n")
     if plan.work == "insert":
         return Work("id,v", "", _inserts(plan, itertools.count(plan.first + process, processes), answer))
     if plan.work == "fill":
-        return Work("id,v", "", _inserts(plan, iter(range(2 + process, plan.rows + 1, processes)), answer))
+        return Work("id,v", "", _inserts(plan, iter(range(plan.first + process, plan.rows + 1, processes)), answer))
     raise Invalid(f"there is no work {plan.work!r}")
 
 

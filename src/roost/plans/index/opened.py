@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Control, Statement
@@ -31,20 +32,36 @@ class Change(NamedTuple):
 
 
 class OpenedIndex:
-    """One key of a table, the columns to read and write, and those that filters name."""
+    """One key of a table, the columns to read and write, and those that filters name.
+
+    undecoded: texts are read as bytes.
+    """
 
     def __init__(
-        self, table: Table, key: Key, columns: Sequence[TableColumn], fcolumns: Sequence[TableColumn] = ()
+        self,
+        table: Table,
+        key: Key,
+        columns: Sequence[TableColumn],
+        fcolumns: Sequence[TableColumn] = (),
+        *,
+        undecoded: bool = False,
     ) -> None:
         self.table = table
         self.key = key
         self.columns = tuple(columns)
         self.fcolumns = tuple(fcolumns)
         self.width = len(self.columns)
-        self.shown = ", ".join([column.sql for column in self.columns]) or "NULL"
+        shown = [_bytes_of(column.sql) if undecoded else column.sql for column in self.columns]
+        self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
-        self._identity = ", ".join(table.identity)
-        self._meet = Finder(table, key, f"{self._identity}, {self.shown}", len(table.identity) + max(1, self.width))
+        named, names = len(table.identity), ", ".join(table.identity)
+        self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width))
+        self._name = Finder(table, key, names, named)
+
+    @cached_property
+    def undecoded(self) -> OpenedIndex:
+        """The same index, for rows with texts that are no UTF-8: whoever wrote them, they can be read."""
+        return OpenedIndex(self.table, self.key, self.columns, self.fcolumns, undecoded=True)
 
     def find(self, scan: Scan) -> Finding:
         """Return the rows that are found."""
@@ -112,7 +129,8 @@ class OpenedIndex:
             raise worded(Invalid(f"{self.table.name} hides its rowid behind columns of its own"), "notimpl")
         if scan.place is not None and scan.op == "=":
             scan = scan._replace(among=tuple(dict.fromkeys(scan.among)))
-        found: Rows = yield from self._meet.find(scan)
+        needed = change.returning or change.verb in "+-"
+        found: Rows = yield from (self._meet if needed else self._name).find(scan)
         named = len(self.table.identity)
         if scan.place is not None:
             found = list({row[:named]: row for row in found}.values())  # ranges may overlap
@@ -224,3 +242,7 @@ class OpenedIndex:
             raise
         yield Control.RELEASE
         return changed
+
+
+def _bytes_of(column: str) -> str:
+    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"

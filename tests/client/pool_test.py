@@ -1,0 +1,75 @@
+"""Pools: each caller has its own answer, and one who cannot have a connection is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import roost
+from roost.client import AsyncPool, Pool
+from tests.client.conftest import Server
+
+
+def test_threads_share_a_few_connections(server: Server) -> None:
+    index = server.index("fruit", "id", "name")
+    wrong: list[object] = []
+    names = ["apple", "banana", "cherry", "damson", "elder"]
+
+    def ask(row: int) -> None:
+        wanted = [(str(row), names[row - 1])]
+        for _ in range(50):
+            found = [pool.run(index.find("=", row)), *pool.pipeline([index.find("=", row)] * 3)]
+            wrong.extend([each for each in found if each != wanted])
+
+    with Pool(f"127.0.0.1:{server.read_port}", size=2, secret=server.read_secret) as pool:
+        threads = [threading.Thread(target=ask, args=(row,)) for row in (1, 2, 3, 4, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_tasks_share_a_few_connections(server: Server) -> None:
+    index = server.index("fruit", "id", "name")
+
+    async def main() -> None:
+        async with AsyncPool(f"127.0.0.1:{server.read_port}", size=2, secret=server.read_secret) as pool:
+            rows = [1, 2, 3] * 20
+            found = await asyncio.gather(*[pool.run(index.find("=", row)) for row in rows])
+            assert [each[0][0] for each in found] == [str(row) for row in rows]
+            assert await pool.pipeline([index.find("=", 1)] * 2) == [[("1", "apple")]] * 2
+
+    asyncio.run(main())
+
+
+def test_the_connection_used_last_is_taken_first() -> None:
+    with Pool("127.0.0.1:1", size=3) as pool:
+        with pool.take() as first, pool.take():
+            pass
+        with pool.take() as again:
+            assert again is first
+
+
+def test_who_cannot_have_a_connection_is_told() -> None:
+    with Pool("127.0.0.1:1", size=1, wait=0) as pool, pool.take():
+        with pytest.raises(roost.Busy, match="none of 1 connections became free within 0 s") as caught, pool.take():
+            pass
+        assert caught.value.retry
+
+    async def main() -> None:
+        async with AsyncPool("127.0.0.1:1", size=1, wait=0.01) as pool, pool.take():
+            with pytest.raises(roost.Busy, match="none of 1 connections"):
+                async with pool.take():
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_fails_gives_its_connection_back() -> None:
+    with Pool("127.0.0.1:1", size=1, wait=0) as pool:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError), pool.take():
+                raise ZeroDivisionError

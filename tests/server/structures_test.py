@@ -1,0 +1,183 @@
+"""Structures of Roost over the wire: their promises hold, and the library sees what clients did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.server.session import Session
+from tests.server.playing import Bench, bench
+
+DECLARED = """
+import datetime as dt, sys
+from dataclasses import dataclass
+import roost
+
+@dataclass
+class Visit:
+    uid: int
+    visitor: int
+    note: str | None = None
+
+visitors = roost.Capped("visitors", Visit, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
+carts = roost.Capped("carts", Visit, per="uid", keep=2, unique="visitor", on_full="reject")
+events = roost.Ring("events", Visit, per="uid", keep=3)
+pageviews = roost.Counter("pageviews")
+likes = roost.Set("likes", key=int)
+store = roost.Store(f"sqlite:///{sys.argv[1]}")
+"""
+OPENED = [
+    "P\t0\tmain\tvisitors\tPRIMARY\tuid,visitor,note",
+    "P\t1\tmain\tcarts\tPRIMARY\tuid,visitor",
+    "P\t2\tmain\tevents\tPRIMARY\tuid,visitor",
+    "P\t3\tmain\tpageviews\tPRIMARY\tkey,total",
+    "P\t4\tmain\tlikes\tPRIMARY\tkey,member",
+    "P\t5\tmain\tevents\tPRIMARY\tsequence,visitor",
+]
+
+
+def library(path: Path, program: str) -> Any:
+    """Run lines of the library in a process of its own, and return the last as JSON."""
+    *lines, last = program.strip().splitlines()
+    text = DECLARED + "\n".join([*lines, f"import json; print(json.dumps({last}))"])
+    ran = subprocess.run([sys.executable, "-c", text, str(path)], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Bench]:
+    path = tmp_path / "app.db"
+    library(path, "store.create(visitors, carts, events, pageviews, likes)\n1")
+    made = bench(path, "write")
+    yield made
+    made.turn._connection.close()
+
+
+@pytest.fixture
+def session(write: Bench) -> Session:
+    made = Session("write", write.settings)
+    assert write.say(made, "\n".join(OPENED)) == ["0\t1"] * len(OPENED)
+    return made
+
+
+def say(write: Bench, session: Session, *lines: str) -> list[str]:
+    return write.say(session, "\n".join(lines))
+
+
+def test_inserting_evicts_refreshes_pushes_and_counts(write: Bench, session: Session) -> None:
+    lines = [line for n in range(5) for line in (f"0\t+\t2\t7\t{n}", f"2\t+\t2\t7\t{n}", "3\t+\t2\t/home\t2")]
+    assert say(write, session, *lines) == [told for n in range(5) for told in ("0\t1", f"0\t1\t{n + 1}", "0\t1")]
+    assert say(write, session, "0\t+\t2\t7\t3", "0\t=\t1\t7\t9\t0") == ["0\t1", "0\t3\t7\t3\t\0\t7\t4\t\0\t7\t2\t\0"]
+    assert say(write, session, "2\t=\t1\t7\t2\t1", "5\t=\t1\t7\t2\t0", "3\t=\t1\t/home", "3\t=\t1\t/none") == [
+        "0\t2\t7\t3\t7\t2",
+        "0\t2\t5\t4\t4\t3",
+        "0\t2\t/home\t10",
+        "0\t2\t/none\t0",
+    ]
+    assert library(
+        write.path,
+        "[[v.visitor for v in store.run(visitors.latest(7))], store.run(pageviews.total('/home')), len(store.check())]",
+    ) == [[3, 4, 2], 10, 0]
+
+
+def test_one_row_and_one_member_are_found_and_removed(write: Bench, session: Session) -> None:
+    say(write, session, *[f"0\t+\t3\t7\t{n}\tn{n}" for n in range(3)], *[f"4\t+\t2\t7\tm{n}" for n in range(3)])
+    assert say(write, session, "0\t=\t2\t7\t1", "0\t=\t2\t7\t9", "4\t=\t2\t7\tm1", "4\t=\t2\t7\tm9") == [
+        "0\t3\t7\t1\tn1",
+        "0\t3",
+        "0\t2\t7\tm1",
+        "0\t2",
+    ]
+    assert say(write, session, "0\t=\t2\t7\t1\t1\t0\tD?", "4\t=\t1\t7\t2\t0\tD", "4\t=\t1\t7\t9\t0") == [
+        "0\t3\t7\t1\tn1",
+        "0\t1\t2",
+        "0\t2\t7\tm2",
+    ]
+    assert (
+        say(write, session, "0\t=\t1\t7\t9\t0", "0\t=\t1\t0\t9\t0\t@\t0\t3\t8\t7\tabc")
+        == ["0\t3\t7\t2\tn2\t7\t0\tn0"] * 2
+    )
+    assert library(write.path, "[store.run(visitors.count(7)), store.run(likes.size(7)), len(store.check())]") == [
+        2,
+        1,
+        0,
+    ]
+
+
+def test_a_full_collection_and_a_duplicate_cost_themselves_alone(write: Bench, session: Session) -> None:
+    lines = ["1\t+\t2\t7\t1", "1\t+\t2\t7\t1", "1\t+\t2\t7\t2", "1\t+\t2\t7\t3", "2\t+\t2\t7\t1"]
+    assert say(write, session, *lines) == ["0\t1", "1\t1\t121", "0\t1", "1\t1\tfull", "0\t1\t1"]
+
+
+def test_a_total_is_added_to_and_never_taken_across_zero(write: Bench, session: Session) -> None:
+    add = "3\t=\t1\t/home\t1\t0\t+\t\0\t5"
+    assert say(write, session, add, "3\t=\t1\t/home\t1\t0\t-\t\0\t6", "3\t=\t1\t/home\t1\t0\t-?\t\0\t5") == [
+        "0\t1\t1",
+        "0\t1\t0",
+        "0\t2\t/home\t5",
+    ]
+    assert say(write, session, add, "3\t=\t1\t/home\t1\t0\tD", "3\t=\t1\t/home") == [
+        "0\t1\t1",
+        "0\t1\t1",
+        "0\t2\t/home\t0",
+    ]
+    most = f"3\t+\t2\t/home\t{2**63 - 1}"
+    assert say(write, session, most, "3\t+\t2\t/home\t1") == ["0\t1", "1\t1\trange"]
+    assert say(write, session, "3\t=\t1\t/home") == [f"0\t2\t/home\t{2**63 - 1}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("0\t>\t1\t7", "2\t1\tnotimpl"),
+        ("0\t=\t1\t7\t1\t0\tU\t8", "2\t1\tnotimpl"),
+        ("0\t=\t1\t7\t1\t0\t+\t8", "2\t1\tnotimpl"),
+        ("2\t=\t1\t7\t1\t0\tD", "2\t1\tnotimpl"),
+        ("5\t+\t2\t9\t1", "2\t1\tnotimpl"),
+        ("0\t=\t3\t7\t1\t1", "2\t1\tkpnum"),
+        ("0\t+\t2\tabc\t1", "1\t1\ttype"),
+        ("0\t+\t2\t\0\t1", "1\t1\tnotnull"),
+        ("0\t+\t1\t7", "1\t1\tnotnull"),
+        (f"3\t+\t2\t{'x' * 256}\t1", "1\t1\ttype"),
+        ("3\t+\t2\t\udcff\t1", "1\t1\ttype"),
+        ("3\t=\t1\t/home\t1\t0\t+\t\0\tmany", "1\t1\ttype"),
+        ("0\t=\t1\tabc", "0\t3"),
+    ],
+)
+def test_what_has_no_meaning_or_cannot_be_stored(write: Bench, session: Session, line: str, told: str) -> None:
+    assert say(write, session, "0\t+\t2\t7\t1", line, "0\t=\t1\t7") == ["0\t1", told, "0\t3\t7\t1\t\0"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("P\t9\tmain\tlikes\tby_member\tkey", "2\t1\tidxnum"),
+        ("P\t9\tmain\tlikes\t\tkey,member", "0\t1"),
+        ("P\t9\tmain\tlikes\tPRIMARY\ttotal", "2\t1\tfld"),
+        ("P\t9\tmain\troost_likes_rows\tPRIMARY\tkey", "1\t1\topen_table"),
+        ("P\t9\tmain\troost_catalog\tPRIMARY\tname", "1\t1\topen_table"),
+    ],
+)
+def test_opening(write: Bench, session: Session, line: str, told: str) -> None:
+    assert say(write, session, line) == [told]
+
+
+def test_a_changed_declaration_is_seen_by_the_next_request(write: Bench, session: Session) -> None:
+    say(write, session, *[f"0\t+\t2\t7\t{n}" for n in range(3)])
+    library(
+        write.path,
+        'store.alter(roost.Capped("visitors", Visit, per="uid", keep=1, unique="visitor", on_duplicate="refresh"))\n1',
+    )
+    assert say(write, session, "0\t+\t2\t7\t9", "0\t=\t1\t7\t9\t0") == ["0\t1", "0\t3\t7\t9\t\0"]
+    assert library(write.path, "len(store.check())") == 0
+
+
+def test_a_structure_that_is_dropped_is_gone(write: Bench, session: Session) -> None:
+    write.sql("DELETE FROM roost_catalog WHERE name = 'likes'")
+    assert say(write, session, "4\t+\t2\t7\tm", "3\t+\t1\t/home") == ["1\t1\topen_table", "0\t1"]

@@ -1,0 +1,245 @@
+"""Turns without sockets: text in, text out, and what is in the file afterwards."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.server.session import Session
+from roost.server.turn import Played
+from tests.server.playing import Bench, bench
+
+SCHEMA = """
+CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, n INT);
+INSERT INTO t VALUES (1, 'one', 10), (2, 'two', 20), (3, NULL, 30);
+CREATE TABLE two (a INT, b TEXT, c BLOB, PRIMARY KEY (a, b)) WITHOUT ROWID;
+INSERT INTO two VALUES (1, 'x', x'00ff'), (1, 'y', NULL);
+CREATE TABLE nocase (k TEXT PRIMARY KEY COLLATE NOCASE, n INT);
+INSERT INTO nocase VALUES ('a', 0);
+CREATE TABLE parent (id INTEGER PRIMARY KEY);
+CREATE TABLE child (id INTEGER PRIMARY KEY, p INT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE strict_one (id INTEGER PRIMARY KEY, CHECK (id < 100));
+CREATE TRIGGER gone BEFORE INSERT ON strict_one WHEN new.id = 13 BEGIN SELECT RAISE(ROLLBACK, 'thirteen'); END;
+"""
+
+
+def opened(made: Bench) -> Session:
+    """Return a connection that has opened some tables."""
+    session = made.session()
+    lines = [
+        "P\t0\tapp\tt\tPRIMARY\tid,v,n\tn",
+        "P\t1\tmain\ttwo\tPRIMARY\ta,b,c",
+        "P\t2\tmain\tnocase\tPRIMARY\tn",
+    ]
+    assert made.say(session, "\n".join(lines)) == ["0\t1"] * 3
+    return session
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "app.db"
+    connection = sqlite3.connect(file)
+    connection.executescript("PRAGMA journal_mode = WAL;" + SCHEMA)
+    connection.close()
+    return file
+
+
+@pytest.fixture
+def write(path: Path) -> Iterator[Bench]:
+    made = bench(path, "write")
+    yield made
+    made.turn._connection.close()
+
+
+@pytest.fixture
+def read(path: Path) -> Iterator[Bench]:
+    made = bench(path, "read")
+    yield made
+    made.turn._connection.close()
+
+
+def test_lookups_of_many_connections_are_answered_each_its_own(read: Bench) -> None:
+    one, other = opened(read), opened(read)
+    ids = [*range(-2, 9), "abc", "1.0", "", "99999999999999999999"]
+    lines = [f"0\t=\t1\t{id}" for id in ids]
+    rows = {"1": "1\tone\t10", "2": "2\ttwo\t20", "3": "3\t\0\t30", "1.0": "1\tone\t10"}
+    wanted = [f"0\t3\t{rows[str(id)]}" if str(id) in rows else "0\t3" for id in ids]
+    played = read.play((one, "\n".join(lines)), (other, "\n".join(reversed(lines))))
+    assert played[0].text.split("\n")[:-1] == wanted
+    assert played[1].text.split("\n")[:-1] == wanted[::-1]
+    for line, answer in zip(lines, wanted, strict=True):  # alone, they go another way
+        assert read.say(one, line) == [answer]
+
+
+def test_lookups_by_a_key_of_two_columns(read: Bench) -> None:
+    session = opened(read)
+    keys = [(1, "x"), (1, "y"), (1, "z"), ("q", "x"), (2, "x"), (1, "\udcff")]
+    lines = [f"1\t=\t2\t{a}\t{b}" for a, b in keys]
+    wanted = ["0\t3\t1\tx\t\x01@\udcff", "0\t3\t1\ty\t\0", *["0\t3"] * 4]
+    assert read.say(session, "\n".join(lines)) == wanted
+    assert [read.say(session, line)[0] for line in lines] == wanted
+
+
+def test_what_needs_escapes_is_escaped_and_its_neighbours_are_not(write: Bench) -> None:
+    session = opened(write)
+    value = "".join(map(chr, range(0x20)))
+    escaped = "".join(f"\x01{chr(code + 0x40)}" if code < 0x10 else chr(code) for code in range(0x20))
+    assert write.say(session, f"0\t+\t2\t7\t{escaped}") == ["0\t1\t0"]
+    assert write.sql("SELECT v FROM t WHERE id = 7") == [(value,)]
+    lines = "\n".join(["0\t=\t1\t1", "0\t=\t1\t7", "0\t=\t1\t2", "0\t=\t1\t8"])
+    assert write.say(session, lines) == ["0\t3\t1\tone\t10", f"0\t3\t7\t{escaped}\t\0", "0\t3\t2\ttwo\t20", "0\t3"]
+
+
+def test_a_request_sees_what_its_turn_did_before_it(write: Bench) -> None:
+    session = opened(write)
+    lines = [
+        "0\t=\t1\t1\t1\t0\tU\t1\tuno",
+        "0\t=\t1\t1",
+        "0\t+\t3\t4\tfour\t40",
+        "0\t=\t1\t4\t1\t0\t+\t\0\t\0\t2",
+        "0\t>=\t1\t4\t9\t0",
+        "0\t=\t1\t4\t1\t0\tD",
+        "0\t=\t1\t4",
+    ]
+    assert write.say(session, "\n".join(lines)) == [
+        "0\t1\t1",
+        "0\t3\t1\tuno\t10",
+        "0\t1\t0",
+        "0\t1\t1",
+        "0\t3\t4\tfour\t42",
+        "0\t1\t1",
+        "0\t3",
+    ]
+
+
+def test_one_that_fails_costs_itself_alone(write: Bench) -> None:
+    session = opened(write)
+    lines = [
+        "0\t+\t2\t5\tfive",
+        "0\t+\t2\t5\tagain",
+        "0\t+\t2\tabc\tx",
+        "0\t+\t3\t6\tsix\t60",
+        "0\t=\t1\t6\t1\t0\tU\t5",
+    ]
+    assert write.say(session, "\n".join(lines)) == ["0\t1\t0", "1\t1\t121", "1\t1\ttype", "0\t1\t0", "1\t1\t121"]
+    assert write.sql("SELECT id, v FROM t WHERE id > 3") == [(5, "five"), (6, "six")]
+
+
+def test_what_undoes_the_whole_transaction_costs_itself_alone(write: Bench) -> None:
+    one, other = opened(write), opened(write)
+    assert write.say(one, "P\t5\tmain\tstrict_one\tPRIMARY\tid") == ["0\t1"]
+    played = write.play((other, "0\t+\t2\t5\tfive"), (one, "5\t+\t1\t12\n5\t+\t1\t13\n5\t+\t1\t14"))
+    assert [each.text for each in played] == ["0\t1\t0\n", "0\t1\t0\n1\t1\ttrigger\n0\t1\t0\n"]
+    assert write.sql("SELECT id FROM strict_one") == [(12,), (14,)]
+    assert write.sql("SELECT v FROM t WHERE id = 5") == [("five",)]
+
+
+def test_a_foreign_key_that_is_looked_at_at_commit_costs_itself_alone(write: Bench) -> None:
+    session = opened(write)
+    assert write.say(session, "P\t5\tmain\tchild\tPRIMARY\tid,p\nP\t6\tmain\tparent\tPRIMARY\tid") == ["0\t1"] * 2
+    lines = ["6\t+\t1\t1", "5\t+\t2\t1\t1", "5\t+\t2\t2\t77"]
+    assert write.say(session, "\n".join(lines)) == ["0\t1\t0", "0\t1\t0", "1\t1\t151"]
+    assert write.sql("SELECT id FROM child") == [(1,)]
+
+
+def test_sums_of_one_row_under_two_names(write: Bench) -> None:
+    session = opened(write)
+    lines = ["2\t=\t1\ta\t1\t0\t+\t1", "2\t=\t1\tA\t1\t0\t+\t1", "2\t=\t1\ta\t1\t0\t-\t50", "2\t=\t1\tb\t1\t0\t+\t1"]
+    assert write.say(session, "\n".join(lines * 3)) == ["0\t1\t1", "0\t1\t1", "0\t1\t0", "0\t1\t0"] * 3
+    assert write.sql("SELECT n FROM nocase") == [(6,)]
+
+
+def test_the_schema_may_change_under_an_opened_index(write: Bench) -> None:
+    session = opened(write)
+    write.sql("ALTER TABLE t ADD COLUMN more INT DEFAULT 7")
+    assert write.say(session, "0\t=\t1\t1\n0\t+\t2\t4\tfour") == ["0\t3\t1\tone\t10", "0\t1\t0"]
+    write.sql("ALTER TABLE t RENAME COLUMN v TO w")
+    assert write.say(session, "0\t=\t1\t1\n0\t+\t2\t5\tfive") == ["1\t1\topen_table"] * 2
+    write.sql("ALTER TABLE t RENAME COLUMN w TO v")
+    assert write.say(session, "0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
+    write.sql("DROP TABLE t")
+    assert write.say(session, "0\t=\t1\t1\n1\t=\t2\t1\ty") == ["1\t1\topen_table", "0\t3\t1\ty\t\0"]
+
+
+def test_a_failing_open_leaves_what_was_opened(read: Bench) -> None:
+    one, other = opened(read), opened(read)
+    lines = ["P\t0\tmain\tnone\tPRIMARY\tid", "P\t0\tmain\tt\tnope\tid", "P\t0\tmain\tt\tPRIMARY\tnope", "0\t=\t1\t1"]
+    told = ["1\t1\topen_table", "2\t1\tidxnum", "2\t1\tfld", "0\t3\t1\tone\t10"]
+    assert read.say(one, "\n".join(lines)) == told
+    assert read.say(other, "0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
+
+
+def test_nothing_can_be_opened_that_is_not_allowed(path: Path) -> None:
+    made = bench(path, "read", tables=("t", "tw*"))
+    session = Session("read", made.settings)
+    for table, told in (
+        ("t", "0\t1"),
+        ("two", "0\t1"),
+        ("nocase", "1\t1\topen_table"),
+        ("sqlite_schema", "1\t1\topen_table"),
+    ):
+        assert made.say(session, f"P\t1\tmain\t{table}\tPRIMARY\t") == [told]
+    made.turn._connection.close()
+
+
+def test_there_is_a_limit_to_indexes(path: Path) -> None:
+    made = bench(path, "read", max_indexes=2)
+    session = Session("read", made.settings)
+    opened = [made.say(session, f"P\t{number}\tmain\tt\tPRIMARY\tid")[0] for number in (1, 4294967295, 3, 1)]
+    assert opened == ["0\t1", "0\t1", "2\t1\tlimit", "0\t1"]
+    made.turn._connection.close()
+
+
+def test_a_reader_writes_nothing(read: Bench) -> None:
+    session = opened(read)
+    lines = ["0\t+\t1\t9", "0\t=\t1\t1\t1\t0\tD", "0\t=\t2\t1\t1\t1\t0\tD", "0\t=\t1\t1\t1\t0\tX"]
+    assert read.say(session, "\n".join(lines)) == ["2\t1\treadonly"] * 4
+
+
+def test_the_secret(path: Path) -> None:
+    made = bench(path, "read", read_secret="geheim")
+    session = Session("read", made.settings)
+    assert made.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
+    (played,) = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
+    assert played == Played("3\t1\tauthtype\n", "3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
+    assert made.say(session, played.rest) == ["0\t1", "0\t1"]
+    assert made.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
+    made.turn._connection.close()
+
+
+def test_another_writer_is_waited_for_and_then_told(write: Bench) -> None:
+    session = opened(write)
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
+            "print('held', flush=True); sys.stdin.read()",
+            str(write.path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    write.turn._connection.wait.deadline = time.monotonic() + 0.1
+    assert write.say(session, "0\t+\t1\t9\nX\nP\t9\tmain\tt\tPRIMARY\tid") == ["1\t1\t146", "2\t1\tcmd", "1\t1\t146"]
+    holder.communicate()
+    write.turn._connection.wait.deadline = time.monotonic() + 60
+    assert write.say(session, "0\t+\t1\t9") == ["0\t1\t0"]
+
+
+def test_text_that_is_no_utf8_is_read_all_the_same(write: Bench) -> None:
+    session = opened(write)
+    write.sql("UPDATE t SET v = CAST(x'61ff62' AS TEXT) WHERE id = 2")
+    wanted = ["0\t3\t2\ta\udcffb\t20"]
+    assert write.say(session, "0\t=\t1\t2") == wanted
+    assert write.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3\n0\t=\t1\t4")[1:2] == wanted
+    assert write.say(session, "0\t>=\t1\t2") == wanted
