@@ -16,6 +16,8 @@ from tests.handlersocket.wire import Address, Closed, Ports, Wire
 
 PLACE = Path(__file__).parents[3] / "shared/data/handlersocket-transcripts.json.gz"
 
+LONG = 1000  # bytes, from which on a request is always sent at once
+
 Sql = Callable[[str], bytes]
 
 
@@ -111,9 +113,15 @@ def _printed(value: object) -> bytes:
 
 
 def play(
-    transcript: Transcript, ports: Ports, sql: Sql, translated: Callable[[bytes], bytes] = lambda lines: lines
+    transcript: Transcript,
+    ports: Ports,
+    sql: Sql,
+    translated: Callable[[bytes], bytes] = lambda lines: lines,
+    piece: int = 0,
 ) -> Iterator[tuple[Step, bytes]]:
     """Play a recording to a server, and yield each step with the answer.
+
+    piece: requests that are not long are sent in packets of so many bytes; 0: at once.
 
     A connection that the server closes is told as `<closed>`, after what it still said.
     """
@@ -131,7 +139,9 @@ def play(
             request = translated(step.request).replace(b"{SECRET}", address.secret.encode())
             lines = step.response.count(b"\n")
             try:
-                wires[key].send(request)
+                size = piece if piece and len(request) < LONG else len(request)
+                for start in range(0, len(request), size):
+                    wires[key].send(request[start : start + size])
                 answer = b"".join(wires[key].lines(lines))
                 if step.closed and wires[key].is_closed():
                     answer += b"<closed>"
