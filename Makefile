@@ -36,6 +36,10 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.slow
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
 	$(BIN)/python -m tests.campaigns.hostile
+	$(BIN)/python -m tests.campaigns.caches
+	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
+	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
+	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

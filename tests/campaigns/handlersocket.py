@@ -1,7 +1,8 @@
 """HandlerSocket on SQLite beside the original, and against noise: the long forms of `tests/handlersocket`.
 
 `compare`: random requests on random tables go to MariaDB's plugin and to Roost; what differs has to be explained by a
-rule. `fuzz`: lines of any bytes go to the reading of lines alone and to a live server; each is answered.
+rule, and what is explained has to be what the rules want. `read`: lines of any bytes are read, without a server.
+`serve`: they are sent to a live one, which answers each.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -102,6 +103,8 @@ class Lite:
 def _bytes(value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, float):
         # Whole numbers are written by one as 1, by the other as 1.0.
         return b"%d" % int(value) if value.is_integer() and abs(value) < 1e15 else repr(value).encode()
@@ -131,7 +134,7 @@ def same(one: bytes, other: bytes, index: rules.Opened | None) -> str | None:
     """Say whether two answers are equal: "" when they are, the rule when numbers are written otherwise, or None."""
     if one == other:
         return ""
-    if index and any(column.kind.name == "double" for column in index.columns):
+    if index and any(column.kind.name in ("double", "decimal") for column in index.columns):
         pairs = list(zip(one.split(b"\t"), other.split(b"\t"), strict=False))
         if one.count(b"\t") == other.count(b"\t") and all(map(_same_number, pairs)):
             return "T"

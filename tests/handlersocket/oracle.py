@@ -29,9 +29,10 @@ class Outcome:
 
 def canonical(column: Column, given: Value) -> Value:
     """Return a value that the column holds, as it is read again."""
-    if given is None or not column.kind.is_number:
+    kind = column.kind
+    if given is None or not (kind.is_number or kind.is_numeric) or (kind.is_numeric and not reads_as_number(given)):
         return given
-    if column.kind.name == "double":
+    if kind.name == "double" or kind.is_numeric:
         found = float(given)
         return b"%d" % int(found) if found.is_integer() and abs(found) < 1e15 else repr(found).encode()
     return b"%d" % int(Decimal(given.strip(BLANKS).decode()))
@@ -41,7 +42,9 @@ def comparable(column: Column, given: Value) -> Any:
     """Return a value as the column's collation compares it; NULL is less than everything."""
     if given is None:
         return (0,)
-    if column.kind.is_number:
+    if column.kind.is_numeric and not reads_as_number(given):
+        return (2, given)
+    if column.kind.is_number or column.kind.is_numeric:
         return (1, Decimal(given.strip(BLANKS).decode()))
     if column.kind.name == "mixed":
         return (1, bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in given))
@@ -119,7 +122,7 @@ class Rows:
     def _passes(self, filter: Filter, index: Opened, row: Row) -> bool:
         column = index.filters[number(filter.column)]
         given = value(filter.value)
-        if given is not None and column.kind.is_number:
+        if given is not None and column.kind.is_number and not column.kind.is_numeric:
             if not reads_as_number(given):
                 return filter.op == b"!="
         elif given is not None and not column.kind.lite(given):
@@ -178,7 +181,7 @@ class Rows:
             new = one + operand if mop == b"+" else one - operand
             if mop == b"-" and (one > 0 > new or one < 0 < new):
                 return row
-            if column.kind.name != "double":
+            if column.kind.name in ("int", "bigint"):
                 assert -BIGINT <= new < BIGINT, "it leaves 64 bits"
             cells[at] = canonical(column, str(new).encode())
         return tuple(cells)

@@ -30,6 +30,7 @@ class Kind:
     lite: Callable[[bytes], bool]  # whether SQLite can hold it
     can_be_key: bool = True
     is_number: bool = False
+    is_numeric: bool = False  # of SQLite's affinity: numbers become numbers, other text stays
 
     def __repr__(self) -> str:
         return self.name
@@ -107,6 +108,16 @@ def _reads_as_integer(value: bytes) -> bool:
     return -BIGINT <= exact < BIGINT and exact == exact.to_integral_value()
 
 
+def _date(random: Random) -> bytes:
+    return b"20%02d-%02d-%02d" % (random.randrange(18, 22), random.randrange(1, 13), random.randrange(1, 29))
+
+
+def _is_date(value: bytes) -> bool:
+    return re.fullmatch(rb"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])", value) is not None
+
+
+ODD_DATES = (b"", b"abc", b"20200101", b"2020-02-30", b"2020-1-1", b"2020-01-01 10:00:00", b"0", b"\xff")
+
 ODD_NUMBERS = (
     *(b"", b" 1", b"+1", b"01", b"1.0", b"1.4", b"1.6", b"1e2", b"abc", b"1abc", b"0x1", b"-0", b"1\x00", b"--5"),
     *(b"99999999999", b"-99999999999", b"9223372036854775808", b"-9223372036854775809", b"1" * 30, b"1e400", b"nan"),
@@ -141,6 +152,12 @@ KINDS = (
     ),
     Kind("bytes", "VARBINARY(40)", "BLOB", _bytes, ODD_BYTES, lambda value: len(value) <= 40, _is_anything),
     Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, reads_as_number, is_number=True),
+    Kind(
+        *("decimal", "DECIMAL(12,2)", "DECIMAL(12,2)", _quarter, (*ODD_NUMBERS, b"\xff"), _is_quarter, _is_anything),
+        is_number=True,
+        is_numeric=True,
+    ),
+    Kind("date", "DATE", "DATE", _date, ODD_DATES, _is_date, _is_anything, is_numeric=True),
     Kind(
         "long",
         "LONGTEXT COLLATE utf8mb4_nopad_bin",

@@ -16,6 +16,8 @@ from tests.handlersocket.wire import Address, Closed, Ports, Wire
 
 PLACE = Path(__file__).parents[3] / "shared/data/handlersocket-transcripts.json.gz"
 
+LONG = 1000  # bytes, from which on a request is always sent at once
+
 Sql = Callable[[str], bytes]
 
 
@@ -82,7 +84,12 @@ class Lite:
         self.translator = Translator(self.connection, rowid)
 
     def set_up(self, sql: str) -> None:
-        """Make the tables and their rows."""
+        """Make the tables and their rows, in place of those that are there."""
+        tables = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL")
+        for (name,) in tables.fetchall():
+            if not name.startswith(b"sqlite_"):
+                self.connection.execute(f'DROP TABLE "{name.decode()}"')
+        self.connection.commit()
         self.translator.run(sql)
 
     def request(self, lines: bytes) -> bytes:
@@ -106,9 +113,15 @@ def _printed(value: object) -> bytes:
 
 
 def play(
-    transcript: Transcript, ports: Ports, sql: Sql, translated: Callable[[bytes], bytes] = lambda lines: lines
+    transcript: Transcript,
+    ports: Ports,
+    sql: Sql,
+    translated: Callable[[bytes], bytes] = lambda lines: lines,
+    piece: int = 0,
 ) -> Iterator[tuple[Step, bytes]]:
     """Play a recording to a server, and yield each step with the answer.
+
+    piece: requests that are not long are sent in packets of so many bytes; 0: at once.
 
     A connection that the server closes is told as `<closed>`, after what it still said.
     """
@@ -126,7 +139,9 @@ def play(
             request = translated(step.request).replace(b"{SECRET}", address.secret.encode())
             lines = step.response.count(b"\n")
             try:
-                wires[key].send(request)
+                size = piece if piece and len(request) < LONG else len(request)
+                for start in range(0, len(request), size):
+                    wires[key].send(request[start : start + size])
                 answer = b"".join(wires[key].lines(lines))
                 if step.closed and wires[key].is_closed():
                     answer += b"<closed>"
