@@ -183,7 +183,6 @@ OPTIONAL = {
     "alembic": {"contrib.alembic"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
-    "apsw": {"engines.apsw", "server"},
     "uvloop": {"server"},
     "prometheus_client": {"server.http"},
     "asgiref": {"contrib.django"},  # comes with Django
