@@ -50,6 +50,7 @@ class Supervisor:
         self._leaving = asyncio.Event()
         self._begun = False
         self._killed = False
+        self._telling: asyncio.Task[None] | None = None  # referred to, so that it is not collected
 
     async def run(self) -> int:
         """Serve; return the exit code. `CannotOpen` or `Invalid` when it cannot begin."""
@@ -170,6 +171,10 @@ class Supervisor:
         self.settings, fixed = reloaded(self.settings, wanted)
         for place in self.places:
             place.reload()
+        self._telling = asyncio.get_running_loop().create_task(self._tell(fixed))
+
+    async def _tell(self, fixed: list[str]) -> None:
+        await self.silent()  # a worker that answers has done what it was told before
         log.info("settings and certificates were read again")
         if fixed:
             log.warning("a restart is needed to change %s", ", ".join(fixed))
