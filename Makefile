@@ -34,6 +34,9 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
+	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
+	$(BIN)/python -m tests.campaigns.hostile
+	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
 	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from bench import adoption, bulk, databases, footprint, fronts, growth, handlersocket, single, threads
+from bench import (
+    adoption,
+    bulk,
+    databases,
+    footprint,
+    fronts,
+    growth,
+    handlersocket,
+    memcached,
+    servers,
+    single,
+    threads,
+)
 from bench.report import console, machine
 
 MEASUREMENTS = {
@@ -16,7 +28,9 @@ MEASUREMENTS = {
     "footprint": footprint.main,
     "adoption": adoption.main,
     "databases": databases.main,
+    "servers": servers.main,
     "handlersocket": handlersocket.main,
+    "memcached": memcached.main,
 }
 
 

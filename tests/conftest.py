@@ -24,6 +24,10 @@ def pytest_configure() -> None:
         servers.place = MEMORY
 
 
+def pytest_sessionfinish() -> None:
+    servers.leave()
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A database file that is not there yet."""

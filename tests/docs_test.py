@@ -151,6 +151,14 @@ def test_the_page_of_the_server_has_every_setting_with_its_default_and_every_met
     assert [name for name, _ in METRICS.values() if f"`{name}_total`" not in page] == []
 
 
+def test_every_operation_of_a_set_in_memcached_has_its_line() -> None:
+    page = (ROOT / "docs/memcached.md").read_text()
+    methods = inspect.getmembers(roost.MemcachedSet, inspect.isfunction)
+    operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
+    assert {"add", "info", "replace"} < set(operations)
+    assert [name for name in operations if f"{name}(" not in page] == []
+
+
 def cli_page() -> str:
     """The page of the command line: the help text of every command, as it is."""
     parts = [

@@ -2,6 +2,7 @@
 
 `ROOST_TEST_MYSQL` and `ROOST_TEST_POSTGRESQL` name running servers to use instead, by the URL of an account that may
 create databases. Where there is neither, tests are reported as not run; with `ROOST_TEST_ALL=1` that is a failure.
+`ROOST_TEST_MYSQL8` adds a MySQL 8 by its URL; there is none to start.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import functools
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -28,9 +31,12 @@ import pytest
 # production, but some thousand tests make tables.
 place: str | None = None
 
+RUN = secrets.token_hex(3)  # what this run's databases are known by
+
 PATIENCE = 60.0  # seconds for a server to start
 
 MARIADB = ("mariadbd", ["/usr/sbin", "/usr/libexec"], "mariadb-server")
+MEMCACHED = ("memcached", ["/usr/sbin"], "memcached")
 POSTGRESQL = ("postgres", [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")], "postgresql")
 
 
@@ -47,16 +53,41 @@ def not_run(why: NotHere) -> NoReturn:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its URL without a database, and how to make and drop one."""
+    """A running server: its URL without a database, how to run a statement on it, and how databases are dropped.
+
+    stays: it is not the tests' own, and has databases of others.
+    options: of the URLs of databases.
+    """
 
     url: str
-    make: Callable[[str], None]
-    drop: Callable[[str], None]
+    run: Callable[[str], None]
+    drops: str
+    stays: bool = False
+    options: str = ""
 
     def database(self, name: str) -> str:
-        """Make a database of this name and return its URL."""
-        self.make(name)
-        return f"{self.url}/{name}"
+        """Make a database and return its URL; on a server that stays it has a name that no other run has."""
+        if self.stays:
+            name = f"{name}_{RUN}"
+        self.run(f"CREATE DATABASE {name}")
+        url = f"{self.url}/{name}{self.options}"
+        if self.stays:
+            _left.append((self, url))
+        return url
+
+    def drop(self, url: str) -> None:
+        """Drop a database by its URL."""
+        self.run(self.drops.format(urlsplit(url).path[1:]))
+
+
+_left: list[tuple[Server, str]] = []
+
+
+def leave() -> None:
+    """Drop what was made on servers that stay: when the tests are over, and nobody is connected any more."""
+    while _left:
+        server, url = _left.pop()
+        server.drop(url)
 
 
 def free_port() -> int:
@@ -171,21 +202,28 @@ def _mariadb_connection(url: str) -> Any:
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
 
-def mariadb_server(url: str) -> Server:
-    """Return what makes and drops databases on a running MariaDB."""
+def mariadb_server(url: str, stays: bool = False, options: str = "") -> Server:
+    """Return what makes and drops databases on a running MariaDB or MySQL."""
 
     def run(sql: str) -> None:
         connection = _mariadb_connection(url)
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
 
-    return Server(url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name}"))
+    return Server(url, run, "DROP DATABASE IF EXISTS {}", stays, options)
 
 
 @functools.cache
 def mariadb() -> Server:
     """Start MariaDB, once."""
-    return mariadb_server(os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/") or mariadb_daemon().url)
+    named = os.environ.get("ROOST_TEST_MYSQL", "").rstrip("/")
+    return mariadb_server(named or mariadb_daemon().url, bool(named))
+
+
+@functools.cache
+def mysql8() -> Server:
+    """Return the MySQL 8 that somebody named."""
+    return mariadb_server(os.environ["ROOST_TEST_MYSQL8"].rstrip("/"), True, "?dialect=mysql8")
 
 
 @functools.cache
@@ -280,7 +318,7 @@ def postgresql_daemon(*options: str) -> Daemon:
     return Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
 
 
-def postgresql_server(url: str) -> Server:
+def postgresql_server(url: str, stays: bool = False) -> Server:
     """Return what makes and drops databases on a running PostgreSQL."""
     import psycopg
 
@@ -288,15 +326,56 @@ def postgresql_server(url: str) -> Server:
         with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
             connection.execute(sql)
 
-    return Server(
-        url, lambda name: run(f"CREATE DATABASE {name}"), lambda name: run(f"DROP DATABASE {name} WITH (FORCE)")
-    )
+    return Server(url, run, "DROP DATABASE IF EXISTS {} WITH (FORCE)", stays)
 
 
 @functools.cache
 def postgresql() -> Server:
     """Start PostgreSQL, once."""
-    return postgresql_server(os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/") or postgresql_daemon().url)
+    named = os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/")
+    return postgresql_server(named or postgresql_daemon().url, bool(named))
+
+
+def memcached_daemon(*options: str) -> Daemon:
+    """Start a memcached."""
+    from pymemcache.client.base import Client  # type: ignore[import-untyped]
+
+    program, user = binary(*MEMCACHED), account("memcache")
+    folder, port = folder_for(user), free_port()
+    command = [program, "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-c", "1024", *options]
+
+    def is_up() -> None:
+        client = Client(("127.0.0.1", port))
+        client.version()
+        client.close()
+
+    return Daemon(f"memcached://127.0.0.1:{port}", command, user, folder, is_up)
+
+
+@functools.cache
+def memcached(*options: str, number: int = 2) -> str:
+    """Start memcached servers, once; return the URL of all of them together."""
+    made = [memcached_daemon(*options) for _ in range(number)]
+    return "memcached://" + ",".join(each.url.partition("://")[2] for each in made)
+
+
+# Growing sets need not be large: an item has at most 32 KB.
+SMALL_ITEMS = ("-I", "32k", "-o", "slab_chunk_max=16384")
+
+
+def emptied(url: str) -> str:
+    """Remove every item of these servers, and return their URL."""
+    for client in memcached_clients(url):
+        client.flush_all(noreply=False)
+        client.close()
+    return url
+
+
+def memcached_clients(url: str) -> list[Any]:
+    """Return a plain client of each server."""
+    from pymemcache.client.base import Client
+
+    return [Client(each, default_noreply=False) for each in url.partition("://")[2].split(",")]
 
 
 SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
@@ -307,9 +386,10 @@ _numbers = count()
 @contextlib.contextmanager
 def database(name: str) -> Iterator[str]:
     """Make a database of its own on a server, started when it is the first; dropped at the end."""
-    server, made = SERVERS[name](), f"own_{next(_numbers)}"
-    yield server.database(made)
-    server.drop(made)
+    server = SERVERS[name]()
+    url = server.database(f"own_{next(_numbers)}")
+    yield url
+    server.drop(url)
 
 
 def wait_for_silence(url: str) -> None:

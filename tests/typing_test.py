@@ -101,6 +101,29 @@ def test_declarations() -> None:
     assert len(set(names)) == len(STRUCTURES)
 
 
+def test_sets_in_memcached() -> None:
+    assert_type(roost.MemcachedSet("words"), roost.MemcachedSet[str, str])
+    assert_type(roost.MemcachedSet("likes", int), roost.MemcachedSet[int, str])
+    assert_type(roost.MemcachedSet("tagged", member=Colour, ttl=60), roost.MemcachedSet[str, Colour])
+    assert_type(roost.MemcachedSet("blobs", roost.text(40), bytes, shards=0), roost.MemcachedSet[str, bytes])
+    lists = roost.MemcachedSet("lists", Place, roost.text(40), encoding="readable")
+    assert_type(lists, roost.MemcachedSet[Place, str])
+    assert_type(lists.add(HOME, "a", "b"), roost.Operation[None])
+    assert_type(lists.remove(HOME, "a"), roost.Operation[None])
+    assert_type(lists.replace(HOME, {"a"}), roost.Operation[None])
+    assert_type(lists.clear(HOME), roost.Operation[None])
+    assert_type(lists.forget(HOME), roost.Operation[None])
+    assert_type(lists.members(HOME), roost.Operation[set[str]])
+    assert_type(lists.contains(HOME, "a"), roost.Operation[bool])
+    assert_type(lists.size(HOME), roost.Operation[int])
+    info = assert_type(lists.info(HOME), roost.Operation[roost.SetInfo])
+    if TYPE_CHECKING:
+        found = roost.Store("memcached://host").run(info)
+        assert_type(found.complete, bool)
+        assert_type(found.expires, dt.datetime | None)
+    assert repr(info) == "lists.info(Place(site='a', page=1))"
+
+
 def test_operations_of_counters() -> None:
     assert_type(pageviews.add("/home"), roost.Operation[None])
     assert_type(pageviews.add("/home", 3), roost.Operation[None])

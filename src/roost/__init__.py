@@ -25,8 +25,9 @@ from roost.errors import (
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store
-from roost.structures import Capped, Counter, Ring, Set, Structure
+from roost.structures import Capped, Counter, MemcachedSet, Ring, Set, Structure
 from roost.structures.index import Index, Where, While
+from roost.structures.memcached import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
 from roost.structures.types import binary, decimal, text
@@ -49,6 +50,7 @@ __all__ = [
     "Full",
     "Index",
     "Invalid",
+    "MemcachedSet",
     "Mismatch",
     "Missing",
     "Operation",
@@ -59,6 +61,7 @@ __all__ = [
     "Ring",
     "Runner",
     "Set",
+    "SetInfo",
     "StatementFailed",
     "Stats",
     "Store",

@@ -22,14 +22,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
 from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
 
-Work = Generator[Statement | Control, Any, None]
+Work = Generator[Wanted, Any, None]
 
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
@@ -129,21 +129,42 @@ class Known:
             (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
         }
 
-    def verify(
-        self, plan: TargetPlan, operations: Sequence[Operation[Any]]
-    ) -> Generator[Statement | Control, Any, TargetPlan | Error]:
-        """Compare a declaration with the catalog; return the plan, or what is wrong. First in every transaction."""
-        if plan.stored is None or plan.held is None:
-            return plan
+    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context) -> Plan:
+        """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
+
+        Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
+        was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
+        """
+        if not isinstance(target, Structure):
+            return (yield from self.target(target).run(operations, context))
+        structure = target
+        plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
+        held_by = plan.held_at_once if context.hasty else plan.held
+        question = held_by if held else plan.stored
+        if plan.trusted_by is self and self.dialect.exchanges and not context.joined and not context.careful:
+            work = plan.run(operations, context)
+            wanted = next(work, None)
+            if isinstance(wanted, Statement):
+                try:
+                    stored, answer = yield Together((question, wanted))
+                except (Missing, StatementFailed):
+                    raise Careful from None
+                if not stored[0] or stored[0][0][0] != structure.definition:
+                    raise Careful
+                return (yield from _resumed(work, answer))
         try:
-            stored = yield plan.held if held else plan.stored
+            stored = yield question
         except Missing as missing:
-            return missing
+            return [missing] * len(operations)
         if not stored[0]:
-            return plan.missing()
+            return [Missing(f"{structure.name} is not in this database; {plan.made_by}")] * len(operations)
         definition = stored[0][0][0]
-        return plan if definition == plan.structure.definition else plan.as_stored(definition)
+        plan.trusted_by = self if definition == structure.definition else None
+        found = plan if plan.trusted_by is self else plan.as_stored(definition)
+        if isinstance(found, Error):
+            return [found] * len(operations)
+        return (yield from found.run(operations, context))
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -152,10 +173,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    plan = yield from known.verify(known.target(structure), operations)
-    if isinstance(plan, Error):
-        return [plan] * len(operations)
-    return (yield from plan.run(operations, context))
+    return (yield from known.work(structure, operations, context))
 
 
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -164,13 +182,7 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
     # slot), and nothing is written before all are had.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-        run = [operations[place] for place in places]
-        plan = yield from known.verify(known.target(structure), run)
-        if isinstance(plan, Error):
-            for place in places:
-                results[place] = plan
-            continue
-        work = plan.run(run, context)
+        work = known.work(structure, [operations[place] for place in places], context)
         first = not begun or begun[-1][0] != structure.name
         begun.append((structure.name, work, places, (yield from _until_locked(work)) if first else None))
     yield Control.LOCKED
@@ -178,6 +190,17 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
         for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
             results[place] = value
     return results
+
+
+def _resumed(work: Plan, answer: Any) -> Plan:
+    # The rest of a plan whose first statement has been answered.
+    try:
+        wanted = work.send(answer)
+        while True:
+            wanted = work.send((yield wanted))
+    except StopIteration as stop:
+        results: list[Any] = stop.value
+        return results
 
 
 def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
@@ -194,7 +217,7 @@ def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]
     return runs
 
 
-def _until_locked(plan: Plan) -> Generator[Statement | Control, Any, list[Any] | None]:
+def _until_locked(plan: Plan) -> Generator[Wanted, Any, list[Any] | None]:
     # Brings a plan to the point where it holds all its locks: None; or to its end: its results.
     try:
         wanted = next(plan)
@@ -288,7 +311,7 @@ class Batch:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]
             refuse_all(late or part, error)
             parts.clear()  # who still has time goes back to the queue
-        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing)):
+        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing, Invalid)):
             # It concerns the whole database: a full disk, a lost file.
             refuse_all([atom for each in [part, *parts] for atom in each], error)
             parts.clear()
@@ -325,16 +348,17 @@ class Batch:
                 refuse_all(part, error)
             parts += _halves(part)
 
-    def _attempt(self, part: list[Atom]) -> Generator[Statement | Control, Any, list[list[Atom]]]:
+    def _attempt(self, part: list[Atom]) -> Generator[Wanted, Any, list[list[Atom]]]:
         # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
         operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
+        context = self._context.hastily() if self._begin is Control.BEGIN_HASTY else self._context
         try:
-            results = yield from perform(operations, self._known, self._context)
+            results = yield from perform(operations, self._known, context)
         except Careful:
             yield Control.ROLLBACK
             yield self._begin
             self._stats.retries += 1
-            results = yield from perform(operations, self._known, self._context.carefully())
+            results = yield from perform(operations, self._known, context.carefully())
         if answer(part, results):
             if len(part) == 1:
                 yield Control.ROLLBACK

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
 from roost.detours import LANES, PAUSE, TRYING, Detours, Trying
-from roost.dialects import Control, Statement
+from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, drive
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
@@ -134,7 +134,7 @@ class Core:
             for atom in atoms:
                 self._detours.settled(atom)
 
-    def exclusive(self, work: Generator[Statement | Control, Any, T], *, create: bool = False) -> T:
+    def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
         results: list[T] = []
 
@@ -158,7 +158,7 @@ class Core:
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
-    def snapshot(self, work: Generator[Statement | Control, Any, T]) -> T:
+    def snapshot(self, work: Generator[Wanted, Any, T]) -> T:
         """Run something that reads at length, in one snapshot, on a connection of its own."""
         return self.exclusive(work) if self.engine.memory else self._look(lambda _: work)
 
@@ -172,7 +172,7 @@ class Core:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
         return self._look(ask)
 
-    def _look(self, make: Callable[[Connection], Generator[Statement | Control, Any, T]]) -> T:
+    def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]]) -> T:
         def look(link: Link) -> T:
             wait = _Patience(self, time.monotonic() + self.timeout)
             connection = link.connection = self.engine.connect(wait, writes=False)

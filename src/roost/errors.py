@@ -7,7 +7,7 @@
      ├── Missing             using: the structure, or the whole database, is not there
      ├── Mismatch            using: declared otherwise than it is stored
      ├── Duplicate           running: the id is there already
-     ├── Full                running: a collection that rejects holds `keep` rows
+     ├── Full                running: a collection that rejects holds `keep` rows; a set that memcached cannot hold
      ├── Overflow            running: a slot of a counter would leave 64 bits
      ├── Busy                waiting: a lock was not had in time; nothing was done
      ├── Conflict            joined: the application's transaction must be redone
@@ -90,7 +90,10 @@ class Duplicate(Error):
 
 
 class Full(Error):
-    """The collection holds `keep` rows and was declared `on_full="reject"`. Nothing was changed."""
+    """The collection holds `keep` rows and was declared `on_full="reject"`; or memcached's items cannot hold the set.
+
+    Nothing was changed.
+    """
 
     word = "full"
 

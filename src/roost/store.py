@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
 import datetime as dt
 import random as random_module
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from roost.batches import Atom, Stats
+from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import Trace
 from roost.engines.guests import async_guest_of, guest_of
@@ -50,9 +52,13 @@ class _Base:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
             if not 0 <= seconds < 10**6:
                 raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
-        self._core = Core(url, timeout, lock_wait, trace, clock, random)
+        self._working: Core | CacheCore
+        if isinstance(url, str) and url.startswith("memcached:"):
+            self._working = CacheCore(url, timeout, trace, clock, random)
+        else:
+            self._working = Core(url, timeout, lock_wait, trace, clock, random)
         self.url = _PASSWORD.sub(r"\1\2***", url)
-        self._finalizer = weakref.finalize(self, self._core.dispose)
+        self._finalizer = weakref.finalize(self, self._working.dispose)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
@@ -66,7 +72,13 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._core.stats)
+        return replace(self._working.stats)
+
+    @property
+    def _core(self) -> Core:
+        if isinstance(self._working, CacheCore):
+            raise self._working.refused()
+        return self._working
 
     def _plans(self, structures: Sequence[Structure]) -> list[Any]:
         for structure in structures:
@@ -79,7 +91,10 @@ class _Base:
         return [self._core.known.plan(structure) for structure in structures]
 
     def _create(self, structures: Sequence[Structure], front: bool) -> None:
-        self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
+        if isinstance(self._working, CacheCore):
+            self._working.create(structures)
+        else:
+            self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
 
     def _alter(self, structure: Structure, front: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
@@ -90,9 +105,12 @@ class _Base:
         return [from_definition(definition) for _, _, definition in found]
 
     def _doctor(self) -> list[Finding]:
-        return self._core.examine()
+        work = self._working
+        return work.doctor() if isinstance(work, CacheCore) else work.examine()
 
     def _check(self, structures: Sequence[Structure]) -> list[Violation]:
+        if isinstance(self._working, CacheCore):
+            return self._working.check(structures)
         names = [structure.name for structure in structures]
         return self._core.snapshot(check(self._core.known.catalog, names))
 
@@ -172,7 +190,7 @@ class Store(_Base, Runner):
 
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
-        self._core.close()
+        self._working.close()
 
     def __enter__(self) -> Store:
         return self
@@ -183,12 +201,12 @@ class Store(_Base, Runner):
         self.close()
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        self._core.submit([atom])
+        self._working.submit([atom])
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
         # For the command line's import: every atom has its own answer, and they share commits.
-        self._core.submit(atoms)
+        self._working.submit(atoms)
 
 
 class AsyncStore(_Base, AsyncRunner):
@@ -256,11 +274,11 @@ class AsyncStore(_Base, AsyncRunner):
 
         In another loop, what was asked for in its present turn comes later too.
         """
-        self._core.closed = True
+        self._working.closed = True
         lanes = self._lanes.get(asyncio.get_running_loop())
         if lanes is not None:
             await lanes.drained()
-        await asyncio.to_thread(self._core.close)
+        await asyncio.to_thread(self._working.close)
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -274,7 +292,7 @@ class AsyncStore(_Base, AsyncRunner):
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
-            lanes = self._lanes[loop] = _Lanes(self._core)
+            lanes = self._lanes[loop] = _Lanes(self._working)
         await (lanes.writes if atom.writes else lanes.reads).join(atom)
         if atom.aside is not None:
             await lanes.aside(atom.aside).join(atom)
@@ -282,7 +300,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._core.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.executor, call, *args)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work
@@ -291,7 +309,7 @@ class AsyncStore(_Base, AsyncRunner):
 class _Lanes:
     """The lanes of one loop."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core | CacheCore) -> None:
         self._core = core
         self.reads = _Lane(core, core.submit_some)
         self.writes = _Lane(core, core.submit_some)
@@ -300,6 +318,7 @@ class _Lanes:
     def aside(self, number: int) -> _Lane:
         """Return the lane of those who wait for locks that somebody else holds for long."""
         if number not in self._aside:
+            assert isinstance(self._core, Core)  # memcached has no locks
             self._aside[number] = _Lane(self._core, self._core.submit_aside)
         return self._aside[number]
 
@@ -311,18 +330,23 @@ class _Lanes:
             await lane.drained()
 
 
-class _Lane:
-    """The atoms of one loop that wait for the next batch; at most one batch is under way, in a thread.
+HALF = 512  # operations after which the loop sends a batch while another one runs
 
-    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
-    loop itself is kept only meanwhile.
+
+class _Lane:
+    """The atoms of one loop that wait for the next batch, which runs in a thread.
+
+    While it runs, a second one waits behind it when there are many: so the loop works on the answers of the one while
+    the server works on the other. There is no task that could be cancelled: a finished batch calls back into the loop,
+    which sends the next one. The loop itself is kept only meanwhile.
     """
 
-    def __init__(self, core: Core, submit: Callable[[Sequence[Atom]], None]) -> None:
+    def __init__(self, core: Core | CacheCore, submit: Callable[[Sequence[Atom]], None]) -> None:
         self._core = core
         self._submit = submit
         self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
-        self._busy = False
+        self._under_way: list[concurrent.futures.Future[None]] = []  # one, or two in their order
+        self._called = False  # `_send` is about to be
         self._idle: list[asyncio.Future[None]] = []
 
     async def join(self, atom: Atom) -> None:
@@ -332,49 +356,65 @@ class _Lane:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting.append((atom, future))
-        if not self._busy:
-            self._busy = True
+        under_way = len(self._under_way)
+        if not self._called and (not under_way or (under_way == 1 and len(self._waiting) >= HALF)):
+            self._called = True
             loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
         await future
 
     async def drained(self) -> None:
         """Return when nothing waits any more."""
-        if self._busy:
+        if self._called or self._under_way:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
-        self._waiting = []
-        if not batch:
-            self._busy = False
+        self._called = False
+        self._waiting = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
+        while self._waiting and (not self._under_way or (len(self._under_way) == 1 and len(self._waiting) >= HALF)):
+            batch, self._waiting = self._waiting[:HALF], self._waiting[HALF:]
+            self._send_one(loop, batch)
+        if not self._under_way:
             for idle in self._idle:
                 if not idle.done():
                     idle.set_result(None)
             self._idle.clear()
-            return
+
+    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[Atom, asyncio.Future[None]]]) -> None:
         atoms = [atom for atom, _ in batch]
-        try:
-            work = self._core.executor.submit(self._submit, atoms)
-        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
-            self._answered(loop, batch, Closed("the store was closed"))
-            return
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        before = self._under_way[-1] if self._under_way else None
+        self._under_way.append(done)
 
-        def finished(_: object) -> None:
+        def begin(_: object) -> None:
             try:
-                loop.call_soon_threadsafe(self._answered, loop, batch, work.exception())
-            except RuntimeError:  # the loop was closed, and with it everybody who waited
-                self._busy = False
+                work = self._core.executor.submit(self._submit, atoms)
+            except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+                finished(Closed("the store was closed"))
+            else:
+                work.add_done_callback(lambda work: finished(work.exception()))
 
-        work.add_done_callback(finished)
+        def finished(error: BaseException | None) -> None:
+            done.set_result(None)  # what waits behind it begins
+            try:
+                loop.call_soon_threadsafe(self._answered, loop, done, batch, error)
+            except RuntimeError:  # the loop was closed, and with it everybody who waited
+                self._under_way.remove(done)
+
+        if before is None:
+            begin(None)
+        else:
+            before.add_done_callback(begin)
 
     def _answered(
         self,
         loop: asyncio.AbstractEventLoop,
+        done: concurrent.futures.Future[None],
         batch: Sequence[tuple[Atom, asyncio.Future[None]]],
         error: BaseException | None,
     ) -> None:
+        self._under_way.remove(done)
         for _, future in batch:
             if not future.done():
                 if error is None:

@@ -66,6 +66,7 @@ def _write(line: Line, url: str, ledgers: Sequence[Ledger]) -> None:
     threads = [threading.Thread(target=work, args=(ledger,)) for ledger in ledgers]
     for thread in threads:
         thread.start()
+    store.structures()  # the server has been there: from now on it may be away
     line.say("ready")
     line.hear(600)
     ended.set()
@@ -102,6 +103,8 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
             writer.kill()
             writer.wait()
             writer.line.close()
+    wrong = [text for text in texts if text.startswith("wrong")]
+    assert not wrong, wrong
     done = {int(owner): list(map(int, rest)) for owner, *rest in (text.split() for text in texts)}
     with roost.Store(url) as store:
         assert store.check() == []

@@ -1,22 +1,32 @@
 """Many threads of several processes write one key, or a thousand, of every structure: nothing is lost or doubled.
 
+Some of them are programs with Roost, some are plain SQL clients that write through the fronts. The first part of the
+work has removals by the front among it, after which nobody can know what stays; the last part fills up again what they
+removed, so that the newest rows are known exactly.
+
 The source texts' own way lost 846 to 1039 of 1200 inserts with 8 writers on one key.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter as Totals
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import roost
 from tests import servers
 from tests.campaigns.processes import Line, Start, children
+from tests.suite import clients
 
 KEEP = 12
+REMOVED = 5  # a plain client takes back every such number of a structure at once
+PATIENCE = 7200.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,51 @@ STRUCTURES = (counter, ring, capped, members)
 Write = Callable[[int, int], object]  # a key, and a number that is written once
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Who writes what: everything follows from a number."""
+
+    processes: int
+    threads: int  # of each process
+    foreign: int  # of them that are plain clients
+    operations: int  # of each thread
+    keys: int
+
+    @property
+    def numbers(self) -> range:
+        """All that are written, each by one thread: a run of them is a thread's."""
+        return range(self.processes * self.threads * self.operations)
+
+    @property
+    def late(self) -> int:
+        """The place, among a thread's operations, from which on nothing is removed."""
+        return self.operations * 3 // 4
+
+    def structure(self, number: int) -> int:
+        """Return the place of the structure whose turn it is."""
+        return number % len(STRUCTURES)
+
+    def key(self, number: int) -> int:
+        """Return the key whose turn it is."""
+        return number // len(STRUCTURES) % self.keys
+
+    def is_late(self, number: int) -> bool:
+        """Whether it is written when nothing is removed any more."""
+        return number % self.operations >= self.late
+
+    def is_foreign(self, number: int) -> bool:
+        """Whether a plain client writes it."""
+        return number // self.operations % self.threads < self.foreign
+
+    def is_removed(self, number: int) -> bool:
+        """Whether it is taken back as soon as it is written; of a ring, whatever is the newest then."""
+        return self.is_foreign(number) and not self.is_late(number) and number // len(STRUCTURES) % REMOVED == 0
+
+    def __str__(self) -> str:
+        writers = self.processes * self.threads
+        return f"{writers} writers, {self.processes * self.foreign} of them by the fronts, {self.keys:,} keys"
+
+
 def library(store: roost.Store) -> list[Write]:
     """How a program with Roost writes each structure."""
     return [
@@ -46,6 +101,53 @@ def library(store: roost.Store) -> list[Write]:
     ]
 
 
+class Front:
+    """How a plain client writes each structure, and removes from it."""
+
+    def __init__(self, url: str) -> None:
+        self._sql = clients.connect(url)
+        if url.startswith("sqlite"):
+            self._sql.execute("PRAGMA busy_timeout = 600000")  # it knows no queue: the unlucky wait for long
+        if url.startswith("mysql"):
+            put, cut, self._key = (
+                "INSERT INTO {}_in (`key`, {}) VALUES (?, ?)",
+                "INSERT INTO {}_out VALUES (?, ?)",
+                "`key`",
+            )
+            self._clear = "INSERT INTO hits_out VALUES (?)"
+        else:
+            put, cut, self._key = (
+                "INSERT INTO {} (key, {}) VALUES (?, ?)",
+                "DELETE FROM {} WHERE key = ? AND {} = ?",
+                "key",
+            )
+            self._clear = "DELETE FROM hits WHERE key = ?"
+        names = [("hits", "total"), ("events", "number"), ("recent", "number"), ("tags", "member")]
+        self._puts = [put.format(*each) for each in names]
+        self._cuts = [cut.format(*each) for each in [*names[:1], ("events", "sequence"), *names[2:]]]
+
+    def write(self, structure: int, key: int, number: int) -> None:
+        """Add 1, or the row or member of this number."""
+        self._sql.execute(self._puts[structure], (key, number if structure else 1))
+
+    def remove(self, structure: int, key: int, number: int, own: int) -> None:
+        """Remove what was just written; own: a key of a counter that nobody else writes."""
+        if structure == 0:  # what it takes from a total nobody is told
+            self._sql.execute(self._puts[0], (own, 7))
+            self._sql.execute(self._clear, (own,))
+            self._sql.execute(self._puts[0], (own, 1))
+            return
+        if structure == 1:
+            newest = self._sql.execute(f"SELECT max(sequence) FROM events WHERE {self._key} = ?", (key,))
+            ((number,),) = newest.fetchall()
+        if number is not None:
+            self._sql.execute(self._cuts[structure], (key, number))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._sql.close()
+
+
 @dataclass
 class Told:
     """What a campaign has seen."""
@@ -53,93 +155,172 @@ class Told:
     operations: int
     seconds: float
     retries: int
+    longest: float  # seconds that a plain client waited for one statement
 
     def __str__(self) -> str:
         speed = f"{self.operations / self.seconds:,.0f} per second"
-        return f"{self.operations:,} operations in {self.seconds:.1f} s, {speed}, {self.retries:,} batches run again"
+        waited = f"{self.retries:,} batches run again, no statement of a plain client longer than {self.longest:.1f} s"
+        return f"{self.operations:,} operations in {self.seconds:.0f} s, {speed}, {waited}"
 
 
-def crowd(url: str, processes: int, threads: int, operations: int, keys: int) -> Told:
-    """Let every thread write so many operations on keys 0, 1, …, each structure in turn; verify what is there."""
+def own_key(thread: int) -> int:
+    """Return the counter's key that only this thread writes."""
+    return -1 - thread
+
+
+class Crew:
+    """The threads of one process, in two parts of work."""
+
+    def __init__(self, url: str, plan: Plan, process: int, store: roost.Store) -> None:
+        self.errors: list[BaseException] = []
+        self.waits: list[float] = []  # seconds, of the plain clients' statements
+        self.between = threading.Barrier(plan.threads + 1)
+        self._url, self._plan, self._store = url, plan, store
+        first = process * plan.threads
+        self.threads = [threading.Thread(target=self._work, args=(first + n,)) for n in range(plan.threads)]
+
+    def _work(self, thread: int) -> None:
+        plan = self._plan
+        first = thread * plan.operations
+        try:
+            with contextlib.ExitStack() as stack:
+                write = self._by_front(thread, stack) if plan.is_foreign(first) else self._by_library()
+                for number in range(first, first + plan.late):
+                    write(number)
+                self.between.wait()  # all of this process are here; then all of all
+                self.between.wait()
+                for number in range(first + plan.late, first + plan.operations):
+                    write(number)
+        except threading.BrokenBarrierError:
+            pass  # somebody else's error, which is there
+        except BaseException as error:
+            self.errors.append(error)
+            self.between.abort()
+
+    def _by_library(self) -> Callable[[int], object]:
+        plan, writes = self._plan, library(self._store)
+        return lambda number: writes[plan.structure(number)](plan.key(number), number)
+
+    def _by_front(self, thread: int, stack: contextlib.ExitStack) -> Callable[[int], object]:
+        plan, front = self._plan, stack.enter_context(contextlib.closing(Front(self._url)))
+
+        def write(number: int) -> None:
+            structure, key = plan.structure(number), plan.key(number)
+            began = time.monotonic()
+            front.write(structure, key, number)
+            self.waits.append(time.monotonic() - began)
+            if plan.is_removed(number):
+                front.remove(structure, key, number, own_key(thread))
+
+        return write
+
+
+def crowd(url: str, plan: Plan) -> Told:
+    """Let every thread write its operations on keys 0, 1, …, each structure in turn; verify what is there."""
     with roost.Store(url) as store:
-        store.create(*STRUCTURES)
-    start = Start()
+        store.create(*STRUCTURES, front=plan.foreign > 0)
+    starts = Start(), Start()
 
-    def work(line: Line, number: int) -> None:
-        errors: list[BaseException] = []
-
-        def write(thread: int, writes: Sequence[Write]) -> None:
-            try:
-                first = (number * threads + thread) * operations
-                for n in range(first, first + operations):
-                    writes[n % len(writes)](n // len(writes) % keys, n)
-            except BaseException as error:
-                errors.append(error)
-
+    def work(line: Line, process: int) -> None:
         with roost.Store(url, timeout=60) as store:
             store.run(counter.total(0))
+            crew = Crew(url, plan, process, store)
             line.say("ready")
-            start.wait()
-            workers = [threading.Thread(target=write, args=(each, library(store))) for each in range(threads)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-            assert not errors, errors[0]
-            line.say(store.stats().retries)
+            starts[0].wait()
+            for thread in crew.threads:
+                thread.start()
+            with contextlib.suppress(threading.BrokenBarrierError):
+                crew.between.wait()
+                line.say("ready")
+                starts[1].wait()
+                crew.between.wait()
+            for thread in crew.threads:
+                thread.join()
+            if crew.errors:
+                raise crew.errors[0]
+            line.say(f"{store.stats().retries} {max(crew.waits, default=0.0)}")
 
-    with children(processes, work, 600) as found:
-        for child in found:
-            assert child.hear() == "ready"
-        began = time.monotonic()
-        start.go()
-        retries = sum(int(child.hear(600)) for child in found)
+    with children(plan.processes, work, PATIENCE) as found:
+        began = 0.0
+        for start in starts:
+            assert [child.hear(PATIENCE) for child in found] == ["ready"] * plan.processes
+            began = began or time.monotonic()
+            start.go()
+        retries, longest = zip(*[child.hear(PATIENCE).split() for child in found], strict=True)
         took = time.monotonic() - began
-        assert [child.wait() for child in found] == [0] * processes
-    written = range(processes * threads * operations)
+        assert [child.wait() for child in found] == [0] * plan.processes
     with roost.Store(url, timeout=60) as store:
-        verify(store, written, keys)
-    return Told(len(written), took, retries)
+        verify(store, plan)
+    return Told(len(plan.numbers), took, sum(map(int, retries)), max(map(float, longest)))
 
 
-def verify(store: roost.Store, written: range, keys: int) -> None:
-    """Every number of `written` was written once, to the structure and key that are its turn."""
+def verify(store: roost.Store, plan: Plan) -> None:
+    """Every number was written once, to the structure and key that are its turn; what was removed is gone."""
     assert store.check() == []
     numbers: list[dict[int, list[int]]] = [{} for _ in STRUCTURES]
-    for n in written:
-        numbers[n % len(STRUCTURES)].setdefault(n // len(STRUCTURES) % keys, []).append(n)
+    for n in plan.numbers:
+        numbers[plan.structure(n)].setdefault(plan.key(n), []).append(n)
     hits, pushed, added, tagged = numbers
-    assert store.run(counter.totals(list(hits))) == {key: len(found) for key, found in hits.items()}
+    totals = {key: len(found) for key, found in hits.items()}
+    totals |= _own_totals(plan)
+    assert store.run(counter.totals(list(totals))) == totals
     for key, all_ in pushed.items():
-        _newest(store.run(ring.entries(key)), all_)
+        _newest(store.run(ring.entries(key)), all_, plan)
     for key, all_ in added.items():
-        _newest(store.run(capped.entries(key)), all_)
-        assert store.run(capped.count(key)) == min(KEEP, len(all_))
+        entries = store.run(capped.entries(key))
+        _newest(entries, all_, plan)
+        assert store.run(capped.count(key)) == len(entries)
     for key, all_ in tagged.items():
-        assert store.run(members.members(key)) == set(all_)
+        expected = {n for n in all_ if not plan.is_removed(n)}
+        assert store.run_all(members.members(key), members.size(key)) == (expected, len(expected))
 
 
-def _newest(entries: Sequence[roost.Entry[Any]], numbers: list[int]) -> None:
+def _own_totals(plan: Plan) -> dict[int, int]:
+    removed = [n for n in plan.numbers if plan.structure(n) == 0 and plan.is_removed(n)]
+    return {own_key(n // plan.operations): 1 for n in removed}
+
+
+def _newest(entries: Sequence[roost.Entry[Any]], numbers: list[int], plan: Plan) -> None:
     # Exactly the newest, in the order of sequences without a hole; that every number had one is told by the last.
     last = len(numbers)
-    assert [entry.sequence for entry in entries] == list(range(max(1, last - KEEP + 1), last + 1))
-    assert {entry.row.number for entry in entries} <= set(numbers)
+    removed = any(plan.is_removed(n) for n in numbers)
+    late = sum(plan.is_late(n) for n in numbers)
+    sure = min(KEEP, late if removed else last)
+    sequences = [entry.sequence for entry in entries]
+    assert sequences[len(sequences) - sure :] == list(range(last - sure + 1, last + 1))
+    assert len(sequences) <= KEEP
+    found = Totals(entry.row.number for entry in entries)
+    assert found.keys() <= set(numbers)
+    assert set(found.values()) == {1}
+
+
+@contextlib.contextmanager
+def database(name: str) -> Iterator[str]:
+    """Make a database of this engine."""
+    if name == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/test.db"
+    else:
+        with servers.database(name) as url:
+            yield url
 
 
 def main() -> None:
-    """Run on each server and say what was found."""
+    """Run on each engine and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--threads", type=int, default=16, help="of each process")
+    parser.add_argument("--foreign", type=int, default=4, help="of them that are plain SQL clients")
     parser.add_argument("--operations", type=int, default=5000, help="of each thread")
     parser.add_argument("--keys", type=int, nargs="+", default=[1, 1000])
-    parser.add_argument("--servers", nargs="+", default=["mariadb", "postgresql"])
+    parser.add_argument("--engines", nargs="+", default=["mariadb", "postgresql", "sqlite"])
     options = parser.parse_args()
-    for name in options.servers:
+    for name in options.engines:
         for keys in options.keys:
-            with servers.database(name) as url:
-                told = crowd(url, options.processes, options.threads, options.operations, keys)
-            print(f"{name}, {keys} keys: {told}, nothing lost or doubled, check() clean", flush=True)
+            plan = Plan(options.processes, options.threads, options.foreign, options.operations, keys)
+            with database(name) as url:
+                told = crowd(url, plan)
+            print(f"{name}, {plan}: {told}, nothing lost or doubled, check() clean", flush=True)
 
 
 if __name__ == "__main__":

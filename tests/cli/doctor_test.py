@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.plans.probes import Finding, examine
+from tests import servers
 from tests.cli.conftest import Shell
 
 
@@ -36,6 +37,34 @@ def test_a_server(shell: Shell, server_url: str) -> None:
     assert text.startswith("\tfound\tso\tto gain more\nversion\t")
 
 
+def test_memcached(shell: Shell) -> None:
+    try:
+        url = servers.emptied(servers.memcached())
+    except servers.NotHere as error:
+        servers.not_run(error)
+    found = json.loads(shell("doctor", url, "--json"))
+    assert [each["subject"] for each in found] == ["version", "size", "evictions"] * 2
+    assert found[1]["found"].endswith("item_size_max = 1,048,576")
+    assert {each["advice"] for each in found} == {""}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["show", "likes"],
+        ["check"],
+        ["create", "set", "likes"],
+        ["clear", "likes", "7"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_a_catalog_says_that_memcached_has_none(shell: Shell, command: list[str]) -> None:
+    shell(*command, "--store", "memcached://127.0.0.1:1", code=1)
+    assert "memcached has no catalog" in shell.error
+    assert "roost doctor" in shell.error
+
+
 def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) -> dict[str, Finding]:
     """What follows from facts that no server here has."""
     work = examine(dialect, "FULL" if dialect is SQLITE else None, session)
@@ -51,13 +80,16 @@ def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) 
 GOOD = {
     MARIADB.name: {"version": "10.11.19-MariaDB", "innodb_flush_log_at_trx_commit": "1", "may trigger": "yes",
                    "blackhole": "YES", "may event": "yes", "event_scheduler": "ON"},
+    MYSQL.name: {"version": "8.0.40", "innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "binlog_format": "ROW"},
     POSTGRESQL.name: {"server_version": "15.18", "product": "PostgreSQL 15", "fsync": "on", "synchronous_commit": "on",
                       "may create": "true", "plpgsql": "1", "autovacuum": "on", "server_encoding": "UTF8"},
 }  # fmt: skip
 WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"version": "10.5.1-MariaDB"}, "version", "10.6"),
-    (MARIADB, {"version": "8.0.40"}, "version", "PostgreSQL"),
-    (MARIADB, {"version": "5.7.25-TiDB-v7"}, "version", "MariaDB 10.6"),
+    (MYSQL, {"version": "8.0.19"}, "version", "8.0.20"),
+    (MYSQL, {"version": "8.0.11-TiDB-v7.5.0"}, "version", "MariaDB 10.6"),
+    (MYSQL, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
+    (MYSQL, {"read_only": "ON"}, "writing", "primary"),
     (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
     (MARIADB, {"may trigger": ""}, "fronts", "GRANT TRIGGER"),
@@ -85,7 +117,15 @@ def test_what_would_be_gained_is_said(dialect: Dialect, facts: dict[str, str], s
     assert advice in judged(dialect, GOOD[dialect.name] | facts)[subject].advice
 
 
-@pytest.mark.parametrize("dialect", [MARIADB, POSTGRESQL], ids=["mariadb", "postgresql"])
+def test_on_mysql_it_says_what_was_not_tried() -> None:
+    found = judged(MYSQL, GOOD[MYSQL.name])
+    assert found["version"].means.startswith("not tested")
+    assert "whole seconds" in found["waiting"].means
+    assert {found[subject].found for subject in ("fronts", "roost cap")} == {"not there on MySQL"}
+    assert "performance_schema.global_variables" in next(examine(MYSQL, None, None)).template.sql
+
+
+@pytest.mark.parametrize("dialect", [MARIADB, MYSQL, POSTGRESQL], ids=lambda dialect: dialect.name)
 def test_a_pooler_shows_by_the_number_of_the_session(dialect: Dialect) -> None:
     assert "pooler" not in judged(dialect, GOOD[dialect.name] | {"connection": "7"}, session=7)
     assert "pooler" in judged(dialect, GOOD[dialect.name] | {"connection": "8"}, session=7)

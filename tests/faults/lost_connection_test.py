@@ -67,4 +67,11 @@ def test_a_batch_that_reads_is_answered(store: roost.Store, proxy: Proxy, cut: C
         assert store.run(pageviews.total("/home")) == 3
 
     calls = at_every_point(proxy, cut, call)
-    assert proxy.cuts == calls - 1 > 2
+    assert proxy.cuts == calls - 1 > 1
+
+
+def test_an_add_is_two_messages(store: roost.Store, proxy: Proxy) -> None:
+    store.run(pageviews.add("/home"))  # from now on this store knows the declaration
+    calls = at_every_point(proxy, Cut.BEFORE, lambda _: store.run(pageviews.add("/home")))
+    assert proxy.cuts == calls - 1 == 2
+    assert store.run(pageviews.total("/home")) == 1 + calls

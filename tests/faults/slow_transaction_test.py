@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pymysql
 import pytest
 
 import roost
+from roost.dialects import MYSQL, Statement, render
 from roost.engines import open_engine
 from roost.engines.engine import Wait
+from roost.plans import plan_for
+from tests import servers
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 STRUCTURES = (pageviews, visits, baskets, likes)
@@ -132,3 +136,47 @@ def test_a_new_key_that_is_not_committed_holds_up_its_own_alone(server_url: str,
         assert answers == []
     thread.join()
     assert answers == [1]
+
+
+@pytest.mark.parametrize("held_by", ["SELECT * FROM roost_{} FOR UPDATE", "INSERT INTO roost_{} RETURNING *"])
+def test_what_mysql_is_asked_with_tells_at_once_that_somebody_holds_a_head(held_by: str) -> None:
+    """By MariaDB, which knows the same words: of a head that is not committed, too."""
+    held_rows = {
+        pageviews: "pageviews_rows WHERE `key` = 'a' AND slot = 3",
+        visits: "visits_head WHERE uid = 1",
+        baskets: "baskets_head WHERE basket = 1",
+        likes: "likes_head WHERE `key` = 1",
+    }
+    new_rows = {
+        pageviews: "pageviews_rows VALUES ('b', 3, 0)",
+        visits: "visits_head VALUES (2, 0)",
+        baskets: "baskets_head VALUES (2, 0, 0)",
+        likes: "likes_head VALUES (2, 0)",
+    }
+    rows = held_rows if "SELECT" in held_by else new_rows
+    try:
+        servers.mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("mariadb") as url, roost.Store(url) as store:
+        store.create(*STRUCTURES)
+        store.run_all(visits.push(Visit(1, 0)), baskets.add(Egg(1, 0)), likes.add(1, "a"))
+        store.run(pageviews.add("a"))
+        connection: Any = open_engine(url, timeout=5, trace=None, random=random.Random()).connect(
+            Wait(time.monotonic() + 60), writes=False
+        )
+        with connection.raw.cursor() as cursor:
+            cursor.execute("UPDATE roost_pageviews_rows SET slot = 3")
+            for structure, row in rows.items():
+                plan = plan_for(structure, MYSQL)
+                keys = [("a", 3), ("b", 3)] if structure is pageviews else [(1,), (2,)]
+                assert plan.seize is not None
+                ((sql, params),) = render(Statement(plan.seize, keys))
+                limited = f"SET STATEMENT max_statement_time = 10 FOR {sql}"  # or it would be 1969
+                cursor.execute("BEGIN")
+                assert cursor.execute(limited, params) == 1
+                cursor.execute("ROLLBACK")
+                with held(url, held_by.format(row)), pytest.raises(pymysql.OperationalError) as caught:
+                    cursor.execute(limited, params)
+                assert caught.value.args[0] == 1205
+        connection.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.errors import StatementFailed
 from roost.plans import Careful, Context, plan_for
 from roost.plans.counter import CounterPlan
@@ -18,9 +18,9 @@ from tests.plans.script import LOCKED, NOW, play
 from tests.values.shapes import Colour, Place, pageviews, places
 
 INT_MAX, INT_MIN = 2**63 - 1, -(2**63)
-DIALECTS = [SQLITE, MARIADB, POSTGRESQL]
+DIALECTS = [SQLITE, MARIADB, MYSQL, POSTGRESQL]
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-elsewhere = pytest.mark.parametrize("dialect", [MARIADB, POSTGRESQL], ids=lambda dialect: dialect.name)
+elsewhere = pytest.mark.parametrize("dialect", [MARIADB, MYSQL, POSTGRESQL], ids=lambda dialect: dialect.name)
 
 ON_SQLITE = plan_for(pageviews, SQLITE)
 ON_MARIADB = plan_for(pageviews, MARIADB)
@@ -428,14 +428,16 @@ def test_clear_elsewhere_takes_every_slot_of_its_keys_in_order_and_tells_what_it
     counter = roost.Counter("pageviews", slots=2)
     plan = counter_plan(counter, dialect)
     run = [getattr(counter, verb)(key) for key in ("/b", "/a", "/b")]
-    sent, results = play(plan, run, 4, [[(INT_MAX,), (1,)], [(7,)]], spot=1)
+    found = [[(INT_MAX,), (1,)], [(7,)]]
+    sent, results = play(plan, run, 4, found, *([3] if dialect is MYSQL else []), spot=1)
     lock, *rest = sent
-    delete = f"DELETE FROM roost_pageviews_rows WHERE {dialect.quote}key{dialect.quote} = %s RETURNING n"
-    assert rest == [LOCKED, (delete, ("/a",)), (delete, ("/b",))]
+    rows = f"FROM roost_pageviews_rows WHERE {dialect.quote}key{dialect.quote} = %s"
+    texts = [f"SELECT n {rows} FOR UPDATE", f"DELETE {rows}"] if dialect is MYSQL else [f"DELETE {rows} RETURNING n"]
+    assert rest == [LOCKED, *[(text, (key,)) for text in texts for key in ("/a", "/b")]]
     assert results == [7, INT_MAX + 1, 0]
     slots = [("/a", 0, 0), ("/a", 1, 0), ("/b", 0, 0), ("/b", 1, 0)]
-    if dialect is MARIADB:
-        assert lock == (MARIADB_ADD_3.replace("VALUES ", "VALUES (%s, %s, %s), ", 1), sum(slots, ()))
+    if dialect.family == "mariadb":
+        assert lock == (plan.add.sql.replace("{rows}", ", ".join(["(%s, %s, %s)"] * 4)), sum(slots, ()))
     else:
         assert lock == (POSTGRESQL_ADD, tuple(map(list, zip(*slots, strict=True))))
 

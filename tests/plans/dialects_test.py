@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
 from roost.dialects.dialect import MOST_ROWS, exchange, render, scatter
 from roost.plans import plan_for
 from roost.plans.catalog import Catalog, ddl, entry
@@ -21,7 +21,7 @@ from roost.structures.columns import Column, parse_column
 from roost.structures.types import ColumnType
 from tests.values.shapes import Colour, visits
 
-DIALECTS = [SQLITE, MARIADB, POSTGRESQL]
+DIALECTS = [SQLITE, MARIADB, MYSQL, POSTGRESQL]
 
 # template, rows, what goes out
 RENDERED: list[tuple[Template, list[tuple[Any, ...]], list[tuple[str, tuple[Any, ...]]]]] = [
@@ -36,6 +36,11 @@ RENDERED: list[tuple[Template, list[tuple[Any, ...]], list[tuple[str, tuple[Any,
         Template("INSERT VALUES {rows} x", Gather.VALUES),
         [(1, "{rows}"), (2, "%s")],
         [("INSERT VALUES (%s, %s), (%s, %s) x", (1, "{rows}", 2, "%s"))],
+    ),
+    (
+        Template("UNION ALL VALUES {rows} x", Gather.ROWS),
+        [(1, "{rows}"), (2, "%s")],
+        [("UNION ALL VALUES ROW(%s, %s), ROW(%s, %s) x", (1, "{rows}", 2, "%s"))],
     ),
     (Template("SELECT {i}, a = %s", Gather.UNION), [(7,)], [("SELECT 0, a = %s", (7,))]),
     (
@@ -94,6 +99,7 @@ def test_there_is_a_parameter_for_every_placeholder(
     sql = {
         Gather.EACH: " ".join([holes] * copies),
         Gather.VALUES: "{rows}",
+        Gather.ROWS: "{rows}",
         Gather.LIST: "{rows}",
         Gather.UNION: " ".join([f"{{i}} {holes}"] * copies),
         Gather.ARRAYS: holes,
@@ -106,19 +112,25 @@ def test_there_is_a_parameter_for_every_placeholder(
     assert len(sent) == (len(rows) if gather is Gather.EACH else 1)
 
 
-@pytest.mark.parametrize("gather", [Gather.VALUES, Gather.LIST, Gather.UNION])
+@pytest.mark.parametrize("gather", [Gather.VALUES, Gather.ROWS, Gather.LIST, Gather.UNION])
 def test_what_is_too_much_for_one_text_goes_out_in_several(gather: Gather) -> None:
     template = Template({Gather.UNION: "{i} %s"}.get(gather, "{rows}"), gather, Answer.ORDINAL)
     most = MOST_ROWS[gather]
     texts = render(Statement(template, [(n,) for n in range(2 * most + 1)]))
     assert [len(row) for _, row in texts] == [most, most, 1]
     assert [n for _, row in texts for n in row] == list(range(2 * most + 1))
-    if gather is not Gather.VALUES:  # the ordinals go on
+    if gather in (Gather.LIST, Gather.UNION):  # the ordinals go on
         assert texts[-1][0] in (f"({2 * most}, %s)", f"{2 * most} %s")
     large = render(
         Statement(template, [("x" * 400_000,), (b"x" * 400_000,), ("x" * 400_000,), ("x" * 2_000_000,), (1,)])
     )
     assert [len(row) for _, row in large] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [5, 0.5, "x", b"x", None])
+def test_what_a_column_has_behind_a_null_may_be_of_any_type(value: Any) -> None:
+    rows = [(1, None), (2, value)]
+    assert render(Statement(Template("{rows}", Gather.VALUES), rows)) == [("(%s, %s), (%s, %s)", (1, None, 2, value))]
 
 
 def test_the_answers_of_several_texts_find_their_rows() -> None:
@@ -191,6 +203,15 @@ def test_the_words_of_a_dialect(dialect: Dialect) -> None:
         dialect.name = "another"  # type: ignore[misc]
 
 
+def test_a_dialect_says_what_its_family_says_where_it_has_nothing_of_its_own() -> None:
+    assert [dialect.family for dialect in DIALECTS] == ["sqlite", "mariadb", "mariadb", "postgresql"]
+    words = {"sqlite": 1, "mariadb": 2, "postgresql": 3}
+    assert [dialect.choose(words) for dialect in DIALECTS] == [1, 2, 2, 3]
+    assert MYSQL.choose(words | {"mysql": 4}) == 4
+    with pytest.raises(KeyError):
+        SQLITE.choose({"mariadb": 2})
+
+
 def test_columns_that_need_no_conversion_have_none() -> None:
     plain = [
         parse_column("s", name, spec) for name, spec in [("a", "int"), ("b", "text"), ("c", "float"), ("d", "bytes")]
@@ -254,6 +275,16 @@ CREATE TABLE IF NOT EXISTS roost_catalog (
   `name` VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
   `version` BIGINT NOT NULL,
   `definition` MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  PRIMARY KEY (`name`)
+) ENGINE=InnoDB""",
+    ),
+    (
+        MYSQL,
+        """\
+CREATE TABLE IF NOT EXISTS roost_catalog (
+  `name` VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL,
+  `version` BIGINT NOT NULL,
+  `definition` MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL,
   PRIMARY KEY (`name`)
 ) ENGINE=InnoDB""",
     ),

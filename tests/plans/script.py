@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import roost
-from roost.dialects import Control, Dialect, Gather, Statement, render, scatter
+from roost.dialects import Control, Dialect, Gather, Statement, Together, render, scatter
 from roost.dialects.dialect import Row
 from roost.plans import Context, StructurePlan, plan_for
 from roost.structures import Structure
@@ -32,6 +32,7 @@ def play(
     spot: int = 0,
     joined: bool = False,
     careful: bool = False,
+    hasty: bool = False,
 ) -> Played:
     """Drive a plan to its end with one answer for each of its statements.
 
@@ -41,7 +42,7 @@ def play(
     """
     if isinstance(operations, roost.Operation):
         operations = [operations]
-    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful))
+    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful, hasty))
     given = iter(answers)
     sent: Sent = []
     try:
@@ -51,10 +52,18 @@ def play(
                 sent.append(wanted)
                 wanted = work.send(None)
                 continue
-            sent += render(wanted)
-            answer = next(given, None)
-            assert answer is not None, f"there is no answer for {render(wanted)}"
-            wanted = work.throw(answer) if isinstance(answer, Exception) else work.send(_dealt(wanted, answer))
+            statements = wanted.statements if isinstance(wanted, Together) else [wanted]
+            dealt: list[Any] = []
+            for statement in statements:
+                sent += render(statement)
+                answer = next(given, None)
+                assert answer is not None, f"there is no answer for {render(statement)}"
+                if isinstance(answer, Exception):
+                    wanted = work.throw(answer)
+                    break
+                dealt.append(_dealt(statement, answer))
+            else:
+                wanted = work.send(dealt if isinstance(wanted, Together) else dealt[0])
     except StopIteration as stop:
         assert next(given, None) is None, "there are answers that nobody asked for"
         return Played(sent, stop.value)

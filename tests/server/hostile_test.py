@@ -125,3 +125,39 @@ def test_a_client_that_goes_away_in_the_middle_costs_nobody(served: Serving) -> 
         client.close()
     others_are_served(served)
     until(lambda: not any([ports_of(pid) - {0} for pid in served.all()]), "the end of all connections")
+
+
+def test_who_is_silent_for_too_long_is_disconnected(tmp_path: Path) -> None:
+    with (
+        hostile.a_server(tmp_path, "--idle", "0.4") as served,
+        served.connect("write") as busy,
+        served.connect() as silent,
+        served.connect() as dripping,
+    ):
+        assert silent.ask(hostile.OPEN) == ["0\t1"]
+        dripping.socket.sendall(b"P")  # no whole request, so nothing
+        silent.socket.setblocking(False)
+        asked = 0
+
+        def is_closed() -> bool:
+            nonlocal asked
+            asked += 1
+            assert busy.ask(hostile.OPEN) == ["0\t1"]
+            try:
+                return silent.socket.recv(1) == b""
+            except BlockingIOError:
+                return False
+
+        until(is_closed, "the end of a silent connection")
+        assert asked > 10
+        assert dripping.answer() == ""
+        assert busy.ask("0\t=\t1\t7") == ["0\t2\t7\tv7"]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_slow_turn_is_logged_and_its_values_only_if_they_may_be(tmp_path: Path, shown: bool) -> None:
+    with hostile.a_server(tmp_path, "--slow", "0.000001", "--log-values", str(shown)) as served:
+        with served.connect() as client:
+            client.ask(hostile.OPEN, "0\t=\t1\tgeheim")
+            served.logged(r"a turn of 1 connections took 0\.\d+ s" + (r": P.*\\x09geheim" if shown else r"\n"))
+        assert ("geheim" in served.log) is shown

@@ -68,8 +68,8 @@ def test_a_worker_that_was_killed_is_replaced(serve: Serve, role: str) -> None:
 def test_a_process_that_was_started_in_advance_takes_the_place(serve: Serve) -> None:
     served = serve("--workers", "1")
     for kill_the_spare in (False, True, False):
-        until(lambda: len(served.children()) == 3, "a process in advance")
-        (spare,) = set(served.children()) - set(served.all())
+        until(served.spare, "a process in advance")
+        (spare,) = served.spare()
         if kill_the_spare:
             os.kill(spare, signal.SIGKILL)
         (dead,) = served.pids("write")
@@ -231,7 +231,7 @@ def test_what_cannot_start_at_all_ends_with_the_reason(serve: Serve, tmp_path: P
 
 def test_a_worker_that_fails_by_a_mistake_of_ours_tells_where(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "app.db.mistake").touch()
-    served = serve("--read", "127.0.0.1:0", "--write", "none", listeners=0)
+    served = serve("--workers", "1", "--read", "127.0.0.1:0", "--write", "none", listeners=0)
     assert served.process.wait() == 1
     assert "cannot start: ZeroDivisionError: division by zero" in served.log
     (line,) = {line for line in served.log.splitlines() if "Traceback" in line and "read 1" in line}

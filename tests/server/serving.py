@@ -105,10 +105,14 @@ class Serving:
         """Return the processes of a role, by their numbers."""
         found = {}
         for pid in self.children():
-            words = Path(f"/proc/{pid}/comm").read_text().split()
+            words = called(pid)
             if words[:2] == ["roost", role]:
                 found[int(words[2])] = pid
         return [found[number] for number in sorted(found)]
+
+    def spare(self) -> list[int]:
+        """Return the process that waits for a place, when it is ready for one."""
+        return [pid for pid in self.children() if called(pid) == ["roost", "spare"]]
 
     def children(self) -> list[int]:
         """Return all processes that it has started and not buried."""
@@ -151,6 +155,14 @@ def serving(
         made.process.stdout.close()
         for pid in orphans:
             until(lambda pid=pid: not alive(pid), "a worker is still there")  # type: ignore[misc]
+
+
+def called(pid: int) -> list[str]:
+    """Return the words of a process's name; none when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def alive(pid: int) -> bool:

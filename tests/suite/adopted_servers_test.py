@@ -320,6 +320,7 @@ def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Applicatio
         ("(id BIGINT PRIMARY KEY, uid INT)", "say --newest-by"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid FLOAT)", "uid is a float, which cannot be a key"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) WITH SYSTEM VERSIONING", "is a system versioned"),
+        ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) PARTITION BY HASH (id) PARTITIONS 2", "is a partitioned"),
     ],
 )
 def test_what_could_not_be_kept_by_passes_is_refused(
@@ -328,6 +329,38 @@ def test_what_could_not_be_kept_by_passes_is_refused(
     application(f"CREATE TABLE visits {ddl}")
     with pytest.raises(roost.Invalid, match=told):
         cap(open_store(), newest_by=None)
+
+
+@passes
+def test_a_renamed_table_can_be_written_and_check_says_what_to_do(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    visits("RENAME TABLE visits TO visitors")
+    visits("INSERT INTO visitors (uid, visitor, at) VALUES (1, 1, 2008), (1, 2, 2008), (1, 3, 2008)")
+    (found,) = store.check()
+    assert (found.structure, found.rule) == ("visits", "tables")
+    assert "no table 'visits'" in found.detail
+    assert "on visitors" in found.detail
+    assert "`roost uncap`" in found.detail
+    adoption.uncap(store, "visits")
+    assert store.check() == []
+    list(adoption.cap(store, adoption.inspect(store, "visitors", ["uid"], 2, "at")))
+    assert visits("SELECT visitor FROM visitors ORDER BY id") == [(2,), (3,)]
+
+
+@commit
+def test_a_renamed_table_refuses_rows_and_check_says_what_to_do(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    visits("ALTER TABLE visits RENAME TO visitors")
+    with pytest.raises(Exception, match="visits"):
+        visits("INSERT INTO visitors (uid, visitor, at) VALUES (1, 1, 2008), (1, 2, 2008), (1, 3, 2008)")
+    (found,) = store.check()
+    assert (found.structure, found.rule) == ("visits", "tables")
+    assert "on visitors" in found.detail
+    adoption.uncap(store, "visits")
+    visits("INSERT INTO visitors (uid, visitor, at) VALUES (1, 1, 2008), (1, 2, 2008), (1, 3, 2008)")
+    assert store.check() == []
 
 
 @passes

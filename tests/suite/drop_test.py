@@ -37,6 +37,28 @@ def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make, stru
     assert [len(store.run(each.keys())) for each in ALL if each is not structure] == [1, 1, 1]
 
 
+@pytest.mark.needs("second store")
+def test_who_has_used_a_structure_is_told_that_it_is_gone_or_another(open_store: Make) -> None:
+    ring = roost.Ring("visits", Visit, per="uid", keep=5)
+    store, other = open_store(pageviews, ring, baskets), open_store()
+    for _ in range(2):  # from the second time on it is expected to be there
+        store.run(pageviews.add("/"))
+        store.run(ring.push(Visit(1, 2)))
+    store.run(ring.latest(1))
+    dropped(other, pageviews)
+    larger = roost.Ring("visits", Visit, per="uid", keep=6)
+    other.alter(larger)
+    for operation in pageviews.add("/"), pageviews.total("/"):
+        with pytest.raises(roost.Missing):
+            store.run(operation)
+    for again in ring.push(Visit(1, 3)), ring.latest(1):
+        with pytest.raises(roost.Mismatch):
+            store.run(again)
+    with pytest.raises(roost.Missing):
+        store.run_all(baskets.add(Egg(1, 1)), pageviews.add("/"))
+    assert other.run_all(larger.latest(1), baskets.count(1)) == ([Visit(1, 2)] * 2, 0)
+
+
 def test_dropping_again_does_nothing(open_store: Make) -> None:
     store = open_store(pageviews, visits)
     dropped(store, pageviews)

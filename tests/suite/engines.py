@@ -5,11 +5,15 @@ A test says what it needs (`@pytest.mark.needs("file")`), never which engine it 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import roost
 from tests import servers
 
 _numbers = count()
@@ -20,6 +24,15 @@ class Engine:
     name: str
     url: Callable[[Path], str]
     capabilities: frozenset[str] = field(default_factory=frozenset)
+    sets: Callable[..., Any] = roost.Set  # declares a set
+
+
+def _mysql8() -> list[Engine]:
+    # Only where somebody has such a server: there is none to start, so without the variable nothing is left out.
+    if "ROOST_TEST_MYSQL8" not in os.environ:
+        return []
+    capabilities = frozenset(["counter", "ring", "capped", "set", "second store", "nul in text"])
+    return [Engine("mysql8", lambda folder: servers.mysql8().database(f"t{next(_numbers)}"), capabilities)]
 
 
 ENGINES = [
@@ -32,6 +45,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "file",
                 "second store",
@@ -50,6 +64,7 @@ ENGINES = [
                 "ring",
                 "capped",
                 "set",
+                "sets",
                 "fronts",
                 "second store",
                 "psycopg",
@@ -64,14 +79,27 @@ ENGINES = [
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
         frozenset(
             [
-                *("counter", "ring", "capped", "set", "second store", "pymysql", "nul in text", "application"),
+                *("counter", "ring", "capped", "set", "sets", "second store", "pymysql", "nul in text", "application"),
                 "trims in passes",
             ]
         ),
     ),
+    *_mysql8(),
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",
-        frozenset(["counter", "ring", "capped", "set", "nul in text"]),
+        frozenset(["counter", "ring", "capped", "set", "sets", "nul in text"]),
+    ),
+    Engine(
+        "memcached",
+        lambda _: servers.emptied(servers.memcached()),
+        frozenset(["memcached", "sets"]),
+        roost.MemcachedSet,
+    ),
+    Engine(
+        "memcached-readable",
+        lambda _: servers.emptied(servers.memcached(*servers.SMALL_ITEMS, number=1)),
+        frozenset(["memcached", "sets"]),
+        partial(roost.MemcachedSet, encoding="readable"),
     ),
 ]

@@ -110,7 +110,9 @@ def test_a_session_over_a_driver_of_asyncio_is_refused_by_a_store_that_waits(
     store: Any, database: sa.Engine, store_url: str, engine: Engine
 ) -> None:
 
-    driver = {"sqlite-file": "aiosqlite", "mariadb": "asyncmy", "postgresql": "psycopg"}[engine.name]
+    driver = {"sqlite-file": "aiosqlite", "mariadb": "asyncmy", "mysql8": "asyncmy", "postgresql": "psycopg"}[
+        engine.name
+    ]
 
     async def main() -> None:
         made = create_async_engine(alchemy_url(store_url, driver), poolclass=sa.NullPool)

@@ -228,7 +228,7 @@ def test_the_clock_comes_in_as_an_argument(make: Make) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "mysql://root@localhost", "postgresql://localhost:port/db", "memcached://localhost", "sqlite:", "app.db",
+        "mysql://root@localhost", "postgresql://localhost:port/db", "redis://localhost", "sqlite:", "app.db",
         "sqlite://app.db", "sqlite:///app.db?sync=full", "sqlite:///app.db?synchronous=maybe", "sqlite:///app.db?x",
     ],
 )  # fmt: skip

@@ -59,8 +59,16 @@ class Settings:
         """The store that was named, or that of the environment, or the default one."""
         return self.store or os.environ.get("ROOST_STORE") or DEFAULT_STORE
 
-    def open(self) -> roost.Store:
-        """Make the store, which connects only when it is used."""
+    def open(self, *, catalog: bool = True) -> roost.Store:
+        """Make the store, which connects only when it is used.
+
+        catalog: whether the command needs one, to know the structures.
+        """
+        if catalog and self.url.startswith("memcached:"):
+            raise Failure(
+                "memcached has no catalog, so no structure is known there by its name: a MemcachedSet is declared in "
+                "Python, which can look at it (members, info, store.check); `roost doctor` looks at the servers"
+            )
         return roost.Store(self.url)
 
 

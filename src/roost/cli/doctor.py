@@ -26,7 +26,7 @@ def doctor(settings: Settings, url: str | None) -> None:
     """
     if url is not None:
         settings.store = url
-    with settings.open() as store:
+    with settings.open(catalog=False) as store:
         found = store.doctor()
     rows = [(each.subject, each.found, each.means, each.advice) for each in found]
     answer_table(

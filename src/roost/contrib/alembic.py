@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from roost.batches import Known
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Control, Dialect, Statement, exchange
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.errors import Busy, Invalid
@@ -103,11 +103,17 @@ def drop(op: Any, *structures: Structure, front: bool = True) -> None:
 
 
 def _plans(op: Any, structures: Sequence[Structure]) -> tuple[Known, list[StructurePlan]]:
-    name = op.get_context().dialect.name
-    if name not in DIALECTS:
-        raise Invalid(f"Roost knows SQLite, MariaDB and PostgreSQL, and not {name}")
-    known = Known(DIALECTS[name])
+    known = Known(_dialect(op))
     return known, [known.plan(structure) for structure in structures]
+
+
+def _dialect(op: Any) -> Dialect:
+    found = op.get_context().dialect
+    if found.name not in DIALECTS:
+        raise Invalid(f"Roost knows SQLite, MariaDB, MySQL 8 and PostgreSQL, and not {found.name}")
+    # SQLAlchemy knows from the server which of the two it is; with --sql there is none to ask.
+    is_mysql = found.name == "mysql" and not _is_printed(op) and not found.is_mariadb
+    return MYSQL if is_mysql else DIALECTS[found.name]
 
 
 def _is_printed(op: Any) -> bool:
@@ -121,8 +127,8 @@ def _print(op: Any, statements: Sequence[str]) -> None:
         impl.static_output(f"{sql}{impl.command_terminator}\n")
 
 
-def _run(op: Any, known: Known, work: Generator[Statement | Control, Any, T]) -> T:
-    executor = _Executor(op.get_bind(), known.dialect.name)
+def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
+    executor = _Executor(op.get_bind(), known.dialect.family)
     try:
         return drive(work, executor)
     finally:
@@ -137,8 +143,10 @@ class _Executor:
         self._dialect = dialect
         self._unlocking = ""
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer. Of the control words only the catalog's lock means anything here."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
             if wanted is Control.LOCK_CATALOG:
                 self._lock()

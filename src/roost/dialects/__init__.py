@@ -1,12 +1,26 @@
-"""SQLite, MariaDB and PostgreSQL: types, placeholders and quoting, as frozen data."""
+"""SQLite, MariaDB, MySQL and PostgreSQL: types, placeholders and quoting, as frozen data."""
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Statement, Template, exchange, render, scatter
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Gather,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+    exchange,
+    render,
+    scatter,
+)
 from roost.dialects.mariadb import MARIADB
+from roost.dialects.mysql import MYSQL
 from roost.dialects.postgresql import POSTGRESQL
 from roost.dialects.sqlite import SQLITE
 
 __all__ = [
     "MARIADB",
+    "MYSQL",
     "POSTGRESQL",
     "SQLITE",
     "Answer",
@@ -15,6 +29,8 @@ __all__ = [
     "Gather",
     "Statement",
     "Template",
+    "Together",
+    "Wanted",
     "exchange",
     "render",
     "scatter",

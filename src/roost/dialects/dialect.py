@@ -11,11 +11,12 @@ import enum
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from roost.structures.columns import Column
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class Gather(enum.Enum):
@@ -23,6 +24,7 @@ class Gather(enum.Enum):
 
     EACH = "each"  # once per row
     VALUES = "values"  # {rows} becomes (…), (…)
+    ROWS = "rows"  # {rows} becomes ROW(…), ROW(…)
     LIST = "list"  # {rows} becomes (0, …), (1, …): a row's ordinal, and its values
     UNION = "union"  # the text once per row, joined by UNION ALL; {i} is the row's ordinal
     ARRAYS = "arrays"  # one array parameter per column
@@ -66,6 +68,15 @@ class Statement(NamedTuple):
     rows: Sequence[Row]
 
 
+class Together(NamedTuple):
+    """Statements of which none depends on the answer of another: one exchange, where a server takes them as one text.
+
+    The answer is the list of theirs.
+    """
+
+    statements: Sequence[Statement]
+
+
 class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 
@@ -85,6 +96,9 @@ class Control(enum.Enum):
     OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
 
+Wanted = Statement | Together | Control  # what is yielded to whoever executes it
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One engine's words: types, placeholders, quoting, and how a value is stored."""
@@ -100,9 +114,21 @@ class Dialect:
     slots: int = 1  # of a counter that names none
     fronts: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
+    exchanges: bool = True  # a server is asked, and each time costs: what can goes together
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
+    at_once: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
+    returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
+    family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
+
+    def __post_init__(self) -> None:
+        if not self.family:
+            object.__setattr__(self, "family", self.name)
+
+    def choose(self, words: Mapping[str, T]) -> T:
+        """Return what is there under the dialect's name, or else under its family's."""
+        return words[self.name if self.name in words else self.family]
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
         """Return the quoted names of columns, separated by commas."""
@@ -165,7 +191,8 @@ def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[An
     return convert
 
 
-MOST_ROWS = {Gather.VALUES: 2_000, Gather.LIST: 2_000, Gather.UNION: 250}  # of one text: a parser has a stack
+# Of one text: a parser has a stack.
+MOST_ROWS = {Gather.VALUES: 2_000, Gather.ROWS: 2_000, Gather.LIST: 2_000, Gather.UNION: 250}
 MOST_BYTES = 2**20  # of their values, about: a server takes 16 MiB as one packet unless told otherwise
 
 
@@ -176,14 +203,15 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     match template.gather:
         case Gather.EACH:
             return [(template.sql, row * template.copies) for row in rows]
-        case Gather.VALUES:
-            values = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
+        case Gather.VALUES | Gather.ROWS:
+            word = "ROW" if template.gather is Gather.ROWS else ""
+            values = f"{word}({', '.join(['%s'] * len(rows[0]))})"
             return [
                 (
                     template.sql.replace("{rows}", ", ".join([values] * len(part))),
                     tuple([value for row in part for value in row]),
                 )
-                for _, part in _parts(rows, MOST_ROWS[Gather.VALUES])
+                for _, part in _parts(rows, MOST_ROWS[template.gather])
             ]
         case Gather.LIST:
             texts = []
@@ -227,6 +255,12 @@ def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
     answers = []
     for text in render(statement):
         answers.append((yield text))
+    return collect(statement, answers)
+
+
+def collect(statement: Statement, answers: Sequence[Any]) -> Any:
+    """Return a statement's answer for those of its texts: the rows that each fetched, or how many it changed."""
+    template = statement.template
     if not template.returns:
         return sum(answers)
     if template.gather is Gather.EACH:

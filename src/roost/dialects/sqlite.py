@@ -71,4 +71,5 @@ SQLITE = Dialect(
     slots=1,
     fronts=True,
     row_locks=False,
+    exchanges=False,
 )

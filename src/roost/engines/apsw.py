@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import apsw
 
-from roost.dialects import Control, Statement
+from roost.dialects import Control, Statement, Together, Wanted
 from roost.engines.engine import Wait
 from roost.engines.filelock import FileLock
 from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
@@ -84,10 +84,12 @@ class ApswConnection:
         """Whether a transaction is open."""
         return self.raw.in_transaction
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         if type(wanted) is Statement:
             return self._statement(wanted)
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         match wanted:
             case Control.BEGIN | Control.BEGIN_ALONE:
                 self.begin()
@@ -105,6 +107,10 @@ class ApswConnection:
             case Control.RELEASE:
                 if self.raw.in_transaction:
                     self.fetch("RELEASE roost")
+            case Control.LOCKED:
+                pass  # BEGIN IMMEDIATE has locked everything
+            case _:
+                raise AssertionError(wanted)
         return None
 
     def _statement(self, statement: Statement) -> Any:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from roost.dialects.dialect import Control, Dialect, Statement
+from roost.dialects.dialect import Dialect, Wanted
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Wait:
 class Executor(Protocol):
     """What runs statements."""
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         ...
 
@@ -51,7 +51,7 @@ class Executor(Protocol):
 class AsyncExecutor(Protocol):
     """What runs statements and is awaited."""
 
-    async def execute(self, wanted: Statement | Control) -> Any:
+    async def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         ...
 
@@ -102,7 +102,7 @@ class Engine(Protocol):
         ...
 
 
-def drive(work: Generator[Statement | Control, Any, T], connection: Executor) -> T:
+def drive(work: Generator[Wanted, Any, T], connection: Executor) -> T:
     """Run a generator to its end: what it yields is executed, what that answers or raises is sent back."""
     execute = connection.execute
     try:
@@ -121,7 +121,7 @@ def drive(work: Generator[Statement | Control, Any, T], connection: Executor) ->
         work.close()
 
 
-async def adrive(work: Generator[Statement | Control, Any, T], connection: AsyncExecutor) -> T:
+async def adrive(work: Generator[Wanted, Any, T], connection: AsyncExecutor) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:

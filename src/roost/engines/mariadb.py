@@ -1,7 +1,9 @@
-"""MariaDB, by PyMySQL: connections, and errors by their numbers.
+"""MariaDB and MySQL 8, by PyMySQL: connections, and errors by their numbers.
 
 Every transaction says how it is to run, so no state of a session has to outlive it. A batch is known by its number in
 the row of its writer: when the connection is lost during COMMIT, that row tells on another one what became of it.
+
+Which of the two a server is, is said in the URL: plans are made before there is a connection.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pymysql.converters
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
-from roost.dialects import MARIADB, Control
+from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.server import ServerConnection
@@ -47,7 +49,8 @@ FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conv
 
 OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
 
-CREATE_LOCK = "CONCAT('roost ', DATABASE())"  # the name of the lock of those who make or change structures
+# The name of the lock of those who make or change structures. MySQL takes 64 characters.
+CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
 
 SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
 
@@ -64,7 +67,7 @@ START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 # What a batch is known by; in the same exchange as BEGIN.
 NOTE = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = VALUES(batch), at = VALUES(at)"""
+  ON DUPLICATE KEY UPDATE batch = {batch}, at = UTC_TIMESTAMP()"""
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
@@ -74,12 +77,23 @@ GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers on
 SECONDS_PER_VALUE = 0.0001
 
 
-OPTIONS = ("unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
+
+
+# Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
+# connection tells may be a proxy's; this is answered by the server behind it.
+WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */"
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
     """Return what PyMySQL connects with, and the place in words without a password."""
+    found, place, _ = _read(url)
+    return found, place
+
+
+def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
     try:
         parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
         place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
@@ -93,6 +107,9 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
         raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
     if unknown := sorted(options.keys() - set(OPTIONS)):
         raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
+    dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
+    if dialect is None:
+        raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
     found: dict[str, Any] = {
         "host": parts.hostname or "localhost",
         "port": parts.port or 3306,
@@ -105,7 +122,7 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
         found["unix_socket"] = options["unix_socket"]
     if "connect_timeout" in options:
         found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    return found | _tls(options, place), place
+    return found | _tls(options, place), place, dialect
 
 
 def _seconds(told: str, place: str) -> int:
@@ -135,16 +152,15 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
 
 
 class MariaDBEngine:
-    """One MariaDB database."""
+    """One database of MariaDB, or of MySQL 8."""
 
-    dialect = MARIADB
     memory = False
     file: str | None = None
     durability: str | None = None
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self._arguments, self.place = arguments(url)
+        self._arguments, self.place, self.dialect = _read(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -154,12 +170,52 @@ class MariaDBEngine:
         return MariaDBConnection(self, wait, writes)
 
     def open(self, timeout: float) -> pymysql.Connection[Any]:
-        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
+        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed.
+
+        `Invalid` when the server is not what the URL says.
+        """
         options = {"connect_timeout": max(1, math.ceil(timeout)), **self._arguments}
         try:
-            return pymysql.connect(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
+            raw = pymysql.connect(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
             raise translate(error, self.place) from error
+        except RuntimeError as error:  # the driver's, where a package is missing
+            raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
+        try:
+            self._compare(raw)
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def _compare(self, raw: pymysql.Connection[Any]) -> None:
+        version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
+        if self.dialect is MARIADB and "MariaDB" in version:  # as nearly always: nothing has to be asked
+            return
+        try:
+            with raw.cursor() as cursor:
+                cursor.execute(WHICH)
+                ((which,),) = cursor.fetchall()
+        except pymysql.MySQLError as error:
+            raise translate(error, self.place, WHICH) from error
+        if wrong := mistaken(self.dialect, which, version):
+            raise Invalid(f"{self.place}: {wrong}")
+
+
+def mistaken(dialect: Dialect, which: int, version: str) -> str:
+    """Return what is wrong with the dialect of a URL for a server that answers so to `WHICH`; "" for nothing.
+
+    >>> mistaken(MARIADB, 1, "8.0.36")
+    'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'
+    >>> mistaken(MYSQL, 2, "11.4.2-MariaDB")
+    'the server is a MariaDB (11.4.2-MariaDB); leave out ?dialect=mysql8'
+    """
+    is_mariadb, is_new = bool(which & 2), bool(which & 1)
+    if dialect is MARIADB:
+        return "" if is_mariadb else f"the server is no MariaDB ({version}); for MySQL 8 add ?dialect=mysql8 to the URL"
+    if is_mariadb:
+        return f"the server is a MariaDB ({version}); leave out ?dialect=mysql8"
+    return "" if is_new else f"the server is too old ({version}); Roost needs MySQL 8.0.20"
 
 
 class MariaDBConnection(ServerConnection):
@@ -173,7 +229,7 @@ class MariaDBConnection(ServerConnection):
         super().__init__(engine, wait)
         self._writer = uuid.uuid4().hex if writes else None
         self._batch = 0  # the writer's count of batches, written by each
-        self._noted = False  # whether the batch that runs has written it
+        self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         self._open = False
         self._locked = False
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
@@ -208,8 +264,7 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word is Control.BEGIN_READ:
-            self.say_all(BEGIN_READ)
-            self._open = True
+            self._begin = [BEGIN_READ]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
@@ -220,27 +275,38 @@ class MariaDBConnection(ServerConnection):
             self._open = True
             return
         self._batch += 1
-        self._noted = False
-        try:
-            self.say_all(f"{text};\n{NOTE.format(writer=self._writer, batch=self._batch)}")
-            self._noted = True
-        except Missing:
-            pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
-        self._open = True
+        note = NOTE.format(writer=self._writer, batch=self._batch)
+        if self._noted:
+            self._begin = [text, note]
+        else:
+            try:
+                self.say_all(f"{text};\n{note}")
+                self._noted = True
+            except Missing:
+                pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
+            self._open = True
         self._limit = seconds
 
-    def say(self, sql: str, row: Row = ()) -> None:
-        """Send one text with its parameters; while locks are taken, for no longer than the limit."""
-        if self._limit is not None:
-            seconds = self._limit + len(row) * SECONDS_PER_VALUE
-            sql = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
-        super().say(sql, row)
+    def begins(self) -> None:
+        """Note that a transaction will be open."""
+        self._open = True
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
+        return self.written(sql, row), None
+
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
+
+        MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
+        so long asks for it with NOWAIT before.
+        """
         if row:
             sql %= tuple([str(value) if type(value) is int else self._written(value) for value in row])
-        return sql, None
+        if self._limit is None or self.engine.dialect is not MARIADB:
+            return sql
+        seconds = self._limit + len(row) * SECONDS_PER_VALUE
+        return f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
 
     def _written(self, value: Any) -> str:
         written: str = _moment(value) if type(value) is dt.datetime else self.raw.escape(value)
@@ -272,8 +338,7 @@ class MariaDBConnection(ServerConnection):
         self.reconnect(self.wait)
         if noted:
             try:
-                self.say("SET SESSION innodb_lock_wait_timeout = 0")
-                self.say(LAST_BATCH.format(writer=self._writer))
+                self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
                 self._cursor.fetchall()
             except Busy:
                 self._end(lost)
@@ -387,21 +452,21 @@ def failure(error: Exception, place: str, sql: str) -> Exception:
 
 
 def translate(error: Exception, place: str, sql: str = "") -> Error:
-    """Return our error for one of MariaDB's, by its number. The classes of PyMySQL and asyncmy have the same names."""
+    """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
     if more := advice(code, sql):
         return StatementFailed(told + more)
     match code:
-        case 1213 | 1020 | 1412 | 9007 | 8022 | 8028:  # the last three are TiDB's
+        case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
             return Conflict(told)
-        case 1205 | 1969 | 1317:
+        case 1205 | 1969 | 1317 | 3572 | 3024:  # 3572 is NOWAIT's in MySQL, 3024 its limit for a SELECT
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1146 if "roost_" in told:
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case 1021 | 1114 | 3:
             return DiskFull(told)
-        case 1290 | 1792 | 1036:
+        case 1290 | 1792 | 1036 | 1836:
             return ReadOnly(told)
         case 2002 | 2003 | 2006 | 2013 | 2055 | 1927 | 1053 | 1040 | 1047 | 1153 | 1158 | 1159 | 1160 | 1161 | 4031:
             return ConnectionLost(told)

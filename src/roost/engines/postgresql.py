@@ -7,10 +7,13 @@ prepared statements are such state). A batch is known by its transaction id: whe
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 import re
 import time
+import uuid
+from functools import lru_cache
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -43,14 +46,18 @@ log = logging.getLogger("roost")
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL TIME ZONE 'UTC'"
-BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL TIME ZONE 'UTC'"  # one snapshot
-XID = "; SELECT pg_current_xact_id()::text"  # what a batch is known by
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait};\nSET LOCAL TIME ZONE 'UTC'"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;\nSET LOCAL TIME ZONE 'UTC'"  # one snapshot
+XID = "SELECT pg_current_xact_id()::text"  # what a batch is known by
+NAMED = "/* roost {name} */ "  # and until that has been answered: the beginning of the text that runs
 
 # Who answers: another server, or one that was promoted since, counts its transactions otherwise.
 WHO = "SELECT system_identifier::text, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
 STATUS = "SELECT pg_xact_status(%s::xid8)"
 END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
+END_NAMED = """\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
 
 
 FAILURES = psycopg.Error
@@ -121,12 +128,15 @@ class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
+    one_text = False  # it would be planned each time
     raw: psycopg.Connection[Any]
     engine: PostgreSQLEngine
 
     def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
         super().__init__(engine, wait)
         self._xid: str | None = None  # of the batch
+        self._name = NAMED.format(name=uuid.uuid4().hex)
+        self._literal = psycopg.adapt.Transformer(self.raw).as_literal
         self._who: list[Any] | None = None  # the server that runs it
 
     @property
@@ -149,15 +159,25 @@ class PostgreSQLConnection(ServerConnection):
         return super().obey(word)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write arrays of whole numbers as text: psycopg looks at each of them, which takes ten times as long."""
+        """Write arrays of numbers and moments as text: psycopg looks at each of them, which takes ten times as long."""
         if not row:
             return sql, None
         return sql, tuple([_array(value) if type(value) is list else value for value in row])
 
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters written into it."""
+        return sql % tuple([self._written(value) for value in row]) if row else sql
+
+    def _written(self, value: Any) -> str:
+        if type(value) is list:
+            value = _array(value)
+        return self._literal(value).decode()
+
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
         if word is Control.BEGIN_READ:
-            return self.say_all(BEGIN_READ)
+            self._begin = [BEGIN_READ]
+            return None
         wait = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         self._xid = None
         if word is Control.BEGIN_ALONE:
@@ -166,9 +186,17 @@ class PostgreSQLConnection(ServerConnection):
             self._who = self._asked(WHO)
         if not self._who:
             return self.say_all(BEGIN.format(wait=wait))
-        self.say_all(BEGIN.format(wait=wait) + XID)
-        (self._xid,) = self._cursor.fetchone() or (None,)
+        self._begin = [self._name + BEGIN.format(wait=wait), XID]
         return None
+
+    def begins(self) -> None:
+        """Note which transaction is begun: none that has a number yet."""
+        self._xid = None
+
+    def begun(self) -> None:
+        """Note its number."""
+        if self._cursor.description is not None:  # it writes
+            (self._xid,) = self._cursor.fetchone() or (None,)
 
     def _asked(self, sql: str) -> list[Any]:
         # The rows; none where the server only speaks the protocol and does not know the question.
@@ -196,8 +224,12 @@ class PostgreSQLConnection(ServerConnection):
         """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
         xid, who = self._xid, self._who
         self.reconnect(self.wait)
-        if xid is not None and self._asked(WHO) == who:
+        if who is None or self._asked(WHO) != who:
+            return
+        if xid is not None:
             self.say(END, (xid,))
+        else:
+            self.say(END_NAMED, (self._name,))
 
     def look_up(self, wait: Wait) -> bool | None:
         """Ask for the status of the last batch's transaction; one that nobody will end any more is ended."""
@@ -265,7 +297,17 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
 
 
 def _array(values: list[Any]) -> Any:
-    return f"{{{','.join(map(str, values))}}}" if set(map(type, values)) == {int} else values
+    match {*map(type, values)}:
+        case kinds if kinds == {int}:
+            return f"{{{','.join(map(str, values))}}}"
+        case kinds if kinds == {dt.datetime}:
+            return f"{{{','.join(map(_moment, values))}}}"
+    return values
+
+
+@lru_cache(256)
+def _moment(value: dt.datetime) -> str:
+    return f'"{value.isoformat(" ")}"'  # a batch has one for all its rows
 
 
 class PlainCursor(psycopg.Cursor[Row]):

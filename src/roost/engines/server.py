@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Row, Statement, exchange
+from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
 
@@ -25,8 +26,10 @@ class ServerExecutor(ABC):
         self._cursor = cursor
         self._trace = trace
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
         returns = wanted.template.returns
@@ -76,13 +79,62 @@ class ServerEngine(Protocol):
 class ServerConnection(ServerExecutor):
     """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
 
+    one_text = True  # whether a text of several statements costs no more than each of them
+
     def __init__(self, engine: ServerEngine, wait: Wait) -> None:
         self.engine = engine
         self.wait = wait
         self.broken = False
         self.raw: Any = None
+        self._begin: list[str] = []  # what is to be sent with the transaction's first statement
         super().__init__(None, engine.trace)
         self._connect(wait)
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run statements and return the answer, or obey a control word."""
+        if isinstance(wanted, Control):
+            return self.obey(wanted)
+        if isinstance(wanted, Together):
+            return self._run_together(wanted.statements) if self._begin or self.one_text else super().execute(wanted)
+        return self._run_together([wanted])[0] if self._begin else super().execute(wanted)
+
+    def _run_together(self, statements: Sequence[Statement]) -> list[Any]:
+        texts = [render(statement) if statement.rows else [] for statement in statements]
+        if max(map(len, texts)) > 1:  # they are large, or many
+            self._exchange([], [])
+            return [super(ServerConnection, self).execute(statement) for statement in statements]
+        said = [text for each in texts for text in each]
+        answers = iter(self._exchange(said, [each.template.returns for each in statements if each.rows]))
+        return [collect(each, [next(answers)] if each.rows else []) for each in statements]
+
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+        # As one text, behind that which begins the transaction.
+        begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        if begin:
+            self.begins()
+        if self._trace is not None:
+            for sql, row in [*[(sql, ()) for sql in begin], *said]:
+                self._trace(sql, row)
+        texts = begin + [self.written(sql, row) for sql, row in said]
+        if not texts:
+            return []
+        text = ";\n".join(texts)
+        cursor = self._cursor
+        answers = []
+        try:
+            cursor.execute(text)
+            for place in range(len(texts)):
+                if place:
+                    cursor.nextset()
+                if place == len(begin) - 1:
+                    self.begun()
+                elif place >= len(begin):
+                    answers.append(cursor.fetchall() if returns[place - len(begin)] else cursor.rowcount)
+            while cursor.nextset():
+                pass
+        except self.failures as error:
+            raise self.failed(error, text) from error
+        return answers
 
     def say_all(self, sql: str) -> None:
         """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""
@@ -98,6 +150,8 @@ class ServerConnection(ServerExecutor):
         match word:
             case Control.BEGIN | Control.BEGIN_HASTY | Control.BEGIN_ALONE | Control.BEGIN_READ:
                 self._begin_somehow(word)
+            case Control.COMMIT if self._begin:
+                self._begin = []  # nothing was sent
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()
@@ -126,6 +180,7 @@ class ServerConnection(ServerExecutor):
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
+        self._begin = []
         self.close_raw()
         self._connect(wait)
         self.broken = False
@@ -151,6 +206,7 @@ class ServerConnection(ServerExecutor):
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
+        self._begin = []
         try:
             self.roll_back()
         except (self.failures, Error):
@@ -172,7 +228,17 @@ class ServerConnection(ServerExecutor):
 
     @abstractmethod
     def begin(self, word: Control) -> None:
-        """Begin a transaction, for a batch, hastily, alone or for reading."""
+        """Begin a transaction, for a batch, hastily, alone or for reading, or leave in `_begin` how it is begun."""
+
+    def begins(self) -> None:
+        """Note that the texts of `_begin` are about to be sent."""
+
+    def begun(self) -> None:
+        """Read the answer to the last text of `_begin`."""
+
+    @abstractmethod
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters written into it."""
 
     @abstractmethod
     def commit(self) -> None:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from roost.dialects import SQLITE, Control, Statement
+from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
 from roost.errors import (
@@ -195,13 +195,15 @@ class SQLiteConnection:
         """Whether a transaction is open."""
         return self.raw.in_transaction
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         if type(wanted) is Statement:
             try:
                 return run(self._cursor, wanted, self._trace)
             except sqlite3.Error as error:
                 raise self._failed(error, wanted.template.sql) from error
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if wanted is _COMMIT:
             self.wait.pause()
             self._say("COMMIT")

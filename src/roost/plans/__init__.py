@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roost.dialects.dialect import Dialect
+from roost.errors import Invalid
 from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
@@ -28,7 +29,12 @@ _PLANS: dict[str, Any] = {
 
 
 def plan_for(structure: Structure, dialect: Dialect) -> StructurePlan:
-    """Return a structure in a dialect's words; `Invalid` when the engine does not have it yet."""
+    """Return a structure in a dialect's words; `Invalid` when no SQL database holds it."""
+    if structure.kind not in _PLANS:
+        raise Invalid(
+            f"{structure.name} is a {type(structure).__name__}, which lives in memcached alone: "
+            'Store("memcached://host:11211"); on a SQL database take roost.Set'
+        )
     plan: StructurePlan = _PLANS[structure.kind](structure, dialect)
     return plan
 

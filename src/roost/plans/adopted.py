@@ -25,7 +25,9 @@ _ROOMS: dict[str, Adoption] = {
 
 
 def adoption_for(dialect: Dialect) -> Adoption:
-    """Return how tables are capped in a dialect."""
+    """Return how tables are capped in a dialect; `Invalid` for one in which that was never tried."""
+    if dialect.name not in _ROOMS:
+        raise Invalid(f"a table of your own cannot be capped on {dialect.name} yet: there was no server to try it on")
     return _ROOMS[dialect.name]
 
 
@@ -36,7 +38,7 @@ class AdoptedPlan(StructurePlan):
 
     def __init__(self, structure: Adopted, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        self.adoption = adoption_for(dialect)
+        self.adoption = dialect.choose(_ROOMS)
         self.tables = ()
         self.made_by = f"`roost cap {structure.name} --per … --keep …` makes it a capped collection"
         self.stored = read(self.adoption.definition_of, structure.name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.catalog import THERE, Catalog
@@ -20,7 +20,7 @@ from roost.structures import from_definition
 from roost.structures.adopted import Adopted
 
 Asking = Generator[Statement, Any, Any]
-Making = Generator[Statement | Control, Any, Cap]
+Making = Generator[Wanted, Any, Cap]
 Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
 
 SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
@@ -267,7 +267,7 @@ class Adoption(ABC):
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
         """Remove what keeps a table short."""
 
-    def release(self, table: str) -> Generator[Statement | Control, Any, Cap]:
+    def release(self, table: str) -> Generator[Wanted, Any, Cap]:
         """Remove every trace of a cap but the rows; `Missing` when the table is not capped."""
         yield Control.LOCK_CATALOG
         cap: Cap | None = yield from self.capped(table)
@@ -293,9 +293,7 @@ class Adoption(ABC):
         )
         return found[0]
 
-    def burst(
-        self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]
-    ) -> Generator[Statement | Control, Any, int]:
+    def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete what keys have too many of until it is over; keys that are done leave the queue. Returns how many.
 
         What is too much is found under the lock: the application may have deleted rows since the keys were listed.
@@ -332,7 +330,13 @@ class Adoption(ABC):
         """Return what does not keep a table capped: rule, key, and what is wrong."""
         try:
             layout = yield from self.layout(cap.table, cap.newest_by)
-        except (Missing, Invalid) as error:
+        except Invalid as error:
+            return [("tables", None, str(error))]
+        except Missing as error:
+            try:
+                yield from self.none_in_the_way(cap)
+            except Invalid as kept:  # it was renamed
+                return [("tables", None, f"{error}; {kept}")]
             return [("tables", None, str(error))]
         names = [self.folded(name) for name in layout.columns]
         wanted = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]

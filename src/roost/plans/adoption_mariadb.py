@@ -20,7 +20,7 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from roost.dialects.dialect import Control, Gather, Row, Statement, Template
+from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
@@ -56,19 +56,22 @@ class MariaDBAdoption(Adoption):
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
         found = yield read(
-            f"SELECT TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s\n"
+            "SELECT TABLE_NAME, TABLE_TYPE, ENGINE, CREATE_OPTIONS LIKE '%%partitioned%%'\n"
+            f"  FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s\n"
             "  ORDER BY BINARY TABLE_NAME = %s DESC LIMIT 1",
             *(table, table),
         )
         if not found[0]:
             raise Missing(f"the database has no table {table!r}")
-        name, type_, engine = found[0][0]
+        name, type_, engine, partitioned = found[0][0]
         if type_ != "BASE TABLE":
             raise Invalid(f"{name} is a {type_.lower()}; only a table can be capped")
         if name.lower().startswith(PRIVATE):
             raise Invalid(f"{name} belongs to roost; only a table of your own can be capped")
         if engine != "InnoDB":
             raise Invalid(f"{name} is a table of the engine {engine}; only one of InnoDB can be capped")
+        if partitioned:  # the rows of a key may be in several, and no index leads through all of them in order
+            raise Invalid(f"{name} is a partitioned table; only a plain one can be capped")
         found = yield read("SELECT @@log_bin AND @@binlog_format = 'STATEMENT'")
         if found[0][0][0]:
             raise Invalid(
@@ -260,9 +263,7 @@ class MariaDBAdoption(Adoption):
             yield words.delete_all(victims[0])
         return len(victims[0]), len(victims[0]) < CUT
 
-    def burst(
-        self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]
-    ) -> Generator[Statement | Control, Any, int]:
+    def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete what keys have too many of; what somebody holds is noted, for the passes."""
         words, listed = self.words(cap), list(keys)
         deleted = yield from super().burst(cap, keys, is_over)
@@ -293,9 +294,7 @@ class MariaDBAdoption(Adoption):
             keys.setdefault(tuple(key), []).append(number)
         return deque(keys.items()), found[0][-1][0] if found[0] else after
 
-    def work_off(
-        self, cap: Cap, noted: deque[Noted], is_over: Callable[[], bool]
-    ) -> Generator[Statement | Control, Any, int]:
+    def work_off(self, cap: Cap, noted: deque[Noted], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Trim keys that have notes until it is over; those that are done leave the queue. Returns the rows deleted."""
         yield from self.as_made(cap)
         words, deleted = self.words(cap), 0

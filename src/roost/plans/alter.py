@@ -11,10 +11,11 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Statement, Template
+from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog
+from roost.plans.checks import COLUMNS
 from roost.plans.counter import CounterPlan
 from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, found_front, make_front
@@ -24,7 +25,7 @@ from roost.structures import from_definition
 from roost.structures.columns import Column
 from roost.structures.rows import RowStructure
 
-Changes = Generator[Statement | Control, Any, list[str]]
+Changes = Generator[Wanted, Any, list[str]]
 Facts = dict[str, Any]
 
 _FIXED = {
@@ -112,7 +113,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
             )
     added = [column for column in structure.columns if column.name not in before]
     defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
-    may_be = "" if plan.dialect.transactional_ddl else "IF NOT EXISTS "  # since an alter that was cut short
+    there: set[str] = set()  # since an alter that was cut short
+    if added and not plan.dialect.transactional_ddl:
+        found = yield Statement(each(plan.dialect.choose(COLUMNS)), [(plan.rows_table,)])
+        there = {row[0] for row in found[0]}
     for column in added:
         if column.name in given:
             value = column.checker(structure.name)(given[column.name])
@@ -120,7 +124,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
             value = _default(structure.name, column, defaults[column.name])
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
-        yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {may_be}{declared} DEFAULT {stored}"), [()])
+        if plan.dialect.name == "mysql" and " MEDIUM" in declared:
+            stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
+        if column.name not in there:
+            yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
     told = [f"column {column.name} ({column.spec}) added" for column in added]
     if not told and list(before) != list(after):
         told = ["the order of the columns"]
@@ -165,9 +172,12 @@ def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
     try:
         for slot in range(after, before):
             moved = f"SELECT {key}, 0, n FROM {table} WHERE slot = {slot}"
-            if plan.dialect.name == "mariadb":
-                moved = f"SELECT * FROM (SELECT {key}, 0 AS slot, n AS more FROM {table} WHERE slot = {slot}) moved"
-                put = f"INSERT INTO {table} ({key}, slot, n) {moved}\n  ON DUPLICATE KEY UPDATE n = n + VALUES(n)"
+            if plan.dialect.family == "mariadb":
+                moved = f"SELECT * FROM (SELECT {key}, 0 AS slot, n AS total FROM {table} WHERE slot = {slot}) moved"
+                put = (
+                    f"INSERT INTO {table} ({key}, slot, n) {moved}\n"
+                    f"  ON DUPLICATE KEY UPDATE n = {table}.n + moved.total"
+                )
             else:
                 put = (
                     f"INSERT INTO {table} AS r ({key}, slot, n) {moved}\n"

@@ -7,14 +7,14 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
 from roost.errors import Invalid, Mismatch
 from roost.plans.fronts import drop_front, front_of, make_front
 from roost.plans.plan import StructurePlan, definition_of, difference, each
 from roost.structures.columns import NAME_LENGTH, Column
 from roost.structures.types import ColumnType
 
-Making = Generator[Statement | Control, Any, None]
+Making = Generator[Wanted, Any, None]
 
 NAME = Column("name", ColumnType("text", NAME_LENGTH))
 VERSION = Column("version", ColumnType("int"))
@@ -50,8 +50,8 @@ class Catalog:
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
-        self.there = each(THERE[dialect.name])
-        self.tables = [self.table, WRITERS] if dialect.name == "mariadb" else [self.table]
+        self.there = each(dialect.choose(THERE))
+        self.tables = [self.table, WRITERS] if dialect.family == "mariadb" else [self.table]
         self.definition = definition_of(dialect)
         self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)

@@ -89,7 +89,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         else:
             found += yield from _check_structure(plan)
     if not names:
-        tables = yield Statement(each(TABLES[catalog.dialect.name]), [()])
+        tables = yield Statement(each(catalog.dialect.choose(TABLES)), [()])
         found += [
             Violation(table, "catalog", None, "a private table that belongs to no structure")
             for (table,) in tables[0]
@@ -135,7 +135,7 @@ def _check_layout(plan: StructurePlan) -> Checking:
     name, dialect = plan.structure.name, plan.dialect
     found: list[Violation] = []
     for table, columns in plan.layout.items():
-        there = yield Statement(each(COLUMNS[dialect.name]), [(table,)])
+        there = yield Statement(each(dialect.choose(COLUMNS)), [(table,)])
         if not there[0]:
             found.append(Violation(name, "tables", None, f"there is no table {table}"))
             continue
@@ -146,7 +146,7 @@ def _check_layout(plan: StructurePlan) -> Checking:
             told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(Violation(name, "tables", None, told))
     if isinstance(plan, CappedPlan):
-        index = yield Statement(each(INDEX[dialect.name]), [(f"roost_{name}_newest",)])
+        index = yield Statement(each(dialect.choose(INDEX)), [(f"roost_{name}_newest",)])
         if not index[0]:
             found.append(Violation(name, "tables", None, f"there is no index roost_{name}_newest"))
     return found

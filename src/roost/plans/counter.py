@@ -6,7 +6,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
-from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, write
+from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, seizing, write
 from roost.structures.counter import Counter
 from roost.structures.types import INT_MAX, INT_MIN
 
@@ -21,6 +21,12 @@ INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
         """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "mysql": Template(  # a bare n could be either's
+        """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE n = {rows_table}.n + new.n""",
         Gather.VALUES,
     ),
     "postgresql": Template(
@@ -40,6 +46,12 @@ INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
         """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE n = VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE n = new.n""",
         Gather.VALUES,
     ),
     "postgresql": Template(
@@ -69,8 +81,13 @@ ONE_SLOT = {
     "postgresql": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
 }
 
-# Where others write meanwhile, only the DELETE itself can tell what it removed.
-CLEAR = {"sqlite": None, "mariadb": "DELETE FROM {rows_table} WHERE {equal} RETURNING n"}
+# Where others write meanwhile, only the DELETE itself can tell what it removed. Where it cannot tell, the rows are read
+# under their locks before it; no other slot of the key can come in between, since all of them were made or locked.
+CLEAR = {
+    "sqlite": None,
+    "mariadb": "DELETE FROM {rows_table} WHERE {equal} RETURNING n",
+    "mysql": "SELECT n FROM {rows_table} WHERE {equal} FOR UPDATE",
+}
 CLEAR["postgresql"] = CLEAR["mariadb"]
 
 # SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
@@ -103,19 +120,21 @@ class CounterPlan(StructurePlan):
             "arrays": dialect.arrays(columns),
         }
 
-        name = dialect.name
-        self.tables = (self.create(self.rows_table, [*columns, SLOT, N], f"{key}, slot") + OPTIONS.get(name, ""),)
+        self.tables = (
+            self.create(self.rows_table, [*columns, SLOT, N], f"{key}, slot") + OPTIONS.get(dialect.name, ""),
+        )
         self.slots = structure.slots or dialect.slots
-        self.add = ADD[name].format(words)
-        self.lock = None if name == "sqlite" else self.add
-        self.put = PUT[name].format(words)
-        self.select = SLOTS[name].format(words)
-        self.one_slot = each(ONE_SLOT[name].format(**words))
-        clear = CLEAR[name]
+        self.add = dialect.choose(ADD).format(words)
+        self.lock = None if dialect.name == "sqlite" else self.add
+        self.put = dialect.choose(PUT).format(words)
+        self.select = dialect.choose(SLOTS).format(words)
+        self.one_slot = each(dialect.choose(ONE_SLOT).format(**words))
+        clear = dialect.choose(CLEAR)
         self.clear = None if clear is None else each(clear.format(**words))
-        self.top = each(TOP[name].format(**words))
+        self.top = each(dialect.choose(TOP).format(**words))
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
+        self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
@@ -141,7 +160,9 @@ class CounterPlan(StructurePlan):
         if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
             raise Careful
         changed = yield Statement(self.add, rows)
-        if self.dialect.name != "mariadb" and changed != len(rows):  # there it is error 1690: the engine raises Careful
+        if self.dialect.family != "mariadb" and changed != len(
+            rows
+        ):  # there it is error 1690, and the engine's Careful
             raise Careful
         return [None] * len(run)
 
@@ -204,6 +225,8 @@ class CounterPlan(StructurePlan):
             keys = [self.key_out(op.args[0]) for op in run]
             asked = sorted(set(keys))
             removed = yield Statement(self.clear, asked)
+            if not self.dialect.returning:
+                yield Statement(self.delete, asked)
             totals = {key: sum([n for (n,) in rows]) for key, rows in zip(asked, removed, strict=True)}
             return [totals.pop(key, 0) for key in keys]
         results = []
@@ -215,6 +238,10 @@ class CounterPlan(StructurePlan):
         return results
 
     plan_forget = plan_clear
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the slots that operations will write, where they are there."""
+        return [row[:-1] for row in self.locks(operations, context)]
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the slots that operations will write: adding 0 creates or locks one, and a clear removes them all."""

@@ -14,15 +14,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Error, Mismatch, Missing
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.errors import Error, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.structures.types import ColumnType
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
-Plan = Generator[Statement | Control, Any, list[Any]]
+Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
 
@@ -41,14 +41,20 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
+    hasty: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
+    def hastily(self) -> Context:
+        """Return the context for running a batch that waits for nobody's lock."""
+        return replace(self, hasty=True)
 
-# MariaDB's way to delete many rows by key: the first SELECT gives the list the columns' types and collations, and the
-# order of the join keeps it from scanning the table. IN over rows does scan, locks what it sees, and deadlocks.
+
+# MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
+# collations, and the order of the join keeps it from scanning the table. On MariaDB IN over rows does scan, locks what
+# it sees, and deadlocks.
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
@@ -57,6 +63,7 @@ DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
 CUT = {
     "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
     "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "mysql": Template(CUT_JOINED, Gather.ROWS),
     "postgresql": Template(
         "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
@@ -71,8 +78,6 @@ class TargetPlan:
     """What operations are asked of, in one dialect's words."""
 
     structure: Any
-    stored: Statement | None = None  # asks for the definition that the catalog has; None: it is not there at all
-    held: Statement | None = None  # the same, and keeps it from being changed
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this target, in their order."""
@@ -82,21 +87,11 @@ class TargetPlan:
         """Return the key, as it is stored, whose head an operation locks."""
         raise NotImplementedError
 
-    def missing(self) -> Error:
-        """Return what is told where the catalog does not have it."""
-        raise NotImplementedError
-
-    def as_stored(self, definition: str) -> TargetPlan | Error:
-        """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
-        raise NotImplementedError
-
 
 class StructurePlan(TargetPlan):
     """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
 
     structure: Structure
-    stored: Statement
-    held: Statement
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
@@ -113,21 +108,20 @@ class StructurePlan(TargetPlan):
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.trusted_by: object = None  # the store that has found this declaration in its catalog
         self.stored = Statement(definition_of(dialect), [(name,)])
         # Whoever writes keeps the definition from being changed until its COMMIT.
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
+        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.seize = seizing(dialect, self.head_table, key)
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
             each.removeprefix("plan_"): method for each, method in made.items()
         }
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
-
-    def missing(self) -> Error:
-        """Return what is told where the catalog does not have it."""
-        return Missing(f"{self.structure.name} is not in this database; {self.made_by}")
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
@@ -138,6 +132,8 @@ class StructurePlan(TargetPlan):
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
+        if context.hasty and self.seize is not None:
+            yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
         together = self.together
@@ -152,7 +148,7 @@ class StructurePlan(TargetPlan):
             locked = True
         return results
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Statement | Control, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
         """Take the locks of all that operations of several kinds write; return whether there was any."""
         locks = self.locks(operations, context)
         if not locks:
@@ -162,7 +158,7 @@ class StructurePlan(TargetPlan):
         yield Control.LOCKED
         return True
 
-    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Statement | Control, Any, Any]:
+    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Wanted, Any, Any]:
         """Make or lock the heads of some keys, and lock those of others where they are there.
 
         A head that is made for a key which nothing is added to could not be told from one that was cleared.
@@ -176,6 +172,10 @@ class StructurePlan(TargetPlan):
             yield Statement(self.take, sorted(taken - made))
         yield Control.LOCKED
         return answer
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        return sorted({self.head_of(op) for op in operations if op.writes})
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""
@@ -239,14 +239,27 @@ def definition_of(dialect: Dialect, lock: str = "") -> Template:
     return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
 
 
+def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
+    """Make the template that locks the rows that are there, or fails at once; None where every statement can.
+
+    A row that somebody else has inserted and not committed is there too.
+    """
+    if not dialect.at_once:
+        return None
+    where = dialect.equal(columns)
+    return Template(
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+    )
+
+
 def locking(template: Template, dialect: Dialect) -> Template:
     """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
 
-    MariaDB's plain reads see the snapshot under REPEATABLE READ, rows that others have evicted since; a locking read
-    never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their head, and to
-    lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
+    Plain reads of MariaDB and MySQL see the snapshot under REPEATABLE READ, rows that others have evicted since; a
+    locking read never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their
+    head, and to lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
     """
-    if dialect.name != "mariadb":
+    if dialect.family != "mariadb":
         return template
     sql = template.sql
     if template.gather is Gather.UNION:  # each part locks for itself

@@ -43,6 +43,7 @@ SELECT DISTINCT concat('may ', lower(privilege_type)), 'yes' FROM
    SELECT privilege_type, grantee FROM information_schema.schema_privileges WHERE DATABASE() LIKE table_schema) p
   WHERE replace(grantee, '''', '') = CURRENT_USER() AND privilege_type IN ('TRIGGER', 'EVENT', 'SUPER', 'CREATE')""",
 )
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -71,9 +72,12 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     synchronous: what a SQLite connection of the store runs with.
     session: the number that the driver believes its session to have; None where there is none.
     """
-    asked, judged = {"mariadb": (MARIADB, _mariadb), "postgresql": (POSTGRESQL, _postgresql)}.get(
-        dialect.name, (SQLITE, _sqlite)
-    )
+    asked, judged = {
+        "sqlite": (SQLITE, _sqlite),
+        "mariadb": (MARIADB, _mariadb),
+        "mysql": (MYSQL, _mysql),
+        "postgresql": (POSTGRESQL, _postgresql),
+    }[dialect.name]
     facts: dict[str, str] = {}
     for sql in asked:
         found = yield Statement(each(sql), [()])
@@ -88,19 +92,47 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
 
 def _mariadb(facts: Facts) -> Iterator[Finding]:
     version = facts.get("version", "unknown")
-    product = "TiDB" if "TiDB" in version else "MariaDB" if "MariaDB" in version else "MySQL"
-    numbers = tuple(int(n) for n in re.findall(r"\d+", version.removeprefix("5.5.5-"))[:2])
-    if product == "MariaDB":
-        old = numbers < (10, 6)
-        yield Finding(
-            "version", version, "MariaDB's statements: RETURNING, SKIP LOCKED",
-            "Roost needs MariaDB 10.6 (SKIP LOCKED)" if old else "",
-        )  # fmt: skip
+    yield Finding(
+        "version", version, "MariaDB's statements: RETURNING, SKIP LOCKED",
+        "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
+    )  # fmt: skip
+    yield from _innodb(facts)
+    yield from _mariadb_fronts(facts)
+    events = facts.get("event_scheduler", "")
+    if events == "ON" and facts.get("may event"):
+        yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
     else:
         yield Finding(
-            "version", f"{product} {version}", "not tested: Roost's statements here are MariaDB's",
-            "use MariaDB 10.6 or newer, PostgreSQL or SQLite",
+            "roost cap", f"event_scheduler = {events}, EVENT {'granted' if facts.get('may event') else 'not granted'}",
+            "tables of your own are trimmed by `roost cap --watch`",
+            "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
         )  # fmt: skip
+    yield from _rarities(facts)
+
+
+def _mysql(facts: Facts) -> Iterator[Finding]:
+    version = facts.get("version", "unknown")
+    product = "TiDB" if "TiDB" in version else "MySQL"
+    if product == "TiDB":
+        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
+    else:
+        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
+    yield Finding(
+        "version", f"{product} {version}",
+        "not tested: the statements are MySQL 8's by its manual, and no such server was at hand", advice,
+    )  # fmt: skip
+    yield from _innodb(facts)
+    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
+    yield Finding("fronts", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
+    yield from _rarities(facts)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3])
+
+
+def _innodb(facts: Facts) -> Iterator[Finding]:
     flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
     if flush == "1":
         yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "an answer means on disk")
@@ -110,9 +142,10 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
             "SET GLOBAL innodb_flush_log_at_trx_commit = 1: an answer means on disk",
         )  # fmt: skip
     if facts.get("log_bin") in ("1", "ON"):
-        exact = facts.get("binlog_format") == "ROW"
+        form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
+        exact = form == "ROW"
         yield Finding(
-            "binary log", f"on, {facts.get('binlog_format')}, sync_binlog = {sync}",
+            "binary log", f"on, {form}, sync_binlog = {sync}",
             "replicas get every change" if exact else "replicas may differ",
             "" if exact else "SET GLOBAL binlog_format = ROW: they get what a front wrote",
         )  # fmt: skip
@@ -124,16 +157,9 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield _isolation(facts.get("tx_isolation") or facts.get("transaction_isolation", ""))
     yield _keys(facts.get("collation", ""))
-    yield from _mariadb_fronts(facts)
-    events = facts.get("event_scheduler", "")
-    if events == "ON" and facts.get("may event"):
-        yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
-    else:
-        yield Finding(
-            "roost cap", f"event_scheduler = {events}, EVENT {'granted' if facts.get('may event') else 'not granted'}",
-            "tables of your own are trimmed by `roost cap --watch`",
-            "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
-        )  # fmt: skip
+
+
+def _rarities(facts: Facts) -> Iterator[Finding]:
     if facts.get("innodb_deadlock_detect") not in ("ON", "1", None):
         yield Finding(
             "deadlocks", "innodb_deadlock_detect = OFF", "found only by waiting",

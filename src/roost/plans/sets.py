@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.plans.plan import CUT, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
 from roost.structures.sets import Set
 
@@ -36,6 +36,12 @@ INSERT INTO {head} ({key}, n) VALUES ({key_holes}, ?)
     "mariadb": Template(
         "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n + VALUES(n)", Gather.VALUES
     ),
+    "mysql": Template(
+        """\
+INSERT INTO {head} ({key}, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE n = {head}.n + new.n""",
+        Gather.VALUES,
+    ),
     "postgresql": Template(
         """\
 INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
@@ -48,6 +54,7 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
 SIZES = {
     "sqlite": None,
     "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
+    "mysql": None,
     "postgresql": None,
 }
 PUT_SIZE = {
@@ -55,6 +62,7 @@ PUT_SIZE = {
     "mariadb": Template(
         "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)", Gather.VALUES
     ),
+    "mysql": None,
     "postgresql": None,
 }
 
@@ -81,7 +89,7 @@ class SetPlan(StructurePlan):
         super().__init__(structure, dialect)
         key, member = structure.key.columns, structure.member.columns
         pair = (*key, *member)
-        name, rows, head = dialect.name, self.rows_table, self.head_table
+        rows, head = self.rows_table, self.head_table
         equal = dialect.equal(key)
         words = {
             "rows": rows,
@@ -100,11 +108,11 @@ class SetPlan(StructurePlan):
             self.create(head, [*key, N], words["key"]),
             self.create(rows, [*pair], words["pairs"]),
         )
-        self.find, self.put, self.cut = (each[name].format(words) for each in (FIND, PUT, CUT))
+        self.find, self.put, self.cut = (dialect.choose(each).format(words) for each in (FIND, PUT, CUT))
         self.find_now = locking(self.find, dialect)
-        self.resize = RESIZE[name].format(words)
+        self.resize = dialect.choose(RESIZE).format(words)
         self.sizes, self.put_size, self.lock = (
-            None if each is None else each.format(words) for each in (SIZES[name], PUT_SIZE[name], LOCK[name])
+            None if each is None else each.format(words) for each in map(dialect.choose, (SIZES, PUT_SIZE, LOCK))
         )
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
         self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
@@ -116,7 +124,7 @@ class SetPlan(StructurePlan):
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Statement | Control, Any, bool]:
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get members, and lock those of the others that are written."""
         made = {self.key_out(op.args[0]) for op in operations if op.verb == "add" and op.args[1]}
         taken = {self.key_out(op.args[0]) for op in operations if op.writes}

@@ -127,7 +127,7 @@ def stored(dialect: Dialect, column: Column, name: str) -> str:
 def wanted(dialect: Dialect, column: Column) -> str:
     """Return in words what a SQL client may write."""
     limit = column.type.limit
-    number = "number" if dialect.name == "mariadb" else "text"
+    number = "number" if dialect.family == "mariadb" else "text"
     words = {
         "int": "an integer",
         "float": "a finite number",

@@ -16,6 +16,8 @@ MOST = 2**32 - 1  # what a number may be
 OPS: Final = frozenset(["=", "<", "<=", ">", ">="])
 FILTER_OPS: Final = frozenset(["=", "!=", "<", "<=", ">", ">="])
 
+_SMALL: Final = {"": 0, **{str(number): number for number in range(1024)}}  # most numbers are
+
 Token = str | None
 
 
@@ -78,8 +80,9 @@ def number(token: str) -> int:
     Traceback (most recent call last):
     roost.protocols.requests.Refused: number
     """
-    if not token:
-        return 0
+    small = _SMALL.get(token)
+    if small is not None:
+        return small
     if not (token.isascii() and token.isdigit()):
         raise Refused("number")
     found = int(token.lstrip("0")[:11] or "0")

@@ -51,9 +51,9 @@ def found(rows: Sequence[Sequence[Any]], width: int) -> str:
     if not rows or not width:
         return f"0\t{width}"
     if is_plain(rows):
-        text = "\t".join(map(str, chain.from_iterable(rows)))
-        if controls(text) == len(rows) * width - 1:
-            return f"0\t{width}\t{text}"
+        text = (f"0\t{width}" + "\t%s" * (len(rows) * width)) % tuple(chain.from_iterable(rows))
+        if controls(text) == len(rows) * width + 1:
+            return text
     return f"0\t{width}\t" + "\t".join(map(token, chain.from_iterable(rows)))
 
 

@@ -27,6 +27,8 @@ from roost.server.turn import Turn
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
+LOGGED = 500  # characters of requests that are logged, if any may be
+TICKS = 4  # how often in the time of `idle` it is looked who has been silent
 LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
 
 log = logging.getLogger("roost.server")
@@ -59,7 +61,21 @@ class Server:
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._look_for_silent()
         return Client(self)
+
+    def _look_for_silent(self) -> None:
+        # Connections count how often they were looked at since their last answer: no clock is read for a request.
+        idle = self.settings.idle
+        if idle:
+            for client in list(self.clients):
+                client.silent += 1
+                if client.silent > TICKS:
+                    client.expire()
+        assert self._loop is not None
+        self._loop.call_later(idle / TICKS if idle else 1.0, self._look_for_silent)
 
     def arrived(self, client: Client, text: str) -> None:
         """Take complete lines for the next turn."""
@@ -90,7 +106,10 @@ class Server:
         taken = time.monotonic() - begun
         if self.settings.slow and taken > self.settings.slow:
             self.counters.slow += 1
-            log.warning("a turn of %d connections took %.3f s", len(waiting), taken)
+            shown = ""
+            if self.settings.log_values:
+                shown = ": " + " ".join([text[:LOGGED] for _, text in waiting])[:LOGGED]
+            log.warning("a turn of %d connections took %.3f s%s", len(waiting), taken, shown)
         self.counters.turn(taken)
         for (client, _), told in zip(waiting, played, strict=True):
             client.answer(told.text, told.late, told.rest)
@@ -145,6 +164,7 @@ class Client(asyncio.Protocol):
         "gone",
         "server",
         "session",
+        "silent",
         "transport",
         "waiting",
     )
@@ -156,6 +176,7 @@ class Client(asyncio.Protocol):
         self.session = Session(server.role, server.settings)
         self.gone = False
         self.waiting = False  # for a turn
+        self.silent = 0  # how often it was looked at since its last answer
         self._ending = False  # the client has sent all it will
         self._farewell = b""  # the last answer, where it is the server that ends
         self._buffer: list[bytes] = []  # of a line that has no end yet
@@ -265,6 +286,7 @@ class Client(asyncio.Protocol):
     def answer(self, text: str, late: str, rest: str) -> None:
         """Send what was answered; what comes late is sent after a delay, and then the other lines go on."""
         self.waiting = False
+        self.silent = 0
         if self.gone:
             return
         if text:
@@ -327,6 +349,11 @@ class Client(asyncio.Protocol):
         self._pause()
         if not self.gone and not self._owes:
             self._leave()
+
+    def expire(self) -> None:
+        """Close, since no whole request has come for too long, or its answers are not taken."""
+        if not (self.waiting or self._held):
+            self.abort()
 
     def abort(self) -> None:
         """Close at once."""

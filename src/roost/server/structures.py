@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roost.dialects import SQLITE, Control, Statement
+from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, StatementFailed, worded
 from roost.plans.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.plans.plan import AT, SEQUENCE
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 TOTAL = Column("total", ColumnType("int"))
 DEFINITION = "SELECT definition FROM roost_catalog WHERE name = ?"
-
-Working = Generator[Statement | Control, Any, Any]
 
 
 class Wanted(NamedTuple):

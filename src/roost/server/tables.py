@@ -6,7 +6,6 @@ when it is next asked for.
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from roost.server.settings import Settings
 from roost.server.structures import OpenedStructure, structure_of
 
 FEW = 2  # so many lookups, or fewer, are sooner done one by one
+LOTS = (128, 16, 4)  # of keys of several columns, in one statement
 
 
 class NotOpened(Exception):
@@ -104,6 +104,7 @@ class Handle:
         "index",
         "long",
         "lookup",
+        "lots",
         "many",
         "one",
         "runs",
@@ -173,6 +174,7 @@ class Handle:
         self.one = f"SELECT {shown}{there} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}"
         self.many = _many(key, shown, there, source, terms)
         self.every = bool(self.many)
+        self.lots: dict[int, str] = {}
 
     def look_up(self, connection: ApswConnection, keys: Sequence[Sequence[str]]) -> list[str]:
         """Return the answers of finds by a whole unique key, of which none is NULL.
@@ -189,30 +191,41 @@ class Handle:
             bound: list[Any] = [(value,) for value in values] if not self.every or len(values) <= FEW else []
         else:
             bound = [tuple([part.column.held(value) for part, value in zip(parts, key, strict=True)]) for key in keys]
-            values = bound
         run = connection.run
-        if not self.every or len(keys) <= FEW:
-            rows = []
-            for row in bound:
-                got = None if UNHELD in row else run(self.one, row).fetchone()
-                rows.append(got or (None,))
-            return self.lookup.answers(rows)
-        return self.lookup.answers(self._all(run, values))
+        if self.every and len(keys) > FEW and len(parts) == 1:
+            return self.lookup.answers(self._all(run, values))
+        if self.every and len(keys) > FEW and not any([UNHELD in row for row in bound]):
+            return self.lookup.answers(self._in_lots(run, bound))
+        rows = [None if UNHELD in row else run(self.one, row).fetchone() for row in bound]
+        return self.lookup.answers([row or (None,) for row in rows])
 
     def _all(self, run: Any, values: list[Any]) -> list[Any]:
-        parts = self.index.key.parts
-        if UNHELD in values or (len(parts) > 1 and any([UNHELD in row for row in values])):
-            wanted = [value for value in values if value is not UNHELD and (len(parts) == 1 or UNHELD not in value)]
-            got = iter(self._all(run, wanted) if wanted else ())
-            return [
-                (None,) if value is UNHELD or (len(parts) > 1 and UNHELD in value) else next(got) for value in values
-            ]
-        if len(parts) > 1:
-            found: list[Any] = run(self.many, (json.dumps(values, ensure_ascii=False),)).fetchall()
-            return found
-        if parts[0].column.kind == "integer":
+        if UNHELD in values:
+            got = iter(self._all(run, [value for value in values if value is not UNHELD]))
+            return [(None,) if value is UNHELD else next(got) for value in values]
+        if not values:
+            return []
+        if self.index.key.parts[0].column.kind == "integer":
             return run(self.many, (integers(values),)).fetchall()  # type: ignore[no-any-return]
         return run(self.many, (texts(values),)).fetchall()  # type: ignore[no-any-return]
+
+    def _in_lots(self, run: Any, keys: list[tuple[Any, ...]]) -> list[Any]:
+        # Keys of several columns: lots of a few fixed sizes, so that each has its text, and what is left one by one.
+        rows: list[Any] = []
+        begin = 0
+        for size in LOTS:
+            while len(keys) - begin >= size:
+                lot = keys[begin : begin + size]
+                rows += run(self._lot(size), [value for key in lot for value in key]).fetchall()
+                begin += size
+        return rows + [run(self.one, key).fetchone() or (None,) for key in keys[begin:]]
+
+    def _lot(self, size: int) -> str:
+        text = self.lots.get(size)
+        if text is None:
+            holes = f"({', '.join(['?'] * len(self.index.key.parts))})"
+            text = self.lots[size] = self.many.format(rows=", ".join([holes] * size))
+        return text
 
 
 def _digits(keys: Sequence[Sequence[str]]) -> bool:
@@ -221,11 +234,15 @@ def _digits(keys: Sequence[Sequence[str]]) -> bool:
 
 
 def _many(key: Key, shown: str, there: str, source: str, terms: list[str]) -> str:
-    # The lookup of many keys at once, in their order; "" where their kinds cannot travel so.
-    kinds = {part.column.kind for part in key.parts}
-    if not key.unique or not kinds <= {"integer", "text"}:
+    # The lookup of many keys at once, in their order; "" where it could not find them so.
+    if not key.unique:
         return ""
     if len(key.parts) == 1:
+        if key.parts[0].column.kind not in ("integer", "text"):
+            return ""
         return f"SELECT {shown}{there} FROM carray(?) k LEFT JOIN {source} ON {terms[0]} = k.value"
-    on = " AND ".join([f"{term} = k.value ->> {place}" for place, term in enumerate(terms)])
-    return f"SELECT {shown}{there} FROM json_each(?) k LEFT JOIN {source} ON {on}"
+    names = [f"k{place}" for place in range(len(terms))]
+    on = " AND ".join([f"{term} = k.{name}" for term, name in zip(terms, names, strict=True)])
+    wanted = f"WITH k ({', '.join(names)}) AS (VALUES {{rows}})"
+    braced = [each.replace("{", "{{").replace("}", "}}") for each in (f"{shown}{there}", f"{source} ON {on}")]
+    return f"{wanted} SELECT {braced[0]} FROM k LEFT JOIN {braced[1]}"

@@ -91,6 +91,7 @@ class Worker:
 
     async def _start(self, settings: Settings, told: dict[str, Any]) -> None:
         self._settings, self._role = settings, told["role"]
+        log_to_stderr(f"roost {self._role} {told['number']}")
         _be_called(f"roost {self._role} {told['number']}")
         self._counters = Counters(map_block(self._files[0]))
         self._room = _allowed_files() - SPARE_FILES
@@ -196,7 +197,6 @@ def _allowed_files() -> int:
 
 
 def _be_called(name: str) -> None:
-    log_to_stderr(name)
     try:
         with open("/proc/self/comm", "w") as file:  # what ps and top show; not everywhere
             file.write(name)
@@ -228,6 +228,7 @@ def main(make: Make) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.addaudithook(_no_second_sqlite)
+    _be_called("roost spare")
     line = socket.socket(fileno=int(sys.argv[1]))
     said, files, _, _ = socket.recv_fds(line, 1, MOST_SOCKETS)
     if not said:  # the supervisor is gone, or has no place for it

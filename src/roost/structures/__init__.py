@@ -8,11 +8,12 @@ from roost.errors import Invalid
 from roost.structures.adopted import Adopted
 from roost.structures.capped import Capped
 from roost.structures.counter import Counter
+from roost.structures.memcached import MemcachedSet
 from roost.structures.ring import Ring
 from roost.structures.sets import Set
 from roost.structures.structure import Structure
 
-__all__ = ["KINDS", "Adopted", "Capped", "Counter", "Ring", "Set", "Structure", "from_definition"]
+__all__ = ["KINDS", "Adopted", "Capped", "Counter", "MemcachedSet", "Ring", "Set", "Structure", "from_definition"]
 
 KINDS: dict[str, type[Counter] | type[Ring] | type[Capped] | type[Set]] = {  # type: ignore[type-arg]
     cls.kind: cls for cls in (Counter, Ring, Capped, Set)

@@ -11,7 +11,21 @@ from typing import Any, ClassVar, Generic, TypeVar
 T = TypeVar("T", covariant=True)
 
 READS = frozenset(
-    ["contains", "count", "entries", "find", "get", "keys", "latest", "members", "size", "top", "total", "totals"]
+    [
+        "contains",
+        "count",
+        "entries",
+        "find",
+        "get",
+        "info",
+        "keys",
+        "latest",
+        "members",
+        "size",
+        "top",
+        "total",
+        "totals",
+    ]
 )
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.errors import Invalid
 
 DIALECTS = {"sqlite": SQLITE, "mysql": MARIADB, "postgresql": POSTGRESQL}
@@ -38,12 +38,24 @@ _MYSQL = frozenset(["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mod
 
 
 def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
-    """Return the dialect of a connection of Django's; `Invalid` for a database that Roost does not speak to."""
+    """Return the dialect of a connection of Django's; `Invalid` for a database that Roost does not speak to.
+
+    MariaDB and MySQL are one to Django: which of them it is tells the server, and Django remembers.
+    """
+    dialect = _dialect_of_vendor(connection)
+    return MYSQL if dialect is MARIADB and not _is_mariadb(connection) else dialect
+
+
+def _is_mariadb(connection: Any) -> bool:
+    return bool(connection.mysql_is_mariadb)
+
+
+def _dialect_of_vendor(connection: BaseDatabaseWrapper) -> Dialect:
     try:
         return DIALECTS[connection.vendor]
     except KeyError:
         raise Invalid(
-            f"the database {connection.alias!r} is {connection.display_name}; Roost knows SQLite, MariaDB and "
+            f"the database {connection.alias!r} is {connection.display_name}; Roost knows SQLite, MariaDB, MySQL 8 and "
             "PostgreSQL"
         ) from None
 
@@ -54,12 +66,14 @@ def in_memory(connection: BaseDatabaseWrapper) -> bool:
     return connection.vendor == "sqlite" and bool(found.is_in_memory_db())
 
 
-def url_of(connection: BaseDatabaseWrapper) -> str:
+def url_of(connection: BaseDatabaseWrapper, dialect: Dialect | None = None) -> str:
     """Return the URL of the store for what Django connects to now: in tests the test database.
 
     `Invalid` for an option that says how to connect and that Roost does not have.
+
+    dialect: that of the server, where it is known; None asks nobody.
     """
-    dialect_of(connection)
+    dialect = dialect or _dialect_of_vendor(connection)
     if in_memory(connection):
         return "sqlite://"
     params: dict[str, Any] = connection.get_connection_params()
@@ -67,7 +81,7 @@ def url_of(connection: BaseDatabaseWrapper) -> str:
         case "sqlite":
             return _sqlite(os.fspath(params["database"]))
         case "mysql":
-            return _mysql(connection.alias, params)
+            return _mysql(connection.alias, params, dialect)
     return _postgresql(connection, params)
 
 
@@ -80,7 +94,7 @@ def _sqlite(name: str) -> str:
     return f"sqlite:///{quote(name)}{query}"
 
 
-def _mysql(alias: str, params: dict[str, Any]) -> str:
+def _mysql(alias: str, params: dict[str, Any], dialect: Dialect) -> str:
     given = {name: value for name, value in params.items() if name not in _OF_THE_SESSION}
     ssl = given.pop("ssl", None) or {}
     options = {f"ssl_{part}": value for part, value in ssl.items()} if isinstance(ssl, Mapping) else {"ssl": ssl}
@@ -93,6 +107,8 @@ def _mysql(alias: str, params: dict[str, Any]) -> str:
             f"settings.DATABASES[{alias!r}]: Roost connects without {', '.join(sorted(unknown))}; there are ssl (ca, "
             "cert, key), ssl_mode, unix_socket and connect_timeout"
         )
+    if dialect is MYSQL:
+        options["dialect"] = "mysql8"
     return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
 
 

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from roost.batches import Atom, Known, joined
-from roost.dialects import Control, Statement
+from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
 from roost.engines import sqlite
 from roost.engines.engine import drive
@@ -116,7 +116,7 @@ class DjangoExecutor(ServerExecutor):
 
     def failed(self, error: DjangoError, sql: str) -> Exception:
         """Return our error for the driver's, which Django has wrapped; an error of Django's own is raised as it is."""
-        found = _translate(self._connection, error, sql)
+        found = translated(self._connection, error, sql)
         if found is None:
             raise error
         if isinstance(found, Conflict):
@@ -149,7 +149,7 @@ def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, contex
         executor.close()
 
 
-def run_atomic(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+def run_atomic(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
     """Run a generator on Django's connection, all or nothing where the engine can do so."""
     executor = DjangoExecutor(connection)
     try:
@@ -159,7 +159,7 @@ def run_atomic(work: Generator[Statement | Control, Any, T], connection: BaseDat
         executor.close()
 
 
-def change(work: Generator[Statement | Control, Any, T], connection: BaseDatabaseWrapper) -> T:
+def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
     """Run what makes, changes or drops structures."""
     if connection.in_atomic_block and not connection.features.can_rollback_ddl:
         raise TransactionManagementError(
@@ -173,7 +173,8 @@ def _place(connection: BaseDatabaseWrapper) -> str:
     return f"{connection.alias} ({connection.settings_dict['NAME']})"
 
 
-def _translate(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
+def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
+    """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
     if not isinstance(cause, driver.Database.Error):

@@ -25,7 +25,7 @@ from django.db.migrations.state import ProjectState
 from roost.batches import Known
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
-from roost.dialects import Control, Statement, render
+from roost.dialects import Control, Together, Wanted, render
 from roost.engines.engine import drive
 from roost.errors import Invalid, Missing
 from roost.plans.alter import Changes, alter
@@ -285,8 +285,10 @@ class _Printer:
         finally:
             self._reader.close()
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Answer what is asked, collect what would be written."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if isinstance(wanted, Control):
             return None
         if wanted.template.returns:

@@ -9,12 +9,13 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core import mail
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import Error as DjangoError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.asyncio import async_unsafe
 
 from roost.batches import Atom
-from roost.contrib.django.address import in_memory, url_of
-from roost.contrib.django.executor import change, run_atomic, run_joined
+from roost.contrib.django.address import dialect_of, in_memory, url_of
+from roost.contrib.django.executor import change, run_atomic, run_joined, translated
 from roost.core import Core
 from roost.plans.catalog import create
 from roost.plans.checks import Violation, check
@@ -130,7 +131,11 @@ class DjangoStore(Runner):
         told = tuple([facts[name] for name in ("NAME", "HOST", "PORT", "USER", "PASSWORD")])
         found = self._batches
         if found is None or found[0] != told:
-            found = self._batches = (told, Store(url_of(connection), timeout=self._timeout, lock_wait=self._lock_wait))
+            try:
+                url = url_of(connection, dialect_of(connection))
+            except DjangoError as error:
+                raise translated(connection, error, "") or error from error
+            found = self._batches = (told, Store(url, timeout=self._timeout, lock_wait=self._lock_wait))
         return found[1]
 
 

@@ -17,7 +17,7 @@ __all__ = ["AsyncPlay", "Play", "Work", "async_guest_of", "guest_of"]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One class of connections: how it is called, the dialect it speaks (None: its driver's), and what runs on it."""
+    """One class of connections: how it is called, its dialect's family (None: its driver's), and what runs on it."""
 
     words: str
     dialect: str | None = None
@@ -54,7 +54,7 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
     for cls in type(connection).__mro__:
         kind = _KINDS.get(f"{cls.__module__}.{cls.__qualname__}")
         if kind is not None:
-            if kind.dialect not in (None, engine.dialect.name):
+            if kind.dialect not in (None, engine.dialect.family):
                 raise Invalid(f"store.on: {kind.words} is not one to {engine.place}, the store's database")
             return kind
     return None

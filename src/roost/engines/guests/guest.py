@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Row, Statement, exchange
+from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, exchange
 from roost.engines.engine import Executor, Trace, adrive, drive
 from roost.engines.server import ServerExecutor
 
-Work = Generator[Statement | Control, Any, None]
+Work = Generator[Wanted, Any, None]
 
 NO_TRANSACTION = (
     "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
@@ -105,8 +105,10 @@ class AsyncGuestExecutor:
         self._cursor = cursor
         self._trace = trace
 
-    async def execute(self, wanted: Statement | Control) -> Any:
+    async def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [await self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
             for sql in self._guest.words(wanted):
                 await self._say(sql)

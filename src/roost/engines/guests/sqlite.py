@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from roost.dialects import Control, Statement
+from roost.dialects import Control, Statement, Together, Wanted
 from roost.engines.engine import Engine, Trace
 from roost.engines.guests.guest import NO_TRANSACTION, AsyncPlay, Play, Work, play
 from roost.engines.sqlite import TAKE_WRITE_LOCK, file_of, run, translate
@@ -26,8 +26,10 @@ class SQLiteGuest:
         self._trace = trace
         self._is_set = False
 
-    def execute(self, wanted: Statement | Control) -> Any:
+    def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
         if isinstance(wanted, Statement):
             try:
                 return run(self._cursor, wanted, self._trace)

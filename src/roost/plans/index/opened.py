@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Control, Statement
+from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, StatementFailed, worded
 from roost.plans.index.scan import Finder, Finding, Rows, Scan
 from roost.plans.index.schema import Key, Table, TableColumn, ask
@@ -20,7 +20,7 @@ from roost.plans.index.values import UNHELD, Unheld, number
 from roost.plans.plan import each, write
 from roost.structures.types import INT_MAX, INT_MIN
 
-Working = Generator[Statement | Control, Any, Any]
+Working = Generator[Wanted, Any, Any]
 
 
 class Change(NamedTuple):

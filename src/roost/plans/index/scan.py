@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
-from roost.dialects.dialect import Control, Row, Statement, Template
+from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.plans.index.schema import Key, Part, Table
 from roost.plans.index.values import UNHELD
 from roost.plans.plan import each
 
 Rows = list[tuple[Any, ...]]
-Finding = Generator[Statement | Control, Any, Rows]
+Finding = Generator[Wanted, Any, Rows]
 
 OPS: Final = ("=", "<", "<=", ">", ">=")
 FILTER_OPS: Final = ("=", "!=", "<", "<=", ">", ">=")

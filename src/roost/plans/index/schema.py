@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.dialects.dialect import Control, Statement, Template
+from roost.dialects.dialect import Statement, Template, Wanted
 from roost.plans.index.values import KINDS, UNHELD, Unheld, Value, kind_of
 from roost.plans.plan import each
 
-Reading = Generator[Statement | Control, Any, "Table | None"]
+Reading = Generator[Wanted, Any, "Table | None"]
 
 SCHEMA_VERSION = each("PRAGMA schema_version")
 _RELATION = each(

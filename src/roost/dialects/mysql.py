@@ -1,0 +1,25 @@
+"""MySQL's words, from 8.0.20 on: MariaDB's, but for what MySQL has otherwise or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from roost.dialects.mariadb import BYTEWISE, MARIADB
+from roost.structures.columns import Column
+
+
+def _with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:
+    return lambda column: type_(column).replace(BYTEWISE, "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin")
+
+
+MYSQL = replace(
+    MARIADB,
+    name="mysql",
+    # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
+    types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
+    fronts=False,
+    for_share=" FOR SHARE",
+    at_once=" NOWAIT",
+    returning=False,
+)
