@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.protocols.handlersocket import encode, split
@@ -19,11 +19,13 @@ TOKEN = ANY | st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(TOKEN, max_size=30), st.sampled_from([b"P", b"0", b"12"]))
 def test_any_tokens_are_a_request_or_are_refused(tokens: list[bytes], first: bytes) -> None:
     assert noise.reading(b"\t".join([first, *tokens])) in noise.WORDS | {"Open", "Find", "Insert"}
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(), min_size=1))
 def test_any_values_come_back(values: list[bytes | None]) -> None:
     line = b"\t".join(map(encode, values))

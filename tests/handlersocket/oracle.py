@@ -58,6 +58,10 @@ def _compare(one: Sequence[Any], other: Sequence[Any], down: Sequence[bool]) -> 
     return 0
 
 
+def _distinct(rows: list[Row]) -> list[Row]:
+    return list({id(row): row for row in rows}.values())
+
+
 class Rows:
     """The rows of a table, in a list."""
 
@@ -101,10 +105,7 @@ class Rows:
         lists = [wanted]
         if request.icol is not None:
             place = number(request.icol)
-            members = [value(each) for each in request.members]
-            if request.mop and request.op == b"=":
-                members = list(dict.fromkeys(members))
-            lists = [[*wanted[:place], each, *wanted[place + 1 :]] for each in members]
+            lists = [[*wanted[:place], value(each), *wanted[place + 1 :]] for each in request.members]
         passed: list[Row] = []
         for each in lists:
             for row in self.scan(index.key, request.op, each):
@@ -116,8 +117,11 @@ class Rows:
         return self._limited(passed, request)
 
     def _limited(self, rows: list[Row], request: Request) -> list[Row]:
-        start = number(request.offset)
-        return rows[start : start + max(1, number(request.limit))]
+        start, most = number(request.offset), max(1, number(request.limit))
+        rows = rows[start:]
+        if request.mop[:1] == b"D":
+            return _distinct(rows)[:most]  # what is deleted is not found again
+        return _distinct(rows[:most]) if request.mop else rows[:most]
 
     def _passes(self, filter: Filter, index: Opened, row: Row) -> bool:
         column = index.filters[number(filter.column)]
@@ -143,8 +147,6 @@ class Rows:
         if request.is_insert:
             return Outcome([], 1, [*self.rows, self._inserted(request, index, answer)])
         found = self.find(request, index)
-        if request.mop:
-            found = [row for at, row in enumerate(found) if all(row is not each for each in found[:at])]  # each once
         shown = [tuple(self.cell(row, column) for column in index.columns) for row in found]
         mop = request.mop[:1]
         if not mop:

@@ -77,16 +77,16 @@ def of_any(request: Request) -> Iterator[Rule]:
         yield Rule("3", exactly(b"2\t1\tnumber\n"), request.modifies)
     if number(request.vlen) > 32:
         yield Rule("V", lambda roost, original: original == b"2\t1\tfldnum\n", request.modifies)
-
-
-def of_request(request: Request, index: Opened) -> Iterator[Rule]:
-    """Yield the rules that a request falls under, those that speak of syntax first."""
-    yield from of_any(request)
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
     if any(map(is_broken, used)):
         yield Rule("7", exactly(b"2\t1\tescape\n"), request.modifies)
     if any(each.op not in FILTER_OPS for each in request.filters):
         yield Rule("7", exactly(b"2\t1\tfop\n"), request.modifies)
+
+
+def of_request(request: Request, index: Opened) -> Iterator[Rule]:
+    """Yield the rules that a request falls under, those that speak of syntax first."""
+    yield from of_any(request)
     if request.is_insert:
         yield from _of_insert(request, index)
     else:

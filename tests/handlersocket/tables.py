@@ -312,6 +312,6 @@ def any_table(random: Random, name: str) -> Table:
         some = random.sample(able, min(len(able), random.choice([1, 1, 2, 3])))
         parts = tuple((column, random.random() < 0.15) for column in some)
         keys.append(Key(f"{name}_k{at}", parts, random.random() < 0.3))
-    # MariaDB numbers its keys the unique ones first.
-    keys[1:] = sorted(keys[1:], key=lambda key: not key.unique)
+    # MariaDB numbers the unique ones first, and of these those that cannot be NULL.
+    keys[1:] = sorted(keys[1:], key=lambda key: 2 if not key.unique else any(each.nullable for each in key.columns))
     return Table(name, tuple(columns), tuple(keys), automatic)

@@ -312,6 +312,9 @@ class Translator:
         layout = " WITHOUT ROWID" if primary and not automatic and not self.rowid else ""
         self.connection.execute(f"CREATE TABLE {identifier(name)} ({', '.join([*lines, *constraints])}){layout}")
         table = self.made.tables[name] = Table(name, columns)
+        # MariaDB numbers the unique ones first, and of these those that cannot be NULL.
+        whole = {each.name for each in columns if "NOT NULL" in each.rest.upper() or each.name in primary}
+        unique.sort(key=lambda key: not {unquoted(part.split()[0]).strip('"') for part in key[1].split(",")} <= whole)
         for key_name, parts in [*unique, *others]:
             own = self._free_name(table, key_name)
             table.keys[key_name] = own

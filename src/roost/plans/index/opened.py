@@ -127,13 +127,14 @@ class OpenedIndex:
             raise worded(Invalid(f"{self.table.name} is a view; its rows cannot be named one by one"), "notimpl")
         if not self.table.identity:
             raise worded(Invalid(f"{self.table.name} hides its rowid behind columns of its own"), "notimpl")
-        if scan.place is not None and scan.op == "=":
-            scan = scan._replace(among=tuple(dict.fromkeys(scan.among)))
+        # A value may be listed twice, and ranges overlap: what is deleted once is not there to be counted again.
+        again = change.verb == "D" and scan.place is not None
         needed = change.returning or change.verb in "+-"
-        found: Rows = yield from (self._meet if needed else self._name).find(scan)
+        finder = self._meet if needed else self._name
+        found: Rows = yield from finder.find(scan._replace(limit=INT_MAX - scan.offset) if again else scan)
         named = len(self.table.identity)
         if scan.place is not None:
-            found = list({row[:named]: row for row in found}.values())  # ranges may overlap
+            found = list({row[:named]: row for row in found}.values())[: scan.limit]
         before = [row[named : named + self.width] for row in found]
         rows = [row[:named] for row in found]
         if not rows:
