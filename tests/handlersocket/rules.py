@@ -71,10 +71,13 @@ def of_open(line: Open) -> Iterator[Rule]:
         yield Rule("3", exactly(b"2\t1\tnumber\n"))
 
 
-def of_any(request: Request) -> Iterator[Rule]:
-    """Yield the rules that a request falls under whatever it works on."""
+def of_any(request: Request, *also: bytes) -> Iterator[Rule]:
+    """Yield the rules that a request falls under whatever it works on.
+
+    also: what Roost may say of wrong numbers first: where the index is not open, that it is not.
+    """
     if not all(map(is_number, request.numbers)):
-        yield Rule("3", exactly(b"2\t1\tnumber\n"), request.modifies)
+        yield Rule("3", exactly(b"2\t1\tnumber\n", *also), request.modifies)
     if number(request.vlen) > 32:
         yield Rule("V", lambda roost, original: original == b"2\t1\tfldnum\n", request.modifies)
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
