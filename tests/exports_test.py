@@ -173,6 +173,7 @@ def third_party(path: Path) -> set[str]:
 
 # What is imported where it is needed, so that Roost is installed without it.
 OPTIONAL = {
+    "apsw": {"engines.apsw"},
     "asyncmy": {"engines"},
     "pymemcache": {"engines"},
     "pymysql": {"engines"},

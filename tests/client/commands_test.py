@@ -30,11 +30,11 @@ def test_find_with_limit_offset_in_and_filters(server: Server, reader: Client) -
     assert reader.run(index.find("=", 99)) == []
     among = index.find("=", "", in_=(0, [5, 99, 1]))
     assert reader.run(among) == [("5", "elder", "9"), ("1", "apple", "5")]
-    high = index.find(">=", 0, limit=9, where=[Where("count", ">", 4)])
+    high = index.find(">=", 0, limit=9, filters=[Where("count", ">", 4)])
     assert reader.run(high) == [("1", "apple", "5"), ("5", "elder", "9")]
-    both = index.find(">=", 0, limit=9, where=[Where("name", "!=", "apple"), While("count", ">=", 4)])
+    both = index.find(">=", 0, limit=9, filters=[Where("name", "!=", "apple"), While("count", ">=", 4)])
     assert reader.run(both) == [("2", "banana", "4")]
-    nulls = index.find(">=", 0, limit=9, where=[Where("count", "=", None)])
+    nulls = index.find(">=", 0, limit=9, filters=[Where("count", "=", None)])
     assert reader.run(nulls) == [("4", "damson", None)]
 
 
@@ -59,7 +59,7 @@ def test_update_and_what_it_replaced(server: Server, writer: Client) -> None:
     assert writer.run(index.update("=", 1, ("avocado", None))) == 1
     assert writer.run(index.update("=", 2, ("blackberry", 8)).returning()) == [("banana", "4")]
     assert writer.run(index.update("=", 99, ("nothing", 0))) == 0
-    assert writer.run(index.update(">=", 1, ("x", 0), limit=9, where=[Where("count", "<", 5)])) == 3
+    assert writer.run(index.update(">=", 1, ("x", 0), limit=9, filters=[Where("count", "<", 5)])) == 3
     found = server.sql("SELECT name FROM fruit ORDER BY id")
     assert found == [("x",), ("blackberry",), ("x",), ("x",), ("elder",)]
 

@@ -18,8 +18,8 @@ fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
 
 REFUSED: dict[str, Callable[[], object]] = {
     "not one of = <": lambda: fruit.find("==", 1),  # type: ignore[arg-type]
-    "not one of = !=": lambda: fruit.find("=", 1, where=[Where("count", "<>", 1)]),  # type: ignore[arg-type]
-    "no filter column": lambda: fruit.find("=", 1, where=[Where("name", "=", 1)]),
+    "not one of = !=": lambda: fruit.find("=", 1, filters=[Where("count", "<>", 1)]),  # type: ignore[arg-type]
+    "no filter column": lambda: fruit.find("=", 1, filters=[Where("name", "=", 1)]),
     "at least one value": lambda: fruit.find("=", ()),
     "limit 0": lambda: fruit.find("=", 1, limit=0),
     "offset -1": lambda: fruit.find("=", 1, offset=-1),

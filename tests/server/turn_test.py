@@ -118,6 +118,26 @@ def test_a_request_sees_what_its_turn_did_before_it(write: Bench) -> None:
     ]
 
 
+def test_nulls_among_many_that_are_alike(write: Bench) -> None:
+    session = opened(write)
+    lines = ["0\t+\t2\t\0\tfour", "0\t+\t3\t\0\t\0\t\0", "0\t=\t1\t1\t1\t0\tU\t1\t\0", "0\t=\t1\t\0\t1\t0\tU\t1"]
+    lines += [
+        "0\t=\t1\t2\t1\t0\t+\t\0\t\0\t1",
+        "0\t=\t1\t\0\t1\t0\t+\t\0\t\0\t1",
+        "0\t=\t1\t\0",
+        "0\t=\t1\t2\t1\t0\tU\t\0",
+    ]
+    told = ["0\t1\t4", "0\t1\t5", "0\t1\t1", "0\t1\t0", "0\t1\t1", "0\t1\t0", "0\t3", "1\t1\ttype"]
+    assert write.say(session, "\n".join(lines)) == told
+    assert write.sql("SELECT * FROM t") == [
+        (1, None, 10),
+        (2, "two", 21),
+        (3, None, 30),
+        (4, "four", None),
+        (5, None, None),
+    ]
+
+
 def test_one_that_fails_costs_itself_alone(write: Bench) -> None:
     session = opened(write)
     lines = [

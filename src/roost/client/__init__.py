@@ -2,8 +2,9 @@
 
 from roost.client.aio import AsyncHandlerSocket
 from roost.client.pool import AsyncPool, Pool
-from roost.client.requests import BytesIndex, Index, Request, Where, While
+from roost.client.requests import BytesIndex, Index, Request
 from roost.client.sync import HandlerSocket
+from roost.structures.index import Where, While
 
 __all__ = [
     "AsyncHandlerSocket",

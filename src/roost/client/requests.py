@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from roost.client.values import Value, Values, name, names, token, tokens
 from roost.errors import Invalid, Mismatch
 from roost.protocols.handlersocket import NULL, unescape
+from roost.structures.index import Op, Where, While
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
-
-Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
-Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 MOST = 2**32 - 1  # limit and offset together; the original counts modulo 2^32
 
 
 class Broken(Exception):
     """What came cannot be the answer to this request: nothing more on this connection can be believed."""
-
-
-class Where(NamedTuple):
-    """A filter: rows where it does not hold are passed over. `column` is one of the index's `filters`."""
-
-    column: str
-    op: Comparison
-    value: Value
-
-
-class While(NamedTuple):
-    """A filter: the first row where it does not hold ends the search. `column` is one of the index's `filters`."""
-
-    column: str
-    op: Comparison
-    value: Value
 
 
 @dataclass(frozen=True)
@@ -164,7 +146,7 @@ class _Index(Generic[T]):
         limit: int | None = None,
         offset: int = 0,
         in_: tuple[int, Sequence[Value]] | None = None,
-        where: Iterable[Where | While] = (),
+        filters: Iterable[Where | While] = (),
     ) -> Request[list[tuple[T | None, ...]]]:
         r"""Find rows by the index, in its order: from the key upwards for `=`, `>`, `>=`, downwards for `<`, `<=`.
 
@@ -173,16 +155,16 @@ class _Index(Generic[T]):
             pass over first, after the filters.
         in_: `(place, values)`: looks up each of the values in turn, in that place of the key; what the key has there
             is ignored. The plugin of MariaDB finds one row for each, and takes None for a text of one NUL.
-        where: filters, all of which must hold.
+        filters: all of them must hold.
 
         >>> from roost.client import Index, Where
         >>> fruit = Index("test", "fruit", "by_name", ["name", "count"], filters=["count"])
-        >>> fruit.find(">=", "b", limit=10, where=[Where("count", ">", 3)]).tail
+        >>> fruit.find(">=", "b", limit=10, filters=[Where("count", ">", 3)]).tail
         b'\t>=\t1\tb\t10\t0\tF\t>\t0\t3\n'
         >>> fruit.find("=", "", in_=(0, ["fig", "plum"])).tail
         b'\t=\t1\t\t2\t0\t@\t0\t2\tfig\tplum\n'
         """
-        head, bounded = self._head(op, key, limit, offset, in_, where)
+        head, bounded = self._head(op, key, limit, offset, in_, filters)
         if bounded == [b"1", b"0"]:
             bounded = []
         return Rows(self, _line(head + bounded))
@@ -210,7 +192,7 @@ class _Index(Generic[T]):
         limit: int | None = None,
         offset: int = 0,
         in_: tuple[int, Sequence[Value]] | None = None,
-        where: Iterable[Where | While] = (),
+        filters: Iterable[Where | While] = (),
     ) -> Modify[T]:
         r"""Set all the columns of the rows that `find` would find. Answers their number; `.returning()` them.
 
@@ -220,7 +202,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["email"]).update("=", 7, "a@b").returning().tail
         b'\t=\t1\t7\t1\t0\tU?\ta@b\n'
         """
-        return self._modify(b"U", self._all(row), op, key, limit, offset, in_, where)
+        return self._modify(b"U", self._all(row), op, key, limit, offset, in_, filters)
 
     def delete(
         self,
@@ -230,7 +212,7 @@ class _Index(Generic[T]):
         limit: int | None = None,
         offset: int = 0,
         in_: tuple[int, Sequence[Value]] | None = None,
-        where: Iterable[Where | While] = (),
+        filters: Iterable[Where | While] = (),
     ) -> Modify[T]:
         r"""Delete the rows that `find` would find. Answers their number; `.returning()` them.
 
@@ -238,7 +220,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["email"]).delete("<", 100, limit=1000).tail
         b'\t<\t1\t100\t1000\t0\tD\n'
         """
-        return self._modify(b"D", [], op, key, limit, offset, in_, where)
+        return self._modify(b"D", [], op, key, limit, offset, in_, filters)
 
     def increment(
         self,
@@ -249,7 +231,7 @@ class _Index(Generic[T]):
         limit: int | None = None,
         offset: int = 0,
         in_: tuple[int, Sequence[Value]] | None = None,
-        where: Iterable[Where | While] = (),
+        filters: Iterable[Where | While] = (),
     ) -> Modify[T]:
         r"""Add whole numbers to all the columns of the rows that `find` would find; None leaves a column alone.
 
@@ -259,7 +241,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["id", "visits"]).increment("=", 7, (None, 1)).tail
         b'\t=\t1\t7\t1\t0\t+\t\x00\t1\n'
         """
-        return self._modify(b"+", self._whole(by), op, key, limit, offset, in_, where)
+        return self._modify(b"+", self._whole(by), op, key, limit, offset, in_, filters)
 
     def decrement(
         self,
@@ -270,7 +252,7 @@ class _Index(Generic[T]):
         limit: int | None = None,
         offset: int = 0,
         in_: tuple[int, Sequence[Value]] | None = None,
-        where: Iterable[Where | While] = (),
+        filters: Iterable[Where | While] = (),
     ) -> Modify[T]:
         r"""Subtract whole numbers, as `increment` adds them. A row of which a column would change its sign is left
         alone and not counted; 0 is no change of sign, neither before nor after.
@@ -279,7 +261,7 @@ class _Index(Generic[T]):
         >>> Index("app", "stock", "PRIMARY", ["count"]).decrement("=", 7, 1).tail
         b'\t=\t1\t7\t1\t0\t-\t1\n'
         """
-        return self._modify(b"-", self._whole(by), op, key, limit, offset, in_, where)
+        return self._modify(b"-", self._whole(by), op, key, limit, offset, in_, filters)
 
     def _all(self, row: Values) -> list[bytes]:
         values = tokens(row)
@@ -303,9 +285,9 @@ class _Index(Generic[T]):
         limit: int | None,
         offset: int,
         in_: tuple[int, Sequence[Value]] | None,
-        where: Iterable[Where | While],
+        filters: Iterable[Where | While],
     ) -> Modify[T]:
-        head, bounded = self._head(op, key, limit, offset, in_, where)
+        head, bounded = self._head(op, key, limit, offset, in_, filters)
         asking: Rows[T] = Rows(self, _line([*head, *bounded, word + b"?", *operands]), changes=True)
         return Modify(self, _line([*head, *bounded, word, *operands]), asking=asking)
 
@@ -316,7 +298,7 @@ class _Index(Generic[T]):
         limit: int | None,
         offset: int,
         in_: tuple[int, Sequence[Value]] | None,
-        where: Iterable[Where | While],
+        filters: Iterable[Where | While],
     ) -> tuple[list[bytes], list[bytes]]:
         """Return the tokens of the key, and those that bound what is found."""
         if op not in ("=", "<", "<=", ">", ">="):
@@ -337,7 +319,7 @@ class _Index(Generic[T]):
         if limit < 1 or offset < 0 or limit + offset > MOST:
             raise Invalid(f"limit {limit} is at least 1, offset {offset} not negative, both together below 2^32")
         bounded = [b"%d" % limit, b"%d" % offset, *many]
-        for each in where:
+        for each in filters:
             if each.op not in ("=", "!=", "<", "<=", ">", ">="):
                 raise Invalid(f"{each.op!r} is not one of = != < <= > >=")
             if each.column not in self.filters:
@@ -363,7 +345,7 @@ class Index(_Index[str]):
 
     database, table, index: on Roost's server over SQLite the database is `main`. `PRIMARY` is the primary key; the
         name of another index that begins with a digit is taken for its number.
-    columns: what `find` returns and the others set, in this order. filters: what `where` may name.
+    columns: what `find` returns and the others set, in this order. filters: what filters may name.
 
     Carries no connection: `HandlerSocket.run` opens it where it is not open yet.
 

@@ -14,8 +14,10 @@ from roost.errors import Error
 from roost.plans.index.opened import Change, OpenedIndex
 from roost.plans.index.scan import Scan
 from roost.plans.index.values import UNHELD
+from roost.protocols.requests import Token
 from roost.server.tables import Handle
 
+NULL = "\0"
 MOST_SHAPES = 64  # of runs that are kept for one opened index
 
 Guard = Callable[[Callable[[], str]], str]
@@ -24,7 +26,7 @@ Told = Iterator[tuple[int, str]]
 
 
 def run_for(handle: Handle, tokens: list[str]) -> Run | None:
-    """Return the run that a request belongs to; None where it is to go the plain way. No token is NULL or escaped."""
+    """Return the run that a request belongs to; None where it is to go the plain way. No token is escaped."""
     op = tokens[1] if len(tokens) > 2 else ""
     short, long = handle.short, handle.long
     shape: tuple[str, str | int]
@@ -35,6 +37,8 @@ def run_for(handle: Handle, tokens: list[str]) -> Run | None:
         shape = ("insert", width)
     elif op == "=" and 0 < long < len(tokens) and tokens[2] == handle.width and tokens[short:long] == ["1", "0"]:
         verb = tokens[long]
+        if verb != "U" and NULL in tokens[3:short]:
+            return None
         if verb not in ("U", "+", "-"):
             return None
         shape = (verb, len(tokens) - long - 1)
@@ -99,8 +103,8 @@ class InsertRun(Run):
         end = 3 + self._given
         for slot, tokens in waiting:
             values = tokens[3:end]
-            row: list[Any] = [hold(value) for hold, value in zip(held, values, strict=True)]
-            given = number >= 0 and values[number] not in ("", "0")
+            row: list[Any] = [None if value == NULL else hold(value) for hold, value in zip(held, values, strict=True)]
+            given = number >= 0 and values[number] not in ("", "0", NULL)
             if number >= 0 and not given:
                 row[number] = None
             try:
@@ -117,7 +121,7 @@ class InsertRun(Run):
 
     def _plainly(self, connection: ApswConnection, values: list[str]) -> str:
         # It fails again, with its reason; or not, and that is as good.
-        number = drive(self._index.insert(values), connection)
+        number = drive(self._index.insert(_values(values)), connection)
         return "0\t1" if number is None else f"0\t1\t{number}"
 
 
@@ -149,9 +153,9 @@ class UpdateRun(Run):
         end = begin + self._given
         for slot, tokens in waiting:
             values, key = tokens[begin:end], tokens[3:short]
-            row = [hold(value) for hold, value in zip(held, values + key, strict=True)]
+            row = [None if value == NULL else hold(value) for hold, value in zip(held, values + key, strict=True)]
             try:
-                if UNHELD in row:
+                if UNHELD in row or NULL in key:
                     raise _Plainly
                 run(text, row)
             except (_Plainly, SQLiteError, UnicodeError):
@@ -160,7 +164,8 @@ class UpdateRun(Run):
             yield slot, f"0\t1\t{raw.changes()}"
 
     def _plainly(self, connection: ApswConnection, key: list[str], values: list[str]) -> str:
-        return f"0\t1\t{drive(self._index.modify(_by_key(self._index, key), Change('U', tuple(values))), connection)}"
+        change = Change("U", tuple(_values(values)))
+        return f"0\t1\t{drive(self._index.modify(_by_key(self._index, key), change), connection)}"
 
 
 class SumRun(Run):
@@ -199,7 +204,7 @@ class SumRun(Run):
         told: dict[int, str] = {}
         begin, short = self._long, self._short
         for slot, tokens in waiting:
-            key, change = tokens[3:short], Change(tokens[begin], tuple(tokens[begin + 1 :]))
+            key, change = tokens[3:short], Change(tokens[begin], tuple(_values(tokens[begin + 1 :])))
             name = self._meet(connection, tuple(key), keys, rows)
             if name is None:
                 told[slot] = "0\t1\t0"
@@ -255,4 +260,9 @@ class SumRun(Run):
 
 
 def _by_key(index: OpenedIndex, key: list[str]) -> Scan:
-    return Scan("=", tuple([part.column.key(value) for part, value in zip(index.key.parts, key, strict=True)]))
+    values = zip(index.key.parts, _values(key), strict=True)
+    return Scan("=", tuple([part.column.key(value) for part, value in values]))
+
+
+def _values(tokens: list[str]) -> list[Token]:
+    return [None if token == NULL else token for token in tokens]

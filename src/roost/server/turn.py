@@ -152,7 +152,8 @@ class Turn:
         answers = self._answers
         handles = session.handles
         version = self._tables.version
-        plain = "\0" not in text and "\x01" not in text and self._failed is None and session.authorized
+        plain = "\x01" not in text and self._failed is None and session.authorized
+        nulls = "\0" in text
         lookups = self._lookups
         lines = text.split("\n")
         for place, line in enumerate(lines):
@@ -165,6 +166,7 @@ class Turn:
                     (length == short or (length == handle.long and tokens[short:] == ONE_ROW))
                     and tokens[1] == "="
                     and tokens[2] == handle.width
+                    and not (nulls and "\0" in line)
                 ):
                     if self._run is not None or self._wanted:
                         self._flush()
@@ -187,7 +189,7 @@ class Turn:
                 answers.pop()
                 return told + "\n", "\n".join(lines[place + 1 :])
             if tokens[0] == "A":
-                plain = "\0" not in text and "\x01" not in text and self._failed is None and session.authorized
+                plain = "\x01" not in text and self._failed is None and session.authorized
         return None
 
     def _join(self, run: Run, tokens: list[str]) -> None:
@@ -209,8 +211,11 @@ class Turn:
         if run is not None:
             waiting, self._waiting = self._waiting, []
             self._counters.rows += len(waiting)
-            for slot, told in run.play(self._connection, waiting, self._guarded):
-                self._answers[slot] = told
+            try:
+                for slot, told in run.play(self._connection, waiting, self._guarded):
+                    self._answers[slot] = told
+            except SQLiteError as error:  # of a read: each request finds out for itself
+                raise Undone from self._connection.failure(error)
 
     # --- structures -----------------------------------------------------------------------------------------------
 
