@@ -83,6 +83,8 @@ def of_any(request: Request, *also: bytes) -> Iterator[Rule]:
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
     if any(map(is_broken, used)):
         yield Rule("7", exactly(b"2\t1\tescape\n"), request.modifies)
+    if request.icol is not None and number(request.icol) >= len(request.key):
+        yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), request.modifies)
     if any(each.op not in FILTER_OPS for each in request.filters):
         yield Rule("7", exactly(b"2\t1\tfop\n"), request.modifies)
 
@@ -104,8 +106,6 @@ def _of_find(request: Request, index: Opened) -> Iterator[Rule]:
         yield Rule("B", rows, changes)
     place = None if request.icol is None else number(request.icol)
     if place is not None:
-        if place >= len(request.key):
-            yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), changes)
         if changes and len(set(request.members)) < len(request.members):
             yield Rule("8", rows, True)
         is_one = request.op == b"=" and index.key.unique and len(request.key) == len(parts)
