@@ -71,15 +71,20 @@ def of_open(line: Open) -> Iterator[Rule]:
         yield Rule("3", exactly(b"2\t1\tnumber\n"))
 
 
-def of_any(request: Request) -> Iterator[Rule]:
-    """Yield the rules that a request falls under whatever it works on."""
+def of_any(request: Request, *also: bytes) -> Iterator[Rule]:
+    """Yield the rules that a request falls under whatever it works on.
+
+    also: what Roost may say of wrong numbers first: where the index is not open, that it is not.
+    """
     if not all(map(is_number, request.numbers)):
-        yield Rule("3", exactly(b"2\t1\tnumber\n"), request.modifies)
+        yield Rule("3", exactly(b"2\t1\tnumber\n", *also), request.modifies)
     if number(request.vlen) > 32:
         yield Rule("V", lambda roost, original: original == b"2\t1\tfldnum\n", request.modifies)
     used = [*request.key, *request.members, *[each.value for each in request.filters], *request.values]
     if any(map(is_broken, used)):
         yield Rule("7", exactly(b"2\t1\tescape\n"), request.modifies)
+    if request.icol is not None and number(request.icol) >= len(request.key):
+        yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), request.modifies)
     if any(each.op not in FILTER_OPS for each in request.filters):
         yield Rule("7", exactly(b"2\t1\tfop\n"), request.modifies)
 
@@ -101,8 +106,6 @@ def _of_find(request: Request, index: Opened) -> Iterator[Rule]:
         yield Rule("B", rows, changes)
     place = None if request.icol is None else number(request.icol)
     if place is not None:
-        if place >= len(request.key):
-            yield Rule("6", exactly(b"2\t1\tinvalueslen\n"), changes)
         if changes and len(set(request.members)) < len(request.members):
             yield Rule("8", rows, True)
         is_one = request.op == b"=" and index.key.unique and len(request.key) == len(parts)

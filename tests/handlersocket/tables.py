@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,6 +101,15 @@ def reads_as_number(value: bytes) -> bool:
     return NUMBER.fullmatch(value.strip(b" \t\n\v\f\r")) is not None
 
 
+def _is_finite(value: bytes) -> bool:
+    return reads_as_number(value) and math.isfinite(float(value))
+
+
+def _is_numeric(value: bytes) -> bool:
+    """Any text or bytes, but no number that ends at a NUL byte: there it would be cut."""
+    return b"\0" not in value or not reads_as_number(value.partition(b"\0")[0])
+
+
 def _reads_as_integer(value: bytes) -> bool:
     """As SQLite's affinity reads text: what is a whole number of 64 bits, however it is written."""
     if not reads_as_number(value):
@@ -151,13 +161,13 @@ KINDS = (
         _is_text,
     ),
     Kind("bytes", "VARBINARY(40)", "BLOB", _bytes, ODD_BYTES, lambda value: len(value) <= 40, _is_anything),
-    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, reads_as_number, is_number=True),
+    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, _is_finite, is_number=True),
     Kind(
-        *("decimal", "DECIMAL(12,2)", "DECIMAL(12,2)", _quarter, (*ODD_NUMBERS, b"\xff"), _is_quarter, _is_anything),
+        *("decimal", "DECIMAL(12,2)", "DECIMAL(12,2)", _quarter, (*ODD_NUMBERS, b"\xff"), _is_quarter, _is_numeric),
         is_number=True,
         is_numeric=True,
     ),
-    Kind("date", "DATE", "DATE", _date, ODD_DATES, _is_date, _is_anything, is_numeric=True),
+    Kind("date", "DATE", "DATE", _date, ODD_DATES, _is_date, _is_numeric, is_numeric=True),
     Kind(
         "long",
         "LONGTEXT COLLATE utf8mb4_nopad_bin",

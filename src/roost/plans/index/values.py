@@ -89,6 +89,8 @@ def _real(value: Any) -> Value | Unheld:
 
 
 def _numeric(value: Any) -> Value | Unheld:
+    if type(value) is str and "\0" in value and number(value.partition("\0")[0]) is not UNHELD:
+        return UNHELD  # SQLite 3.54 would cut it there, and keep the number
     if type(value) is not str or is_utf8(value):
         return UNHELD if type(value) is float and math.isnan(value) else _in_range(value)
     return as_bytes(value)
