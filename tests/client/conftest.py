@@ -164,8 +164,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         for made in request.param(tmp_path):
             made.sql(f"CREATE TABLE fruit (id {made.auto}, name VARCHAR(64), count BIGINT)")
             made.sql("CREATE INDEX by_name ON fruit (name)")
-            for name, count in [("apple", 5), ("banana", 4), ("cherry", 1), ("damson", None), ("elder", 9)]:
-                made.sql(f"INSERT INTO fruit (name, count) VALUES ('{name}', {'NULL' if count is None else count})")
+            rows = "('apple', 5), ('banana', 4), ('cherry', 1), ('damson', NULL), ('elder', 9)"
+            made.sql(f"INSERT INTO fruit (name, count) VALUES {rows}")
             yield made
     except servers.NotHere as error:
         servers.not_run(error)
