@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import itertools
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,7 +22,6 @@ from typing import Any, TypeVar
 import pytest
 
 from roost import Error
-from roost.cli import main
 from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Request
 from tests import servers
 
@@ -123,29 +125,37 @@ def _plugin(folder: Path) -> Iterator[Server]:
 
 
 @functools.cache
-def _serves() -> bool:
-    return "serve" in main.commands
+def _served() -> tuple[Path, int, int]:
+    """Start one `roost serve` for all tests of this process; return its file and ports."""
+    folder = Path(tempfile.mkdtemp(prefix="roost-", dir=servers.place))
+    path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    command = [sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{path}", "--workers", "1"]
+    command += ["--read", f"127.0.0.1:{ports[0]}", "--write", f"127.0.0.1:{ports[1]}"]
+    process = subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"])
+
+    def end() -> None:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    for port in ports:
+        _wait_for(port, process)
+    return path, *ports
 
 
 def _roost(folder: Path) -> Iterator[Server]:
-    if not _serves():
-        raise servers.NotHere("NOT RUN: there is no `roost serve` yet")
-    path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
+    path, read_port, write_port = _served()
 
     def sql(text: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=servers.PATIENCE)) as connection:
             return connection.execute(text).fetchall()
 
-    sql("PRAGMA journal_mode=WAL")
-    command = [sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{path}", "--workers", "1"]
-    command += ["--read", f"127.0.0.1:{ports[0]}", "--write", f"127.0.0.1:{ports[1]}"]
-    with subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"]) as process:
-        try:
-            for port in ports:
-                _wait_for(port, process)
-            yield Server("roost", *ports, "to read", "to write", "main", sql, "INTEGER PRIMARY KEY")
-        finally:
-            process.terminate()
+    yield Server("roost", read_port, write_port, "to read", "to write", "main", sql, "INTEGER PRIMARY KEY")
+    for kind, name in sql("SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view')"):
+        sql(f'DROP {kind} "{name}"')
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
