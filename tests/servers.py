@@ -18,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -31,6 +32,7 @@ import pytest
 # production, but some thousand tests make tables.
 place: str | None = None
 
+KEPT = 32  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
 RUN = secrets.token_hex(3)  # what this run's databases are known by
 
 PATIENCE = 60.0  # seconds for a server to start
@@ -73,6 +75,11 @@ class Server:
         url = f"{self.url}/{name}{self.options}"
         if self.stays:
             _left.append((self, url))
+        else:
+            made = _made.setdefault(self.url, deque())
+            made.append(url)
+            if len(made) > KEPT:
+                self.drop(made.popleft())
         return url
 
     def drop(self, url: str) -> None:
@@ -81,6 +88,7 @@ class Server:
 
 
 _left: list[tuple[Server, str]] = []
+_made: dict[str, deque[str]] = {}  # on each of the tests' own servers, the oldest first
 
 
 def leave() -> None:
