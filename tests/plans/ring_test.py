@@ -297,8 +297,8 @@ def test_latest_on_sqlite_reads_two_runs_of_slots() -> None:
 
 
 MARIADB_NEWEST = """\
-SELECT q.i, r.sequence, r.`uid`, r.`visitor`\
- FROM (SELECT 0 AS i, `uid`, 0 AS n FROM roost_visits_head WHERE 0 UNION ALL VALUES {rows}) q
+SELECT q.`#`, r.sequence, r.`uid`, r.`visitor`\
+ FROM (SELECT 0 AS `#`, `uid`, 0 AS n FROM roost_visits_head WHERE 0 UNION ALL VALUES {rows}) q
   STRAIGHT_JOIN roost_visits_head h ON h.`uid` = q.`uid`\
  STRAIGHT_JOIN (SELECT 0 AS d UNION ALL VALUES (1), (2), (3), (4)) d ON d.d < q.n
   STRAIGHT_JOIN roost_visits_rows r ON r.`uid` = h.`uid`\

@@ -31,7 +31,7 @@ HEAD = {
     "sqlite": Template("SELECT sequence, n FROM {head} WHERE {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
         """\
-SELECT q.i, h.sequence, h.n FROM (SELECT 0 AS i, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {head} h ON {same_head}""",
         Gather.LIST,
         Answer.ORDINAL,
@@ -51,7 +51,7 @@ FIND = {
     "sqlite": Template("SELECT sequence FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
     "mariadb": Template(
         """\
-SELECT q.i, r.sequence FROM (SELECT 0 AS i, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}""",
         Gather.LIST,
         Answer.ORDINAL,
@@ -90,7 +90,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH OR
 # of keys is joined instead: a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
 OLDEST_ONE = Template(
     """\
-SELECT q.i, {r_ids}, r.sequence FROM (SELECT 0 AS i, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+SELECT q.`#`, {r_ids}, r.sequence FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence =
     (SELECT r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT 1)""",
     Gather.LIST,

@@ -121,7 +121,7 @@ SELECT (q."#" - 1)::integer, e.*
 # removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
 NEWEST = Template(
     """\
-SELECT q.i, {r_row} FROM (SELECT 0 AS i, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {head} h ON {q_join} STRAIGHT_JOIN (SELECT 0 AS d UNION ALL VALUES {numbers}) d ON d.d < q.n
   STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep}) AND r.sequence = h.sequence - d.d""",
     Gather.LIST,
