@@ -61,7 +61,8 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
 
     def open_(*structures: Any, **options: Any) -> roost.Store:
         options.setdefault("random", random.Random(7))
-        store = roost.Store(store_url, trace=lambda sql, _: statements.append(sql), **options)
+        options.setdefault("trace", lambda sql, _: statements.append(sql))
+        store = roost.Store(store_url, **options)
         stores.append(store)
         if structures:
             store.create(*structures)
