@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import roost
 from roost.dialects import Statement
 from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.scan import OPS, Scan
 from roost.plans.index.schema import read_table
-from roost.structures.index import While
+from roost.structures.index import OPS, While
 from tests.index.model import Model
 
 NAMES = ("id", "a", "b", "c")
@@ -122,7 +121,7 @@ def test_every_find_is_a_search_in_its_index(tables: sqlite3.Connection, table: 
         nullable = [part.column.nullable for part in index.key.parts[:width]]
         for nulls in range(2**width):
             given = [None if nulls >> place & 1 and nullable[place] else 1 for place in range(width)]
-            for sql in index.texts(Scan(op, tuple(given))):
+            for sql in [text.rows.sql for text in index.statements(op, tuple(given), ())]:
                 told = [row[3] for row in tables.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * sql.count("?"))]
                 assert len(told) == 1, (sql, told)
                 # What begins at NULL begins at the index's first entry; there is nothing to search for. And SQLite

@@ -58,5 +58,6 @@ def bench(path: Path, role: Role, **more: Any) -> Bench:
     settings = Settings(url=f"sqlite:///{path}", **more)
     engine = SQLiteEngine(settings.url, timeout=1, trace=None, random=Random(1))
     connection = ApswConnection(engine, Wait(time.monotonic() + 60), writes=role == "write")
-    tables = Tables(connection, settings, ("main", "app"))
-    return Bench(path, Turn(connection, tables, role, Counters()), role, settings)
+    counters = Counters()
+    tables = Tables(connection, settings, ("main", "app"), counters, writes=role == "write")
+    return Bench(path, Turn(connection, tables, role, counters), role, settings)

@@ -52,7 +52,8 @@ class ApswConnection:
             self.raw = apsw.Connection(f"file:{quote(os.path.abspath(engine.path))}?mode={mode}", flags=flags)
         except apsw.Error as error:
             raise self._failed(error, "") from error
-        self.run = self.raw.cursor().execute  # bare, for who has no use for the rest
+        cursor = self.raw.cursor()
+        self.run, self.run_many = cursor.execute, cursor.executemany  # bare, for who has no use for the rest
         self._lock = engine.lock() if writes else None
         try:
             engine.patiently(lambda: self._set_up(writes), wait)

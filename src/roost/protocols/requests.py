@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from roost.errors import Invalid
 from roost.protocols.handlersocket import unescape
+from roost.structures.index import COMPARISONS, OPS
 
 MOST = 2**32 - 1  # what a number may be
-OPS: Final = frozenset(["=", "<", "<=", ">", ">="])
-FILTER_OPS: Final = frozenset(["=", "!=", "<", "<=", ">", ">="])
 
 _SMALL: Final = {"": 0, **{str(number): number for number in range(1024)}}  # most numbers are
 
@@ -186,6 +185,6 @@ def _filter(tokens: list[str], at: int, fcolumns: int) -> Filter:
     column = number(place)
     if column >= fcolumns:
         raise Refused("filterfld")
-    if op not in FILTER_OPS:
+    if op not in COMPARISONS:
         raise Refused("fop")
     return Filter(kind == "W", op, column, value(against))

@@ -68,12 +68,12 @@ class Lookup:
         self._none = f"0\t{width}"
         self._format = self._none + "\t%s" * width + "%.0s"
 
-    def answers(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        """Return an answer for each."""
+    def answers(self, rows: Sequence[Sequence[Any]]) -> tuple[list[str], int]:
+        """Return an answer for each, and how many were found."""
         if is_plain(rows):
             form = self._format
             made = [form % row for row in rows]
-            text = "\n".join(made)
-            if controls(text) == len(rows) * (self._width + 2) - 1:
-                return made
-        return [self._none if row[-1] is None else found([row[:-1]], self._width) for row in rows]
+            if controls("\n".join(made)) == len(rows) * (self._width + 2) - 1:
+                return made, len(rows)
+        told = [self._none if row[-1] is None else found([row[:-1]], self._width) for row in rows]
+        return told, sum([row[-1] is not None for row in rows])

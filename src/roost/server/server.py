@@ -56,7 +56,9 @@ class Server:
         self._wait = Wait(time.monotonic() + LOCK_WAIT)
         self._connection = ApswConnection(engine, self._wait, writes=self.role == "write")
         stem = os.path.splitext(os.path.basename(self.settings.path))[0]
-        self._tables = Tables(self._connection, self.settings, ("main", stem))
+        self._tables = Tables(
+            self._connection, self.settings, ("main", stem), self.counters, writes=self.role == "write"
+        )
         self._turn = Turn(self._connection, self._tables, self.role, self.counters)
 
     def protocol(self) -> asyncio.Protocol:

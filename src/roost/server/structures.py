@@ -16,7 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.dialects import SQLITE
-from roost.errors import Error, Invalid, StatementFailed, worded
+from roost.errors import Invalid, StatementFailed, worded
 from roost.plans.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.plans.plan import AT, SEQUENCE
 from roost.protocols.requests import Find, Insert, Open, Refused, Token
@@ -313,12 +313,3 @@ def _member(column: Column, token: str) -> Any | Unheld:
         if str(member.value) == token:
             return member
     return UNHELD
-
-
-def refusal(error: Error) -> tuple[int, str]:
-    """Return the code and word of an error; a value that a structure does not take is its type's affair."""
-    if isinstance(error, Invalid) and error.word == "value":
-        return 1, "type"
-    if error.word == "foreign":  # it was found at COMMIT, when nobody knows any more which side it was
-        return 1, "151"
-    return error.code, error.word

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, StatementFailed, worded
-from roost.plans.index.scan import Finder, Finding, Rows, Scan
+from roost.plans.index.scan import Filtering, Finder, Finding, Rows, Scan, Texts
 from roost.plans.index.schema import Key, Table, TableColumn, ask
 from roost.plans.index.values import UNHELD, Unheld, number
 from roost.plans.plan import each, write
@@ -63,13 +63,33 @@ class OpenedIndex:
         """The same index, for rows with texts that are no UTF-8: whoever wrote them, they can be read."""
         return OpenedIndex(self.table, self.key, self.columns, self.fcolumns, undecoded=True)
 
+    def scan(
+        self,
+        op: str,
+        values: Sequence[Any],
+        limit: int,
+        offset: int,
+        among: tuple[int, Sequence[Any]] | None,
+        filters: Sequence[Filtering],
+    ) -> Scan:
+        """Return what is looked for, with the values as the columns of the key store them.
+
+        among: IN: the place of the value that is replaced, and by which.
+        """
+        columns = [part.column for part in self.key.parts]
+        held = tuple([column.key(value) for column, value in zip(columns, values, strict=False)])
+        place, listed = among or (None, ())
+        if place is not None:
+            listed = [columns[place].key(value) for value in listed]
+        return Scan(op, held, limit, offset, place, tuple(listed), tuple(filters))
+
     def find(self, scan: Scan) -> Finding:
         """Return the rows that are found."""
         return self._read.find(scan)
 
-    def texts(self, scan: Scan) -> list[str]:
-        """Return the SQL of a find, for EXPLAIN."""
-        return [text.rows.sql for text in self._read.texts(scan.op, scan.values, scan.filters)]
+    def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[Texts, ...]:
+        """Return the statements of a find like this, in their order."""
+        return self._read.texts(op, values, filters)
 
     # --- insert ---------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.plans.index.opened import Change, OpenedIndex, Working
 from roost.plans.index.scan import Filtering, Scan
 from roost.plans.index.schema import SCHEMA_VERSION, ask, opened_key, read_table
-from roost.plans.index.values import number
 from roost.plans.plan import Context, Operations, Plan, TargetPlan
 from roost.structures.index import Index, While
 from roost.structures.operation import Operation
@@ -79,18 +78,14 @@ class IndexPlan(TargetPlan):
 
     def _scan(self, opened: OpenedIndex, op: Operation[Any]) -> Scan:
         sign, values, limit, offset, in_, filters = op.args[:6]
-        parts = opened.key.parts
-        if len(values) > len(parts):
-            told = f"{self.structure!r} has {len(parts)} columns, and {len(values)} values were given"
+        if len(values) > len(opened.key.parts):
+            told = f"{self.structure!r} has {len(opened.key.parts)} columns, and {len(values)} values were given"
             raise worded(Invalid(told), "kpnum")
-        held = tuple([part.column.key(value) for part, value in zip(parts, values, strict=False)])
-        place, among = in_ or (None, ())
-        if place is not None:
-            among = tuple([parts[place].column.key(value) for value in among])
-        made = []
-        for each in filters:
-            column = opened.table.columns[each.column]
-            numeric = column.kind in ("integer", "real") and each.value is not None
-            against = number(each.value) if numeric else column.key(each.value)
-            made.append(Filtering(isinstance(each, While), each.op, column.sql, against))
-        return Scan(sign, held, limit, offset, place, among, tuple(made))
+        columns = opened.table.columns
+        made = [
+            Filtering(
+                isinstance(each, While), each.op, columns[each.column].sql, columns[each.column].against(each.value)
+            )
+            for each in filters
+        ]
+        return opened.scan(sign, values, limit, offset, in_, made)

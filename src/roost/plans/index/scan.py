@@ -8,7 +8,7 @@ order, so nothing is sorted and nothing scanned. NULL sorts before everything; i
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.plans.index.schema import Key, Part, Table
@@ -18,8 +18,6 @@ from roost.plans.plan import each
 Rows = list[tuple[Any, ...]]
 Finding = Generator[Wanted, Any, Rows]
 
-OPS: Final = ("=", "<", "<=", ">", ">=")
-FILTER_OPS: Final = ("=", "!=", "<", "<=", ">", ">=")
 
 SKIP, STOP = 1, 2  # what the filters say of a row that does not pass
 MOST_SHAPES = 256  # texts that are kept for one opened index
@@ -112,11 +110,12 @@ def ordering(table: Table, key: Key, forward: bool) -> str:
     return ", ".join(order)
 
 
-class _Texts(NamedTuple):
-    # One range as statements.
-    rows: Template
-    counted: Template
-    places: tuple[int, ...]
+class Texts(NamedTuple):
+    """One range as statements."""
+
+    rows: Template  # for the values, those of the filters, limit and offset
+    counted: Template  # how many rows there are: for the values and those of the filters
+    places: tuple[int, ...]  # which of the values are bound
 
 
 class Finder:
@@ -130,7 +129,7 @@ class Finder:
         self._key = key
         self._shown = shown
         self._width = width
-        self._texts: dict[tuple[Any, ...], tuple[_Texts, ...]] = {}
+        self._texts: dict[tuple[Any, ...], tuple[Texts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
         """Return the rows that a scan finds, in its order."""
@@ -166,7 +165,7 @@ class Finder:
                     return rows
         return rows
 
-    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[_Texts, ...]:
+    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[Texts, ...]:
         """Return the statements of a find, one for each range."""
         nulls = tuple([value is None for value in values])
         shape = (op, nulls, *[(f.ends, f.op, f.column, _sort(f.value)) for f in filters])
@@ -179,12 +178,12 @@ class Finder:
             )
         return found
 
-    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> _Texts:
+    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> Texts:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<")
-        return _Texts(
+        return Texts(
             each(f"SELECT {self._shown}{flag and ', ' + flag}{rest} ORDER BY {order} LIMIT ? OFFSET ?"),
             each(f"SELECT count(*){rest}"),
             part.places,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
-from roost.plans.index.values import KINDS, UNHELD, Unheld, Value, kind_of
+from roost.plans.index.values import KINDS, UNHELD, Unheld, Value, kind_of, number
 from roost.plans.plan import each
 
 Reading = Generator[Wanted, Any, "Table | None"]
@@ -51,6 +51,12 @@ class TableColumn:
     def key(self, value: Any) -> Value | Unheld:
         """Return the value to look up: NULL is looked for also where there can be none."""
         return None if value is None else self.held(value)
+
+    def against(self, value: Any) -> Value | Unheld:
+        """Return the value that a filter compares with: 10.4 lies between 10 and 11, though it is no integer."""
+        if self.kind in ("integer", "real") and value is not None:
+            return number(value)
+        return self.key(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,90 @@
+"""Inserts with the same number of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.plans.index.opened import OpenedIndex
+from roost.server.runs.run import NULL, Columns, Plainly, Run, request, rows_of, stored
+
+_NUMBERED = frozenset(["", "0", NULL])  # what leaves the number to SQLite
+
+
+class Inserts(Run):
+    """Rows of one statement. Each is inserted by itself, so that one that is refused costs no other."""
+
+    def __init__(self, index: OpenedIndex, length: int) -> None:
+        self.length = length
+        self.fixed = ((1, "+"), (2, str(length - 3)))
+        self._columns = index.columns[: length - 3]
+        automatic = index.table.automatic
+        self._automatic = automatic is not None
+        names = [column.name for column in self._columns]
+        self._own = names.index(automatic) if automatic in names else -1  # the column that numbers itself
+        self._text, _ = index.insertion({column.sql: None for column in self._columns})
+
+    @classmethod
+    def of(cls, index: OpenedIndex, length: int, width: str) -> Inserts | None:
+        """Return the run; None where the plain way is the only one."""
+        columns = index.columns[: length - 3]
+        plain = index.table.triggers or index.table.view or any([column.generated for column in columns])
+        if plain or width != str(length - 3) or not columns or len(set(columns)) < len(columns):
+            return None
+        return cls(index, length)
+
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+        """Insert the rows."""
+        given = [columns[3 + place] for place in range(len(self._columns))]
+        numbered = self._automatic and self._own < 0
+        if self._own >= 0 and not _NUMBERED.isdisjoint(given[self._own]):
+            given[self._own] = [NULL if token in _NUMBERED else token for token in given[self._own]]
+            numbered = True
+        values = [stored(column, tokens) for column, tokens in zip(self._columns, given, strict=True)]
+        rows, odd = rows_of(values)
+        if numbered:
+            return self._numbered(connection, columns, rows, odd, plainly)
+        told = ["0\t1\t0" if self._automatic else "0\t1"] * len(rows)
+        place = 0
+
+        def supply() -> Iterator[tuple[Any, ...]]:
+            nonlocal place
+            while place < len(rows) and place not in odd:
+                yield rows[place]
+                place += 1
+
+        while place < len(rows):
+            try:
+                connection.run_many(self._text, supply())
+            except (SQLiteError, UnicodeError):
+                odd.add(place)
+            if place in odd:
+                told[place] = plainly(request(columns, place))
+                place += 1
+        return told
+
+    def _numbered(
+        self,
+        connection: ApswConnection,
+        columns: Columns,
+        rows: list[tuple[Any, ...]],
+        odd: set[int],
+        plainly: Plainly,
+    ) -> list[str]:
+        # Some of them get their numbers from SQLite, and are told.
+        run, raw, text, own = connection.run, connection.raw, self._text, self._own
+        told = []
+        for place, row in enumerate(rows):
+            try:
+                if place not in odd:
+                    run(text, row)
+            except (SQLiteError, UnicodeError):
+                odd.add(place)
+            if place in odd:
+                told.append(plainly(request(columns, place)))
+            elif own >= 0 and row[own] is not None:
+                told.append("0\t1\t0")
+            else:
+                told.append(f"0\t1\t{raw.last_insert_rowid()}")
+        return told

@@ -1,0 +1,113 @@
+"""Finds by a whole unique key: many in one statement, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
+from roost.plans.index.opened import OpenedIndex
+from roost.plans.index.values import UNHELD
+from roost.server.answers import Lookup
+from roost.server.counters import Counters
+from roost.server.runs.run import NULL, Columns, Plainly, Run, nulls, request, rows_of, stored
+
+FEW = 2  # so many lookups, or fewer, are sooner done one by one
+LOTS = (128, 16, 4)  # of keys of several columns, in one statement
+
+
+class Lookups(Run):
+    """Finds with `=`, a limit of 1 and no filter."""
+
+    modifies = False
+
+    def __init__(self, index: OpenedIndex, length: int, counters: Counters) -> None:
+        key = index.key
+        self.length = length
+        self._parts = [part.column for part in key.parts]
+        self._kind = self._parts[0].kind if len(self._parts) == 1 else ""
+        self.fixed = (
+            (1, "="),
+            (2, str(len(self._parts))),
+            *zip(range(3 + len(self._parts), length), "10", strict=False),
+        )
+        self._counters = counters
+        self._answers = Lookup(index.width).answers
+        # A row has one value more than is shown: NULL where nothing was found.
+        shown = "".join([f"t.{column.sql}, " for column in index.columns]) + f"t.{self._parts[0].sql}"
+        source = f"{index.table.sql} t{key.hint}"
+        terms = [f"t.{part.term}" for part in key.parts]
+        self._one = f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}"
+        self._shown, self._source, self._terms = shown, source, terms
+        self._array = f"SELECT {shown} FROM carray(?) k LEFT JOIN {source} ON {terms[0]} = k.value"
+        self._lots: dict[int, str] = {}
+
+    @classmethod
+    def of(cls, index: OpenedIndex, length: int, counters: Counters) -> Lookups | None:
+        """Return the run; None where the plain way is the only one."""
+        return None if index.table.view or not index.key.unique else cls(index, length, counters)
+
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+        """Look up all keys."""
+        keys = columns[3 : 3 + len(self._parts)]
+        odd = nulls(keys)
+        if odd:
+            usual = [place for place in range(len(keys[0])) if place not in odd]
+            told = [""] * len(keys[0])
+            others = [[column[place] for place in usual] for column in columns]
+            for place, answer in zip(usual, self.play(connection, others, plainly), strict=True):
+                told[place] = answer
+            for place in odd:
+                told[place] = plainly(request(columns, place))
+            return told
+        try:
+            answers, found = self._answers(self._look_up(connection, keys))
+        except (SQLiteError, UnicodeDecodeError):
+            return [plainly(request(columns, place)) for place in range(len(keys[0]))]
+        self._counters.rows += found
+        return answers
+
+    def _look_up(self, connection: ApswConnection, keys: Columns) -> list[Any]:
+        run = connection.run
+        values = [stored(column, tokens) for column, tokens in zip(self._parts, keys, strict=True)]
+        if len(keys[0]) > FEW:
+            if self._kind == "integer" or (self._kind == "text" and NULL not in "".join(keys[0])):
+                return self._by_array(run, values[0])
+            if len(self._parts) > 1:
+                rows, odd = rows_of(values)
+                if not odd:
+                    return self._in_lots(run, rows)
+        found = [None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True)]
+        return [row or (None,) for row in found]
+
+    def _by_array(self, run: Any, values: list[Any]) -> list[Any]:
+        if UNHELD in values:
+            got = iter(self._by_array(run, [value for value in values if value is not UNHELD]))
+            return [(None,) if value is UNHELD else next(got) for value in values]
+        if not values:
+            return []
+        array = integers(values) if self._kind == "integer" else texts(values)
+        return run(self._array, (array,)).fetchall()  # type: ignore[no-any-return]
+
+    def _in_lots(self, run: Any, keys: Sequence[tuple[Any, ...]]) -> list[Any]:
+        # Lots of a few fixed sizes, so that each has its text, and what is left one by one.
+        rows: list[Any] = []
+        begin = 0
+        for size in LOTS:
+            while len(keys) - begin >= size:
+                lot = keys[begin : begin + size]
+                rows += run(self._lot(size), [value for key in lot for value in key]).fetchall()
+                begin += size
+        return rows + [run(self._one, key).fetchone() or (None,) for key in keys[begin:]]
+
+    def _lot(self, size: int) -> str:
+        text = self._lots.get(size)
+        if text is None:
+            names = [f"k{place}" for place in range(len(self._terms))]
+            holes = f"({', '.join(['?'] * len(names))})"
+            on = " AND ".join([f"{term} = k.{name}" for term, name in zip(self._terms, names, strict=True)])
+            text = self._lots[size] = (
+                f"WITH k ({', '.join(names)}) AS (VALUES {', '.join([holes] * size)}) "
+                f"SELECT {self._shown} FROM k LEFT JOIN {self._source} ON {on}"
+            )
+        return text

@@ -1,0 +1,84 @@
+"""What runs have in common: the requests as columns of tokens, and the values that table columns make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from roost.engines.apsw import ApswConnection
+from roost.plans.index.schema import TableColumn
+from roost.plans.index.values import UNHELD
+
+NULL = "\0"
+SHORT_INTEGER = 18  # digits that certainly are 64 bits
+
+Columns = Sequence[Sequence[str]]  # the tokens of all requests: one sequence for each place in a line
+Plainly = Callable[[list[str]], str]  # answers one request by itself
+
+
+class Run:
+    """How requests of one shape are done. They have the same number of tokens, and no escapes."""
+
+    modifies: ClassVar[bool] = True
+    length: int  # of a request, in tokens
+    fixed: tuple[tuple[int, str], ...]  # tokens that all of them have, and where; the first is not looked at
+
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+        """Do requests, in their order, and return their answers.
+
+        Raises: SQLiteError of a read; the transaction is to be played again, request by request.
+        """
+        raise NotImplementedError
+
+    def columns(self, text: str) -> list[list[str]] | None:
+        """Return the columns of several lines; None where not all of them are of this shape."""
+        # An end of line stays at the token behind it, so a line with a token too few shows beside one with too many.
+        tokens = text.replace("\n", "\t\n").split("\t")
+        lines = text.count("\n") + 1
+        length = self.length
+        if len(tokens) != lines * length:
+            return None
+        columns = [tokens[place::length] for place in range(length)]
+        if columns[0].count("\n" + tokens[0]) != lines - 1:
+            return None
+        for place, token in self.fixed:
+            if columns[place].count(token) != lines:
+                return None
+        return columns
+
+
+def stored(column: TableColumn, tokens: Sequence[str]) -> list[Any]:
+    """Return the values of tokens as a column stores them: None for NULL, UNHELD for what it cannot hold."""
+    text = "".join(tokens)
+    if text.isascii() and NULL not in text:
+        if column.kind == "text":
+            return list(tokens)
+        if column.kind == "integer" and text.isdigit():
+            lengths = set(map(len, tokens))
+            if 0 not in lengths and max(lengths) <= SHORT_INTEGER:
+                return list(map(int, tokens))
+    hold = column.held
+    return [None if token == NULL else hold(token) for token in tokens]
+
+
+def rows_of(values: Sequence[Sequence[Any]]) -> tuple[list[tuple[Any, ...]], set[int]]:
+    """Return columns of values as rows, and which of them have a value that their column cannot hold."""
+    odd: set[int] = set()
+    for column in values:
+        if UNHELD in column:
+            odd.update([place for place, value in enumerate(column) if value is UNHELD])
+    return list(zip(*values, strict=True)), odd
+
+
+def nulls(columns: Sequence[Sequence[str]]) -> set[int]:
+    """Return the requests with a NULL in one of these columns."""
+    found: set[int] = set()
+    for column in columns:
+        if NULL in column:
+            found.update([place for place, token in enumerate(column) if token == NULL])
+    return found
+
+
+def request(columns: Columns, place: int) -> list[str]:
+    """Return the tokens of one request."""
+    return [column[place] for column in columns]

@@ -1,0 +1,168 @@
+"""Increments and decrements by a whole unique key: each row is read once and written once.
+
+Rows are told apart by what names them, not by the key as it was written: a collation may take two for one. Equal
+requests are looked at once. Where sums of whole numbers cannot leave 64 bits in any order, they are added up in one go;
+everything else is added in the order of the requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.errors import Error
+from roost.plans.index.opened import Change, OpenedIndex
+from roost.plans.index.values import UNHELD
+from roost.server import answers as say
+from roost.server.counters import Counters
+from roost.server.runs.run import NULL, Columns, Plainly, Run, nulls, request
+from roost.structures.types import INT_MAX, INT_MIN
+
+Name = tuple[Any, ...]  # what names a row
+DONE, NOT_DONE = "0\t1\t1", "0\t1\t0"
+
+
+class _Sum(NamedTuple):
+    """Requests that are equal."""
+
+    line: tuple[str, ...]  # the tokens of the key, and those of the addends
+    number: int
+    addends: list[tuple[int, int | float]]
+
+
+class Sums(Run):
+    """Sums of one kind, with the same number of values."""
+
+    def __init__(self, index: OpenedIndex, length: int, verb: str, counters: Counters) -> None:
+        parts = index.key.parts
+        end = 3 + len(parts)
+        self.length = length
+        self.fixed = ((1, "="), (2, str(len(parts))), (end, "1"), (end + 1, "0"), (end + 2, verb))
+        self._index, self._verb, self._counters = index, verb, counters
+        self._begin = end + 3
+        self._keys = [part.column for part in parts]
+        self._named = len(index.table.identity)
+        names = ", ".join(index.table.identity)
+        where = " AND ".join([f"{part.term} = ?" for part in parts])
+        self._read = f"SELECT {names}, {index.shown} FROM {index.table.sql}{index.key.hint} WHERE {where}"
+        self._by = " AND ".join([f"{name} = ?" for name in index.table.identity])
+
+    @classmethod
+    def of(cls, index: OpenedIndex, length: int, verb: str, counters: Counters) -> Sums | None:
+        """Return the run; None where the plain way is the only one."""
+        own = {part.column for part in index.key.parts} & set(index.columns)
+        names = {column.sql for column in index.columns} & set(index.table.identity)
+        if index.table.triggers or own or names or not index.table.identity or len(set(index.columns)) < index.width:
+            return None
+        return cls(index, length, verb, counters)
+
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+        """Read each row, add up, and write each row that changed."""
+        keys = len(self._keys)
+        odd = nulls(columns[3 : 3 + keys])
+        lines = list(zip(*columns[3 : 3 + keys], *columns[self._begin :], strict=True))
+        kinds = Counter(lines)
+        rows: dict[Name, list[Any]] = {}  # by their names: the values of the opened columns
+        names = {key: self._meet(connection, key, rows) for key in {line[:keys] for line in kinds}}
+        sums: dict[Name, list[_Sum]] = {}
+        answers: dict[tuple[str, ...], str] = {}  # of lines that are all answered alike
+        for line, number in kinds.items():
+            name = names[line[:keys]]
+            if name is None:  # there is none, or NULL is looked for, and answered below
+                answers[line] = NOT_DONE
+                continue
+            try:
+                values = tuple([None if token == NULL else token for token in line[keys:]])
+                addends = self._index.addends(Change(self._verb, values))
+            except Error as error:
+                answers[line] = self._refusal(error)
+                continue
+            sums.setdefault(name, []).append(_Sum(line, number, addends))
+            answers[line] = DONE
+        own = {place: plainly(request(columns, place)) for place in odd}  # answers that differ from those of their like
+        for name, asked in sums.items():
+            old = rows[name]
+            new = self._at_once(old, asked)
+            if new is None:
+                alike = {each.line: each.addends for each in asked}
+                new, told = self._in_order(
+                    old, [(place, alike[line]) for place, line in enumerate(lines) if line in alike]
+                )
+                own.update(told)
+            try:
+                self._store(connection, name, old, new)
+            except SQLiteError:
+                alike = {each.line: each.addends for each in asked}
+                own.update(
+                    {place: plainly(request(columns, place)) for place, line in enumerate(lines) if line in alike}
+                )
+        found = [answers[line] for line in lines]
+        for place, answer in own.items():
+            found[place] = answer
+        return found
+
+    def _meet(self, connection: ApswConnection, key: tuple[str, ...], rows: dict[Name, list[Any]]) -> Name | None:
+        # What names the row of a key; its values are in `rows` then.
+        if NULL in key:
+            return None
+        values = [column.held(token) for column, token in zip(self._keys, key, strict=True)]
+        found: Any = None if UNHELD in values else connection.run(self._read, values).fetchone()
+        if found is None:
+            return None
+        name = tuple(found[: self._named])
+        rows[name] = list(found[self._named :])
+        return name
+
+    def _at_once(self, old: list[Any], asked: list[_Sum]) -> list[Any] | None:
+        # The sums where their order does not matter: of whole numbers that stay within 64 bits however they are added.
+        if self._verb != "+":
+            return None
+        up, down = [0] * len(old), [0] * len(old)
+        for each in asked:
+            for place, addend in each.addends:
+                if type(addend) is not int or (old[place] is not None and type(old[place]) is not int):
+                    return None
+                side = up if addend > 0 else down
+                side[place] += addend * each.number
+        if any(
+            [
+                value is not None and (value + more > INT_MAX or value + less < INT_MIN)
+                for value, more, less in zip(old, up, down, strict=True)
+            ]
+        ):
+            return None
+        return [
+            None if value is None else value + more + less if more or less else value
+            for value, more, less in zip(old, up, down, strict=True)
+        ]
+
+    def _in_order(
+        self, old: list[Any], asked: list[tuple[int, list[tuple[int, int | float]]]]
+    ) -> tuple[list[Any], dict[int, str]]:
+        # The sums request by request: what is refused, or left alone, depends on those before it.
+        new = list(old)
+        told = {}
+        for request_, addends in asked:
+            try:
+                sums = self._index.sums(new, addends, self._verb)
+            except Error as error:
+                told[request_] = self._refusal(error)
+                continue
+            if sums is None:
+                told[request_] = NOT_DONE
+                continue
+            for (place, _), value in zip(addends, sums, strict=True):
+                new[place] = value
+        return new, told
+
+    def _refusal(self, error: Error) -> str:
+        self._counters.errors += 1
+        return say.error(error.code, error.word)
+
+    def _store(self, connection: ApswConnection, name: Name, old: list[Any], new: list[Any]) -> None:
+        places = [place for place, (before, after) in enumerate(zip(old, new, strict=True)) if before is not after]
+        if places:
+            sets = ", ".join([f"{self._index.columns[place].sql} = ?" for place in places])
+            text = f"UPDATE OR ABORT {self._index.table.sql} SET {sets} WHERE {self._by}"
+            connection.run(text, [*[new[place] for place in places], *name])
