@@ -86,7 +86,10 @@ _WIDE = ", ".join(
     f"{{concat_open}}'c{place}-'{{then}}{{row}}{{concat_close}}" if place % 2 == 0 else f"{{row}} + {place}"
     for place in range(1, 11)
 )
+# Rows lie in the order of their primary key, as InnoDB has them always, and SQLite if it is told to.
 MARIADB = {
+    "number": "BIGINT",
+    "rest": "",
     "row": "seq",
     "concat_open": "CONCAT(",
     "then": ", ",
@@ -97,6 +100,8 @@ MARIADB = {
     "source": "seq_1_to_{rows}",
 }
 SQLITE = {
+    "number": "INTEGER",
+    "rest": " WITHOUT ROWID",
     "row": "seq",
     "concat_open": "(",
     "then": " || ",
@@ -114,10 +119,11 @@ def statements(words: dict[str, str], rows: int) -> list[str]:
     source = words["source"].format(rows=rows)
     value, wide = _VALUE.format(**words), _WIDE.format(**words)
     columns = ", ".join(f"{name} {'VARCHAR(40)' if int(name[1:]) % 2 == 0 else 'BIGINT'}" for name in WIDE[2:])
+    number, rest = words["number"], words["rest"]
     return [
-        *[f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, v VARCHAR(64))" for name in ("bench", "changed", "added")],
-        "CREATE TABLE counts (id BIGINT PRIMARY KEY, n BIGINT)",
-        f"CREATE TABLE wide (a BIGINT, b BIGINT, {columns}, PRIMARY KEY (a, b))",
+        *[f"CREATE TABLE {name} (id {number} PRIMARY KEY, v VARCHAR(64))" for name in ("bench", "changed", "added")],
+        f"CREATE TABLE counts (id {number} PRIMARY KEY, n BIGINT)",
+        f"CREATE TABLE wide (a BIGINT, b BIGINT, {columns}, PRIMARY KEY (a, b)){rest}",
         f"INSERT INTO bench SELECT seq, {value} FROM {source}",
         "INSERT INTO changed SELECT id, v FROM bench",
         f"INSERT INTO wide SELECT seq {words['div']} {WIDE_KEYS}, seq % {WIDE_KEYS}, {wide} FROM {source}",

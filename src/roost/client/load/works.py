@@ -1,7 +1,8 @@
 """What each kind of work asks, and what it must be answered: whole chunks, as bytes, made beforehand.
 
-The tables (in any SQL): `bench (id BIGINT PRIMARY KEY, v VARCHAR(64))` with the rows 1 to N as `value` has them, for
-increments `(id BIGINT PRIMARY KEY, n BIGINT)`, and for `wide` the twelve columns of `WIDE`.
+The tables (in any SQL; for SQLite INTEGER is better than BIGINT): `bench (id BIGINT PRIMARY KEY, v VARCHAR(64))` with
+the rows 1 to N as `value` has them, for increments `(id BIGINT PRIMARY KEY, n BIGINT)`, and for `wide` the twelve
+columns of `WIDE`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from roost.engines.apsw import ApswConnection
 from roost.plans.index.schema import TableColumn
 from roost.plans.index.values import UNHELD
+from roost.structures.types import INT_MAX, INT_MIN
 
 NULL = "\0"
-SHORT_INTEGER = 18  # digits that certainly are 64 bits
 
 Columns = Sequence[Sequence[str]]  # the tokens of all requests: one sequence for each place in a line
 Plainly = Callable[[list[str]], str]  # answers one request by itself
@@ -53,10 +53,14 @@ def stored(column: TableColumn, tokens: Sequence[str]) -> list[Any]:
     if text.isascii() and NULL not in text:
         if column.kind == "text":
             return list(tokens)
-        if column.kind == "integer" and text.isdigit():
-            lengths = set(map(len, tokens))
-            if 0 not in lengths and max(lengths) <= SHORT_INTEGER:
-                return list(map(int, tokens))
+        if column.kind == "integer" and text.replace("-", "").isdigit():
+            try:
+                numbers = list(map(int, tokens))
+            except ValueError:
+                pass  # one of them is empty, has its sign elsewhere, or thousands of digits
+            else:
+                if INT_MIN <= min(numbers) and max(numbers) <= INT_MAX:
+                    return numbers
     hold = column.held
     return [None if token == NULL else hold(token) for token in tokens]
 
