@@ -35,10 +35,9 @@ class Bench:
 
     def say(self, session: Session, text: str) -> list[str]:
         """Return the answers to lines in one turn."""
-        (played,) = self.turn.play([(session, text)])
-        return played.text.split("\n")[:-1]
+        return self.play((session, text)).texts[0].split("\n")[:-1]
 
-    def play(self, *arrived: tuple[Session, str]) -> list[Played]:
+    def play(self, *arrived: tuple[Session, str]) -> Played:
         """Play a turn of several connections."""
         return self.turn.play(arrived)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.server.session import Session
-from roost.server.turn import Played
+from roost.server.turn import Late, Played
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -71,8 +71,8 @@ def test_lookups_of_many_connections_are_answered_each_its_own(read: Bench) -> N
     rows = {"1": "1\tone\t10", "2": "2\ttwo\t20", "3": "3\t\0\t30", "1.0": "1\tone\t10"}
     wanted = [f"0\t3\t{rows[str(id)]}" if str(id) in rows else "0\t3" for id in ids]
     played = read.play((one, "\n".join(lines)), (other, "\n".join(reversed(lines))))
-    assert played[0].text.split("\n")[:-1] == wanted
-    assert played[1].text.split("\n")[:-1] == wanted[::-1]
+    assert played.texts[0].split("\n")[:-1] == wanted
+    assert played.texts[1].split("\n")[:-1] == wanted[::-1]
     for line, answer in zip(lines, wanted, strict=True):  # alone, they go another way
         assert read.say(one, line) == [answer]
 
@@ -155,7 +155,7 @@ def test_what_undoes_the_whole_transaction_costs_itself_alone(write: Bench) -> N
     one, other = opened(write), opened(write)
     assert write.say(one, "P\t5\tmain\tstrict_one\tPRIMARY\tid") == ["0\t1"]
     played = write.play((other, "0\t+\t2\t5\tfive"), (one, "5\t+\t1\t12\n5\t+\t1\t13\n5\t+\t1\t14"))
-    assert [each.text for each in played] == ["0\t1\t0\n", "0\t1\t0\n1\t1\ttrigger\n0\t1\t0\n"]
+    assert played.texts == ["0\t1\t0\n", "0\t1\t0\n1\t1\ttrigger\n0\t1\t0\n"]
     assert write.sql("SELECT id FROM strict_one") == [(12,), (14,)]
     assert write.sql("SELECT v FROM t WHERE id = 5") == [("five",)]
 
@@ -226,9 +226,10 @@ def test_the_secret(path: Path) -> None:
     made = bench(path, "read", read_secret="geheim")
     session = Session("read", made.settings)
     assert made.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
-    (played,) = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
-    assert played == Played("3\t1\tauthtype\n", "3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
-    assert made.say(session, played.rest) == ["0\t1", "0\t1"]
+    played = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
+    late = Late("3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
+    assert played == Played(["3\t1\tauthtype\n"], {0: late})
+    assert made.say(session, late.rest) == ["0\t1", "0\t1"]
     assert made.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
     made.turn._connection.close()
 

@@ -23,7 +23,7 @@ from roost.server.counters import Counters
 from roost.server.session import TRIES, Session
 from roost.server.settings import Role, Settings
 from roost.server.tables import Tables
-from roost.server.turn import Turn
+from roost.server.turn import Late, Turn
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
@@ -113,8 +113,8 @@ class Server:
                 shown = ": " + " ".join([text[:LOGGED] for _, text in waiting])[:LOGGED]
             log.warning("a turn of %d connections took %.3f s%s", len(waiting), taken, shown)
         self.counters.turn(taken)
-        for (client, _), told in zip(waiting, played, strict=True):
-            client.answer(told.text, told.late, told.rest)
+        for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
+            client.answer(told, played.late.get(place) if played.late else None)
         if self._connection.broken:
             self._reopen()
 
@@ -285,7 +285,7 @@ class Client(asyncio.Protocol):
         self.gone = True
         self.transport.close()
 
-    def answer(self, text: str, late: str, rest: str) -> None:
+    def answer(self, text: str, late: Late | None = None) -> None:
         """Send what was answered; what comes late is sent after a delay, and then the other lines go on."""
         self.waiting = False
         self.silent = 0
@@ -301,27 +301,27 @@ class Client(asyncio.Protocol):
                 self._pace = max(SLOWEST, self._pace * most // size)
             elif self._pace < FASTEST:
                 self._pace *= 2
-        if late:
+        if late is not None:
             self._held = True
             self._pause()
-            asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, late, rest)
+            asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, late)
             return
         if self._paused:
             self._go_on()
         if (self._farewell or self._ending) and not self._owes:
             self._leave()
 
-    def _late(self, late: str, rest: str) -> None:
+    def _late(self, late: Late) -> None:
         if self.gone:
             return
         self._held = False
-        self.transport.write(late.encode())
+        self.transport.write(late.text.encode())
         if self.session.wrong >= TRIES:
             log.warning("a connection said %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
-        if rest:
-            self._rest.insert(0, rest)
+        if late.rest:
+            self._rest.insert(0, late.rest)
         if self._buffer:
             data, self._buffer, self._size = b"".join(self._buffer), [], 0
             self.data_received(data)

@@ -23,7 +23,7 @@ from roost.server.counters import Counters
 from roost.server.guard import Guard, Undone
 from roost.server.performing import Asked, Performer
 from roost.server.plain import Plain
-from roost.server.runs import Run, run_for
+from roost.server.runs import Columns, Run, run_for
 from roost.server.session import Session
 from roost.server.settings import Role
 from roost.server.tables import Handle, Tables
@@ -33,12 +33,18 @@ UNAUTHORIZED = "3\t1\tunauth"
 log = logging.getLogger("roost.server")
 
 
-class Played(NamedTuple):
-    """What a connection is answered."""
+class Late(NamedTuple):
+    """What a connection is answered after a delay, since the secret was wrong, and its lines that go on then."""
 
-    text: str  # at once; "" where there is nothing to say yet
-    late: str = ""  # after a delay, since the secret was wrong; then its other lines go on
-    rest: str = ""  # those lines
+    text: str
+    rest: str
+
+
+class Played(NamedTuple):
+    """What the connections of a turn are answered, in their order."""
+
+    texts: list[str]  # "" where there is nothing to say yet
+    late: dict[int, Late]  # by their places, after their texts
 
 
 class _Talk:
@@ -54,48 +60,15 @@ class _Talk:
         self.late = ""
 
 
-class _Gathered:
-    """Requests of one shape, from all connections, for one run."""
+class _Alike:
+    """Requests of one shape, for one run."""
 
-    __slots__ = ("_columns", "_rows", "handle", "owners", "requests")
+    __slots__ = ("columns", "handle", "owners", "rows")
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
-        self.owners: list[tuple[int, int]] = []  # the connection, and how many of the requests are its own
-        self.requests = 0
-        self._rows: list[list[str]] = []
-        self._columns: list[list[str]] = []
-
-    def add(self, place: int, tokens: list[str]) -> None:
-        """Take one request of a connection."""
-        self._rows.append(tokens)
-        self._own(place, 1)
-
-    def add_all(self, place: int, columns: list[list[str]]) -> None:
-        """Take requests of a connection, as columns."""
-        self._join(columns)
-        self._own(place, len(columns[0]))
-
-    def _own(self, place: int, requests: int) -> None:
-        self.requests += requests
-        self.owners.append((place, requests))
-
-    def _join(self, columns: Sequence[Sequence[str]]) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._join(list(zip(*rows, strict=True)))
-        if not self._columns:
-            self._columns = [list(column) for column in columns]
-        else:
-            for own, column in zip(self._columns, columns, strict=True):
-                own.extend(column)
-
-    def columns(self) -> Sequence[Sequence[str]]:
-        """Return all requests."""
-        if self._columns:
-            self._join([()] * len(self._columns))
-            return self._columns
-        return list(zip(*self._rows, strict=True))
+        self.owners: list[int] = []  # the connections that they came from
+        self.rows: list[list[str]] = []
 
 
 class Turn:
@@ -110,45 +83,49 @@ class Turn:
         self._performer = Performer(connection, self._guard)
         self._plain = Plain(connection, tables, self._guard, self._performer)
         self._answers: list[str] = []  # of the connections, as far as they are known
-        self._runs: dict[Run, _Gathered] = {}
+        self._runs: dict[Run, _Alike] = {}
         self._asked: list[tuple[int, Asked]] = []  # of structures
 
-    def play(self, arrived: Sequence[tuple[Session, str]]) -> list[Played]:
+    def play(self, arrived: Sequence[tuple[Session, str]]) -> Played:
         """Answer the complete lines of each connection, without the last LF."""
         try:
             return self._play(arrived)
         except Undone:
             self._connection.settle()
-            return [self._alone(session, text) for session, text in arrived]
+            texts, late = [], {}
+            for place, (session, text) in enumerate(arrived):
+                told, later = self._alone(session, text)
+                texts.append(told)
+                if later is not None:
+                    late[place] = later
+            return Played(texts, late)
 
-    def _alone(self, session: Session, text: str) -> Played:
+    def _alone(self, session: Session, text: str) -> tuple[str, Late | None]:
         # Each request in a transaction of its own.
         told = []
         lines = text.split("\n")
         for place, line in enumerate(lines):
             try:
-                (played,) = self._play([(session, line)])
+                played = self._play([(session, line)])
             except Undone as undone:
                 self._connection.settle()
                 cause = undone.__cause__
-                played = Played(self._guard.refusal(cause if isinstance(cause, Error) else Error()) + "\n")
-            told.append(played.text)
+                told.append(self._guard.refusal(cause if isinstance(cause, Error) else Error()) + "\n")
+                continue
+            told += played.texts
             if played.late:
-                return Played("".join(told), played.late, "\n".join(lines[place + 1 :]))
-        return Played("".join(told))
+                return "".join(told), Late(played.late[0].text, "\n".join(lines[place + 1 :]))
+        return "".join(told), None
 
-    def _play(self, arrived: Sequence[tuple[Session, str]]) -> list[Played]:
+    def _play(self, arrived: Sequence[tuple[Session, str]]) -> Played:
         self._answers = [""] * len(arrived)
         self._runs.clear()
         self._asked = []
-        talks = []
         self._begin()
         try:
-            for place, (session, text) in enumerate(arrived):
-                if not self._gather(place, session, text):
-                    talks.append(_Talk(place, session, text))
+            talks = [_Talk(place, *arrived[place]) for place in self._chunks(arrived)]
             going = talks
-            while going or self._runs or self._asked:
+            while going:
                 going = [talk for talk in going if self._go_on(talk)]
                 self._run()
             self._commit()
@@ -157,11 +134,8 @@ class Turn:
         except BaseException:
             self._connection.settle()
             raise
-        played = [Played(answer) for answer in self._answers]
-        for talk in talks:
-            if talk.late:
-                played[talk.place] = Played(self._answers[talk.place], talk.late, "\n".join(talk.lines[talk.next :]))
-        return played
+        late = {talk.place: Late(talk.late, "\n".join(talk.lines[talk.next :])) for talk in talks if talk.late}
+        return Played(self._answers, late)
 
     def _begin(self) -> None:
         self._plain.failed = None
@@ -190,30 +164,56 @@ class Turn:
             return None
         return handle if handle.version == self._tables.version or handle.current() else None
 
-    def _gather(self, place: int, session: Session, text: str) -> bool:
-        # Takes all lines of a connection, if they are of one shape.
-        end = text.find("\n")
-        tokens = text.split("\t") if end < 0 else text[:end].split("\t")
-        handle = self._handle(session, tokens[0])
-        if handle is None or handle.structure is not None or "\x01" in text:
+    def _chunks(self, arrived: Sequence[tuple[Session, str]]) -> list[int]:
+        # Answers the connections that have requests of one shape, all of them together; returns the others.
+        version, failed = self._tables.version, self._plain.failed is not None
+        others = []
+        begun: dict[tuple[Handle, str], list[int]] = {}  # connections by what their first lines begin with
+        for place, (session, text) in enumerate(arrived):
+            tab = text.find("\t")
+            handle = session.handles.get(text[:tab])
+            if handle is None or handle.version != version or handle.structure or failed or not session.authorized:
+                others.append(place)
+                continue
+            beginning = (handle, text[: text.find("\t", tab + 1)])
+            if beginning in begun:
+                begun[beginning].append(place)
+            else:
+                begun[beginning] = [place]
+        for (handle, _), places in begun.items():
+            if not self._together(handle, places, [arrived[place][1] for place in places]):
+                others += places
+        return sorted(others)
+
+    def _together(self, handle: Handle, places: list[int], texts: list[str]) -> bool:
+        # Plays these chunks as one run; returns whether they can be.
+        text = "\n".join(texts)
+        run = None if "\x01" in text else run_for(handle, text.partition("\n")[0].split("\t"))
+        columns = None if run is None else run.columns(text)
+        if run is None or columns is None:
             return False
-        run = run_for(handle, tokens)
-        if run is None:
-            return False
-        if end < 0:
-            self._gathered(run, handle).add(place, tokens)
+        told = self._told(run, handle, columns)
+        answers = self._answers
+        if len(told) == len(places):
+            for place, answer in zip(places, told, strict=True):
+                answers[place] = answer + "\n"
             return True
-        columns = run.columns(text)
-        if columns is None:
-            return False
-        self._gathered(run, handle).add_all(place, columns)
+        begin = 0
+        for place, chunk in zip(places, texts, strict=True):
+            end = begin + chunk.count("\n") + 1
+            answers[place] = "\n".join(told[begin:end]) + "\n"
+            begin = end
         return True
 
-    def _gathered(self, run: Run, handle: Handle) -> _Gathered:
-        found = self._runs.get(run)
-        if found is None:
-            found = self._runs[run] = _Gathered(handle)
-        return found
+    def _told(self, run: Run, handle: Handle, columns: Columns) -> list[str]:
+        try:
+            told = run.play(self._connection, columns, partial(self._plain.execute, handle))
+        except SQLiteError as error:  # of a read: each request finds out for itself
+            raise Undone from self._connection.failure(error)
+        self._counters.requests += len(told)
+        if run.modifies:
+            self._counters.rows += len(told)
+        return told
 
     def _go_on(self, talk: _Talk) -> bool:
         # Takes the next lines that run together, and answers what goes the plain way before them; returns whether
@@ -247,34 +247,25 @@ class Turn:
                 self._answers[place] += told + "\n"
                 self._counters.requests += 1
             else:
-                self._gathered(run, handle).add(place, tokens)
+                alike = self._runs.get(run)
+                if alike is None:
+                    alike = self._runs[run] = _Alike(handle)
+                alike.owners.append(place)
+                alike.rows.append(tokens)
                 taken = run
         return False
 
     def _run(self) -> None:
         # Does what was gathered.
         runs, self._runs = self._runs, {}
-        for run, gathered in runs.items():
-            try:
-                plainly = partial(self._plain.execute, gathered.handle)
-                told = run.play(self._connection, gathered.columns(), plainly)
-            except SQLiteError as error:  # of a read: each request finds out for itself
-                raise Undone from self._connection.failure(error)
-            self._counters.requests += gathered.requests
-            if run.modifies:
-                self._counters.rows += gathered.requests
-            self._tell(gathered.owners, told)
+        for run, alike in runs.items():
+            self._tell(alike.owners, self._told(run, alike.handle, list(zip(*alike.rows, strict=True))))
         if self._asked:
             asked, self._asked = self._asked, []
             self._counters.requests += len(asked)
-            self._tell([(place, 1) for place, _ in asked], self._performer.perform([each for _, each in asked]))
+            self._tell([place for place, _ in asked], self._performer.perform([each for _, each in asked]))
 
-    def _tell(self, owners: Sequence[tuple[int, int]], told: list[str]) -> None:
+    def _tell(self, owners: Sequence[int], told: list[str]) -> None:
         answers = self._answers
-        begin = 0
-        for place, requests in owners:
-            if requests == 1:
-                answers[place] += told[begin] + "\n"
-            else:
-                answers[place] += "\n".join(told[begin : begin + requests]) + "\n"
-            begin += requests
+        for place, answer in zip(owners, told, strict=True):
+            answers[place] += answer + "\n"

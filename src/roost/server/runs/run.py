@@ -59,7 +59,7 @@ def stored(column: TableColumn, tokens: Sequence[str]) -> list[Any]:
             except ValueError:
                 pass  # one of them is empty, has its sign elsewhere, or thousands of digits
             else:
-                if INT_MIN <= min(numbers) and max(numbers) <= INT_MAX:
+                if min(numbers) >= INT_MIN and max(numbers) <= INT_MAX:
                     return numbers
     hold = column.held
     return [None if token == NULL else hold(token) for token in tokens]
