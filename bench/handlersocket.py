@@ -29,6 +29,9 @@ from roost.client.load.works import WIDE, WIDE_KEYS
 
 WORKERS = 2
 IDLE = 1000  # connections, to weigh one
+# Of Roost's file: COMMIT writes whole pages, so a table of small rows that are changed all over wants small ones. With
+# SQLite's own 4,096, updates take half as long again, and reads are a little faster.
+PAGE_SIZE = 1024
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -151,6 +154,7 @@ def served(rows: int, folder: str) -> Iterator[Side]:
     """Fill a file and start `roost serve` over it."""
     path = Path(folder, "bench.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
         connection.execute("PRAGMA journal_mode=WAL")
         for statement in statements(SQLITE, rows):
             connection.execute(statement)

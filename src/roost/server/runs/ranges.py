@@ -156,5 +156,6 @@ def _texts_of(index: OpenedIndex, sql: str, key: TableColumn, ranged: int, value
         real = " OR ".join([f"max(typeof({column.sql}) = 'real')" for column in doubtful])
         number = f"iif({real}, 'real', count(*))"
     holes = sql.split("?")
-    asked = "?".join(holes[: ranged + 1]) + "k.value" + "?".join(holes[ranged + 1 :])
+    # Without the plus SQLite puts k.value in the place of the column, in ORDER BY too, and then sorts.
+    asked = "?".join(holes[: ranged + 1]) + "+k.value" + "?".join(holes[ranged + 1 :])
     return f"SELECT (SELECT {number} || '\t' || group_concat({row}, '\t') FROM ({asked})) FROM carray(?) k"
