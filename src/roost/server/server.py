@@ -190,10 +190,10 @@ class Client(asyncio.Protocol):
         self._pace = PACE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, unless there are too many."""
+        """Take a connection, unless the server is leaving."""
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
-        if server.draining or len(server.clients) >= server.settings.max_connections:
+        if server.draining:
             server.counters.refused += 1
             self.gone = True
             self.transport.write(b"2\t1\tlimit\n")
