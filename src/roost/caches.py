@@ -18,7 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from roost.batches import Atom, Stats, refuse_all
-from roost.engines.engine import Trace
+from roost.engines.engine import Trace, drive
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
 from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work
@@ -133,7 +133,7 @@ class CacheCore:
         try:
             plan = self.plan(op.structure)
             if op.verb in READS:
-                atom.results = self.drive(plan.read(atom.operations))
+                atom.results = self._drive(plan.read(atom.operations))
             else:
                 item = plan.structure.item(op.args[0])
                 self._perform(plan, item, atom.operations, time.monotonic() + self.timeout)
@@ -163,22 +163,8 @@ class CacheCore:
         for item, waiting in writes.items():
             self._write(item, waiting, deadline)
 
-    def drive(self, work: Work[Any]) -> Any:
-        """Run a generator to its end."""
-        execute = self.engine.execute
-        try:
-            wanted = next(work)
-            while True:
-                try:
-                    answer = execute(wanted)
-                except Exception as error:
-                    wanted = work.throw(error)
-                else:
-                    wanted = work.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            work.close()
+    def _drive(self, work: Work[Any]) -> Any:
+        return drive(work, self.engine)
 
     def check(self, structures: Sequence[Structure]) -> list[Violation]:
         """Read every set of these structures that memcached lists, and return what is not as it should be."""
@@ -247,7 +233,7 @@ class CacheCore:
 
     def _read_some(self, plan: MemcachedPlan, group: list[tuple[Atom, int]]) -> None:
         try:
-            results = self.drive(plan.read([atom.operations[place] for atom, place in group]))
+            results = self._drive(plan.read([atom.operations[place] for atom, place in group]))
         except Error as error:
             if len({atom.operations[place].args[0] for atom, place in group}) > 1:  # it may concern one key alone
                 for each in group:
@@ -284,11 +270,11 @@ class CacheCore:
         try:
             if verb in CHANGES:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
-                self.drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
+                self._drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
             elif verb == "replace":
-                self.drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
+                self._drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
             else:
-                self.drive(plan.clear(item))
+                self._drive(plan.clear(item))
         except TooLarge as error:
             self._memory.limit = None
             raise Full(f"{item}: {error}: the server takes smaller items than it said before") from error
@@ -305,7 +291,7 @@ class CacheCore:
                 yield Violation(structure.name, "key", None, f"{item} is no key of this declaration")
                 continue
             try:
-                whole: Whole | None = self.drive(plan.fetch({item: None}))[item]
+                whole: Whole | None = self._drive(plan.fetch({item: None}))[item]
                 if whole is not None:
                     plan.values(item, whole.live)
             except Mismatch as error:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from roost.dialects.dialect import Dialect, Wanted
 
 T = TypeVar("T")
+W = TypeVar("W", contravariant=True)
 
 HASTE = 0.01  # seconds that somebody who waits for nobody waits for a lock all the same: as long as a batch has it
 
@@ -40,10 +41,10 @@ class Wait:
         """Called at once and then now and then while somebody else holds the lock; what it raises ends the waiting."""
 
 
-class Executor(Protocol):
-    """What runs statements."""
+class Executor(Protocol[W]):
+    """What runs statements, or what else a generator asks for."""
 
-    def execute(self, wanted: Wanted) -> Any:
+    def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         ...
 
@@ -56,7 +57,7 @@ class AsyncExecutor(Protocol):
         ...
 
 
-class Connection(Executor, Protocol):
+class Connection(Executor[Wanted], Protocol):
     """One connection, used by one thread at a time."""
 
     raw: Any  # the driver's
@@ -102,7 +103,7 @@ class Engine(Protocol):
         ...
 
 
-def drive(work: Generator[Wanted, Any, T], connection: Executor) -> T:
+def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
     """Run a generator to its end: what it yields is executed, what that answers or raises is sent back."""
     execute = connection.execute
     try:

@@ -132,7 +132,7 @@ class AsyncGuestExecutor:
             raise self._guest.failed(error, sql) from error
 
 
-def play(work: Work, executor: Executor) -> None:
+def play(work: Work, executor: Executor[Wanted]) -> None:
     """Drive a call; where it is interrupted, none of it stays."""
     try:
         drive(work, executor)
