@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, StatementFailed, worded
@@ -21,6 +21,8 @@ from roost.plans.plan import each, write
 from roost.structures.types import INT_MAX, INT_MIN
 
 Working = Generator[Wanted, Any, Any]
+
+ASKING: Final = (None, "", "0", 0)  # what a column that numbers itself takes as being asked for a number
 
 
 class Change(NamedTuple):
@@ -103,7 +105,7 @@ class OpenedIndex:
         numbered = automatic is not None
         given: dict[str, Any] = {}
         for column, value in zip(self.columns, values, strict=False):
-            if column.name == automatic and value in (None, "", "0", 0):
+            if column.name == automatic and value in ASKING:
                 numbered = True
                 given[column.sql] = None
                 continue

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError
-from roost.plans.index.opened import OpenedIndex
+from roost.plans.index.opened import ASKING, OpenedIndex
 from roost.server.runs.run import NULL, Columns, Plainly, Run, request, rows_of, stored
 
-_NUMBERED = frozenset(["", "0", NULL])  # what leaves the number to SQLite
+_ASKING = frozenset([NULL, *[value for value in ASKING if isinstance(value, str)]])  # as tokens
 
 
 class Inserts(Run):
@@ -38,8 +38,8 @@ class Inserts(Run):
         """Insert the rows."""
         given = [columns[3 + place] for place in range(len(self._columns))]
         numbered = self._automatic and self._own < 0
-        if self._own >= 0 and not _NUMBERED.isdisjoint(given[self._own]):
-            given[self._own] = [NULL if token in _NUMBERED else token for token in given[self._own]]
+        if self._own >= 0 and not _ASKING.isdisjoint(given[self._own]):
+            given[self._own] = [NULL if token in _ASKING else token for token in given[self._own]]
             numbered = True
         values = [stored(column, tokens) for column, tokens in zip(self._columns, given, strict=True)]
         rows, odd = rows_of(values)
