@@ -78,6 +78,14 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(settings, str(param.name), value)
 
 
+def as_json(command: F) -> F:
+    """Give a command --json."""
+    option = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
+    )
+    return option(command)
+
+
 def shared(command: F) -> F:
     """Give a command --store and --json."""
     store = click.option(
@@ -88,10 +96,7 @@ def shared(command: F) -> F:
         help="sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… "
         f"[env: ROOST_STORE; default: {DEFAULT_STORE}]",
     )
-    json = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
-    )
-    return store(json(command))
+    return store(as_json(command))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

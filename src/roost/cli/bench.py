@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.cli.app import Failure, Settings, shared
+from roost.cli.app import Failure, Settings, as_json
 from roost.cli.screen import answer_table
 from roost.client.load import Plan, Report, drive
 from roost.errors import Invalid
@@ -46,7 +46,7 @@ def _secret(option: str, path: str | None, name: str) -> str:
 @click.option(
     "--pace", type=click.FloatRange(min=1), metavar="N", help="Requests per second; as many as go by default."
 )
-@shared
+@as_json
 @click.pass_obj
 def bench(
     settings: Settings,
@@ -71,7 +71,7 @@ def bench(
     The tables, in the database that --database names (on SQLite: main):
       CREATE TABLE bench (id BIGINT PRIMARY KEY, v VARCHAR(64));
       CREATE TABLE counts (id BIGINT PRIMARY KEY, n BIGINT);  -- increment
-    `fill` inserts the rows 1 to --rows into an empty one.
+    On SQLite say INTEGER PRIMARY KEY. `fill` inserts the rows 1 to --rows into an empty one.
 
     \b
     Examples:
