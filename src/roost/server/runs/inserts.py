@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from operator import length_hint
 from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError
@@ -42,27 +42,18 @@ class Inserts(Run):
             given[self._own] = [NULL if token in _ASKING else token for token in given[self._own]]
             numbered = True
         values = [stored(column, tokens) for column, tokens in zip(self._columns, given, strict=True)]
-        rows, odd = rows_of(values)
         if numbered:
-            return self._numbered(connection, columns, rows, odd, plainly)
+            return self._numbered(connection, columns, *rows_of(values), plainly)
+        rows = list(zip(*values, strict=True))
         told = ["0\t1\t0" if self._automatic else "0\t1"] * len(rows)
-        place = 0
-
-        def supply() -> Iterator[tuple[Any, ...]]:
-            nonlocal place
-            while place < len(rows) and place not in odd:
-                yield rows[place]
-                place += 1
-
-        while place < len(rows):
+        left = iter(rows)
+        while True:
             try:
-                connection.run_many(self._text, supply())
-            except (SQLiteError, UnicodeError):
-                odd.add(place)
-            if place in odd:
+                connection.run_many(self._text, left)
+                return told
+            except (SQLiteError, UnicodeError, TypeError):  # a TypeError is of a value that its column cannot hold
+                place = len(rows) - length_hint(left) - 1
                 told[place] = plainly(request(columns, place))
-                place += 1
-        return told
 
     def _numbered(
         self,

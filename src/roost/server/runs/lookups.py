@@ -80,7 +80,7 @@ class Lookups(Run):
         found = [None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True)]
         return [row or (None,) for row in found]
 
-    def _by_array(self, run: Any, values: list[Any]) -> list[Any]:
+    def _by_array(self, run: Any, values: Sequence[Any]) -> list[Any]:
         if UNHELD in values:
             got = iter(self._by_array(run, [value for value in values if value is not UNHELD]))
             return [(None,) if value is UNHELD else next(got) for value in values]

@@ -47,12 +47,12 @@ class Run:
         return columns
 
 
-def stored(column: TableColumn, tokens: Sequence[str]) -> list[Any]:
+def stored(column: TableColumn, tokens: Sequence[str]) -> Sequence[Any]:
     """Return the values of tokens as a column stores them: None for NULL, UNHELD for what it cannot hold."""
     text = "".join(tokens)
     if text.isascii() and NULL not in text:
         if column.kind == "text":
-            return list(tokens)
+            return tokens
         if column.kind == "integer" and text.replace("-", "").isdigit():
             try:
                 numbers = list(map(int, tokens))
