@@ -116,14 +116,14 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
-# MariaDB reads the two runs slowly, a statement for each key. The newest sequences are known by the head, so a few rows
-# are as many steps into the primary key: a third of the time. Finds less than there is where rows in between were
-# removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
+# MariaDB reads the two runs slowly, a statement for each key. The newest slots are known by the head, so a few rows are
+# as many steps into the primary key: a third of the time. Finds less than there is where rows in between were removed,
+# unless it looks into all slots. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
 NEWEST = Template(
     """\
 SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {head} h ON {q_join} STRAIGHT_JOIN (SELECT 0 AS d UNION ALL VALUES {numbers}) d ON d.d < q.n
-  STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep}) AND r.sequence = h.sequence - d.d""",
+  STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep})""",
     Gather.LIST,
     Answer.ORDINAL,
 )
@@ -235,7 +235,7 @@ class RingPlan(StructurePlan):
             "values": ", ".join(f"{c} = VALUES({c})" for c in ["sequence", "at", *quoted]),
             "new": ", ".join(f"{c} = new.{c}" for c in ["sequence", "at", *quoted]),
             "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
-            "r_row": ", ".join(["r.sequence", dialect.names(structure.columns, "r.")]),
+            "r_row": ", ".join(["r.sequence", *(f"r.{c}" for c in quoted)]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
             "equal": dialect.equal(key),
             "h_equal": dialect.equal(key, "h."),
@@ -267,6 +267,12 @@ class RingPlan(StructurePlan):
         self._other_places = structure.rows.places([column.name for column in others])
         self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        # A row's values in their order, from those of its key followed by the others.
+        found = [*self._key_places, *self._other_places]
+        order = [found.index(place) for place in range(len(found))]
+        self.whole: Callable[[Row], Row] = (
+            same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
+        )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def key_of_row(self, values: Row) -> Row:
@@ -313,17 +319,23 @@ class RingPlan(StructurePlan):
         found = yield from self._newest(asked)
         results = []
         for rows, ask in zip(found, asked, strict=True):
-            results.append(self.rows_of([row[1:] for row in rows[: ask[-1]]]))
+            key = ask[:-1]
+            results.append(self.rows_of([self.whole(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
 
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.
         if self.newest is None or max([ask[-1] for ask in asked]) > FEW:
-            found = yield Statement(self.latest, asked)
+            found = yield Statement(self.latest, asked, last=True)
             for rows in found:
                 rows.sort(reverse=True)
             return list(found)
-        found = yield Statement(self.newest, asked)
+        whole = min([ask[-1] for ask in asked]) == self.keep
+        found = yield Statement(self.newest, asked, last=whole)
+        if whole:
+            for rows in found:
+                rows.sort(reverse=True)
+            return list(found)
         holes = []
         for place, (rows, ask) in enumerate(zip(found, asked, strict=True)):
             rows.sort(reverse=True)
