@@ -116,14 +116,32 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
-# MariaDB reads the two runs slowly, a statement for each key. The newest slots are known by the head, so a few rows are
-# as many steps into the primary key: a third of the time. Finds less than there is where rows in between were removed,
-# unless it looks into all slots. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
+# Where all rows of each key are wanted there are no runs to tell apart: no head is read. Asked with the key.
+WHOLE = {
+    "mariadb": Template(
+        """\
+SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {q_rows}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, {r_row}
+  FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {rows} r USING ({key})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# MariaDB reads the two runs slowly, a statement for each key. The newest sequences are known by the head, so a few rows
+# are as many steps into the primary key: a third of the time. Finds less than there is where rows in between were
+# removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
 NEWEST = Template(
     """\
 SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {head} h ON {q_join} STRAIGHT_JOIN (SELECT 0 AS d UNION ALL VALUES {numbers}) d ON d.d < q.n
-  STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep})""",
+  STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep}) AND r.sequence = h.sequence - d.d""",
     Gather.LIST,
     Answer.ORDINAL,
 )
@@ -242,6 +260,7 @@ class RingPlan(StructurePlan):
             "keep": str(structure.keep),
             "numbers": ", ".join(f"({d})" for d in range(1, max(2, min(structure.keep, FEW)))),
             "q_join": dialect.same(key, "h.", "q."),
+            "q_rows": dialect.same(key, "r.", "q."),
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
@@ -253,6 +272,7 @@ class RingPlan(StructurePlan):
         self.allocated = None if allocated is None else allocated.format(words)
         self.write = dialect.choose(WRITE).format(words)
         self.latest = dialect.choose(LATEST).format(words)
+        self.whole = WHOLE[name].format(words) if name in WHOLE else None
         self.newest = NEWEST.format(words) if name == "mariadb" else None
         self.entries = dialect.choose(ENTRIES).format(words)
         lock, take = dialect.choose(LOCK), dialect.choose(TAKE)
@@ -270,7 +290,7 @@ class RingPlan(StructurePlan):
         # A row's values in their order, from those of its key followed by the others.
         found = [*self._key_places, *self._other_places]
         order = [found.index(place) for place in range(len(found))]
-        self.whole: Callable[[Row], Row] = (
+        self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
@@ -320,22 +340,23 @@ class RingPlan(StructurePlan):
         results = []
         for rows, ask in zip(found, asked, strict=True):
             key = ask[:-1]
-            results.append(self.rows_of([self.whole(key + row[1:]) for row in rows[: ask[-1]]]))
+            results.append(self.rows_of([self._in_order(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
 
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.
-        if self.newest is None or max([ask[-1] for ask in asked]) > FEW:
+        if self.whole is not None and min([ask[-1] for ask in asked]) == self.keep:
+            found = yield Statement(self.whole, [ask[:-1] for ask in asked], last=True)
+        elif self.newest is None or max([ask[-1] for ask in asked]) > FEW:
             found = yield Statement(self.latest, asked, last=True)
-            for rows in found:
-                rows.sort(reverse=True)
-            return list(found)
-        whole = min([ask[-1] for ask in asked]) == self.keep
-        found = yield Statement(self.newest, asked, last=whole)
-        if whole:
-            for rows in found:
-                rows.sort(reverse=True)
-            return list(found)
+        else:
+            return (yield from self._newest_or_latest(self.newest, asked))
+        for rows in found:
+            rows.sort(reverse=True)
+        return list(found)
+
+    def _newest_or_latest(self, newest: Template, asked: list[Row]) -> Plan:
+        found = yield Statement(newest, asked)
         holes = []
         for place, (rows, ask) in enumerate(zip(found, asked, strict=True)):
             rows.sort(reverse=True)
