@@ -138,9 +138,10 @@ class PostgreSQLConnection(ServerConnection):
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
         self._names: dict[str, str] = {}  # of those that are
         self._prepared = 0  # numbers them
+        self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
         self._xid: str | None = None  # of the batch
-        self._name = NAMED.format(name=uuid.uuid4().hex)
+        self._name = NAMED.format(name=self._id)
         self._who: list[Any] | None = None  # the server that runs it
 
     def _connect(self, wait: Wait) -> None:
@@ -191,7 +192,7 @@ class PostgreSQLConnection(ServerConnection):
             oldest = next(iter(self._names))
             self.say(f"DEALLOCATE {self._names.pop(oldest)}")
         self._prepared += 1
-        name = f"roost_{self._prepared}"
+        name = f"roost_{self._id}_{self._prepared}"
         self.say(f"PREPARE {name} AS {sql % tuple([f'${n}' for n in range(1, parameters + 1)])}")
         del self._uses[sql]
         self._names[sql] = name
