@@ -308,8 +308,8 @@ class _Lanes:
 
     def __init__(self, core: Core | CacheCore) -> None:
         self._core = core
-        self.reads = _Lane(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)], READS)
-        self.writes = _Lane(self, core, [core.submit_some] * 2, WRITES)
+        self.reads = _Lane(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)])
+        self.writes = _Lane(self, core, [core.submit_some])
         self._aside: dict[int, _Lane] = {}
 
     def aside(self, number: int) -> _Lane:
@@ -327,10 +327,9 @@ class _Lanes:
             await lane.drained()
 
 
-# Operations that are a batch of their own while another one is under way. Reads run beside each other, on two
-# connections: Python makes one batch's results while the server works on the other. Writes run one after the other, so
-# only what the loop does with them is had meanwhile, and a small batch is not worth its commit.
-READS, WRITES = 128, 256
+# Reads for which it is worth to be a batch of their own while another one is under way, on the other connection: Python
+# makes the results of the one while the server works on the other. (Writes that wait behind writes gain nothing.)
+MANY = 128
 
 Submit = Callable[[Sequence[Atom]], None]
 
@@ -339,18 +338,16 @@ class _Lane:
     """The atoms of one loop that wait for the next batch, which runs in a thread.
 
     submits: what runs a batch; as many may be under way at once.
-    least: operations that have to wait for a batch to be sent while another one is under way.
 
     There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
     loop itself is kept only meanwhile.
     """
 
-    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit], least: int = 1) -> None:
+    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit]) -> None:
         self._lanes = lanes
         self._core = core
         self._free = list(submits)
         self._most = len(submits)
-        self._least = least
         self._waiting: list[Atom] = []
         self._called = False  # `_send` is about to be
         self._idle: list[asyncio.Future[None]] = []
@@ -371,7 +368,7 @@ class _Lane:
 
     def _may_send(self) -> bool:
         free = len(self._free)
-        return free == self._most or (free > 0 and len(self._waiting) >= self._least)
+        return free == self._most or (free > 0 and len(self._waiting) >= MANY)
 
     async def drained(self) -> None:
         """Return when nothing waits any more."""
@@ -385,7 +382,7 @@ class _Lane:
         self._waiting = waiting = [atom for atom in self._waiting if not atom.future.cancelled()]
         while waiting and self._may_send():
             part = len(waiting)
-            if len(self._free) > 1 and part >= 2 * self._least:
+            if len(self._free) > 1 and part >= 2 * MANY:
                 part = (part + 1) // 2
             batch, self._waiting = waiting[:part], waiting[part:]
             waiting = self._waiting
