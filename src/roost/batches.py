@@ -41,7 +41,7 @@ MAX_BYTES = 16 * 2**20  # of their values, likewise
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("aside", "deadline", "done", "error", "operations", "results", "writes")
+    __slots__ = ("aside", "deadline", "done", "error", "future", "operations", "results", "writes")
 
     def __init__(self, operations: Sequence[Operation[Any]]) -> None:
         writes = False
@@ -57,6 +57,7 @@ class Atom:
         self.done = False
         self.aside: int | None = None  # the lane in which it is to wait for a lock
         self.deadline = 0.0  # by the monotonic clock: until when
+        self.future: Any = None  # what its task awaits, in asyncio
 
     @property
     def answer(self) -> tuple[Any, ...]:
@@ -129,11 +130,13 @@ class Known:
             (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
         }
 
-    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context) -> Plan:
+    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, alone: bool = False) -> Plan:
         """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
 
         Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
         was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
+
+        alone: the transaction has no other operations.
         """
         if not isinstance(target, Structure):
             return (yield from self.target(target).run(operations, context))
@@ -147,7 +150,8 @@ class Known:
             wanted = next(work, None)
             if isinstance(wanted, Statement):
                 try:
-                    stored, answer = yield Together((question, wanted))
+                    last = alone and wanted.last and len({op.verb for op in operations}) == 1
+                    stored, answer = yield Together((question, wanted), last)
                 except (Missing, StatementFailed):
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:
@@ -173,7 +177,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    return (yield from known.work(structure, operations, context))
+    return (yield from known.work(structure, operations, context, alone=True))
 
 
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -197,7 +201,12 @@ def _resumed(work: Plan, answer: Any) -> Plan:
     try:
         wanted = work.send(answer)
         while True:
-            wanted = work.send((yield wanted))
+            try:
+                answer = yield wanted
+            except Exception as error:
+                wanted = work.throw(error)
+            else:
+                wanted = work.send(answer)
     except StopIteration as stop:
         results: list[Any] = stop.value
         return results
@@ -411,11 +420,15 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
             errors = True
     place = 0
     for atom in atoms:
-        end = place + len(atom.operations)
-        atom.results = results[place:end]
+        if len(atom.operations) == 1:
+            atom.results = (results[place],)
+            place += 1
+        else:
+            end = place + len(atom.operations)
+            atom.results = results[place:end]
+            place = end
         # That of an attempt before is no answer: what was refused there may be done here.
         atom.error = (
             next((copy.copy(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
         )
-        place = end
     return errors

@@ -40,6 +40,8 @@ CHANGES = frozenset(["add", "remove"])
 class CacheCore:
     """What `Core` is to a database: runs atoms, and answers them."""
 
+    reading = 1  # batches of reads at once, for asyncio
+
     def __init__(
         self,
         url: str,
@@ -114,7 +116,7 @@ class CacheCore:
         """Return when every atom has its answer."""
         self.submit_some(atoms)
 
-    def submit_some(self, atoms: Sequence[Atom]) -> None:
+    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer. Those that waited together share exchanges."""
         self._open()
         if len(atoms) == 1 and len(atoms[0].operations) == 1:

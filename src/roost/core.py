@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
@@ -68,13 +69,15 @@ class Core:
         self._executor: ThreadPoolExecutor | None = None
         self._dismissed = False
         self._writer = self._link()
-        self._reader = self._link()
+        # A server works on one batch of reads while Python makes the results of another.
+        self.reading = 2 if self.engine.dialect.exchanges else 1
+        self._readers = [self._link() for _ in range(self.reading)]
         self._looking: set[Link] = set()  # those of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
-        self.readers = Queue(self._read, self.lock_wait, self._worry)
+        self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
         self._lanes = [self._lane(number) for number in range(LANES + 1)] if self.engine.dialect.row_locks else []
         if self.engine.memory:
-            self.readers = self.writers  # a second connection would see another database
+            self.readers = [self.writers]  # a second connection would see another database
 
     def _lane(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -111,12 +114,12 @@ class Core:
             if atom.aside is not None:
                 self.submit_aside([atom])
 
-    def submit_some(self, atoms: Sequence[Atom]) -> None:
-        """Return when every atom has its answer, or is to be submitted aside."""
+    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
+        """Return when every atom has its answer, or is to be submitted aside; reads by one of the readers."""
         deadline = time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
-        queue = self.writers if atoms[0].writes else self.readers
+        queue = self.writers if atoms[0].writes else self.readers[reader]
         queue.submit(atoms, deadline)
 
     def submit_aside(self, atoms: Sequence[Atom]) -> None:
@@ -193,21 +196,21 @@ class Core:
 
     def disconnect(self) -> None:
         """Close the connections when their users are done; the next operation connects anew."""
-        for link in (self._writer, self._reader, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
             link.close()
 
     def close(self) -> None:
         """Answer what waits, then close the connections."""
         self.closed = True
-        for queue in (self.writers, self.readers, *[queue for queue, _ in self._lanes]):
+        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._lanes]):
             queue.close()
-        for link in (self._writer, self._reader, *self._looking, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._lanes]):
             link.close()
         self._dismiss()
 
     def dispose(self) -> None:
         """Close the connections, now or when their users are done: nobody needs their answers any more."""
-        for link in (self._writer, self._reader, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
             link.leave()
         self._dismiss()
 
@@ -263,7 +266,7 @@ class Core:
 
         link.use(use)
 
-    def _read(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+    def _read(self, link: Link, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         wake()
 
         def use(link: Link) -> None:
@@ -280,7 +283,7 @@ class Core:
             finally:
                 self._report(link)
 
-        self._reader.use(use)
+        link.use(use)
 
     def _report(self, link: Link) -> None:
         if link.connection is not None and link.connection.broken:
@@ -296,7 +299,7 @@ class Core:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
         for core in alive(_cores):
-            for link in (core._writer, core._reader, *core._looking):  # lanes are of servers only
+            for link in (core._writer, *core._readers, *core._looking):  # lanes are of servers only
                 connection = link.connection
                 if connection is not None:
                     found[id(connection.raw)] = link is core._writer and connection.in_transaction

@@ -50,6 +50,5 @@ class AsyncJoined(AsyncRunner):
         self._known = known
         self._context = context
 
-    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+    async def _answered(self, atom: Atom) -> None:
         await self._play(joined(atom, self._known, self._context), atom.writes)
-        return atom.answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from typing import Any, TypeVar, overload
 
 from roost.batches import Atom
@@ -102,7 +103,9 @@ class AsyncRunner(ABC):
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation and return its result, or raise its error."""
-        result: T = (await self._answer(Atom((operation,))))[0]
+        atom = Atom((operation,))
+        await self._answered(atom)
+        result: T = atom.answer[0]
         return result
 
     @overload
@@ -169,7 +172,11 @@ class AsyncRunner(ABC):
 
         No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
         """
-        return await self._answer(Atom(operations)) if operations else ()
+        if not operations:
+            return ()
+        atom = Atom(operations)
+        await self._answered(atom)
+        return atom.answer
 
     @abstractmethod
-    async def _answer(self, atom: Atom) -> tuple[Any, ...]: ...
+    def _answered(self, atom: Atom) -> Awaitable[None]: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import copy
 import datetime as dt
 import random as random_module
@@ -12,6 +11,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -288,15 +288,12 @@ class AsyncStore(_Base, AsyncRunner):
     ) -> None:
         await self.close()
 
-    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+    def _answered(self, atom: Atom) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
             lanes = self._lanes[loop] = _Lanes(self._working)
-        await (lanes.writes if atom.writes else lanes.reads).join(atom)
-        if atom.aside is not None:
-            await lanes.aside(atom.aside).join(atom)
-        return atom.answer
+        return (lanes.writes if atom.writes else lanes.reads).join(atom, loop)
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
@@ -311,15 +308,15 @@ class _Lanes:
 
     def __init__(self, core: Core | CacheCore) -> None:
         self._core = core
-        self.reads = _Lane(core, core.submit_some)
-        self.writes = _Lane(core, core.submit_some)
+        self.reads = _Lane(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)])
+        self.writes = _Lane(self, core, [core.submit_some])
         self._aside: dict[int, _Lane] = {}
 
     def aside(self, number: int) -> _Lane:
         """Return the lane of those who wait for locks that somebody else holds for long."""
         if number not in self._aside:
             assert isinstance(self._core, Core)  # memcached has no locks
-            self._aside[number] = _Lane(self._core, self._core.submit_aside)
+            self._aside[number] = _Lane(self, self._core, [self._core.submit_aside])
         return self._aside[number]
 
     async def drained(self) -> None:
@@ -330,95 +327,105 @@ class _Lanes:
             await lane.drained()
 
 
-HALF = 512  # operations after which the loop sends a batch while another one runs
+# Reads for which it is worth to be a batch of their own while another one is under way, on the other connection: Python
+# makes the results of the one while the server works on the other. (Writes that wait behind writes gain nothing.)
+MANY = 128
+
+Submit = Callable[[Sequence[Atom]], None]
 
 
 class _Lane:
     """The atoms of one loop that wait for the next batch, which runs in a thread.
 
-    While it runs, a second one waits behind it when there are many: so the loop works on the answers of the one while
-    the server works on the other. There is no task that could be cancelled: a finished batch calls back into the loop,
-    which sends the next one. The loop itself is kept only meanwhile.
+    submits: what runs a batch; as many may be under way at once.
+
+    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
+    loop itself is kept only meanwhile.
     """
 
-    def __init__(self, core: Core | CacheCore, submit: Callable[[Sequence[Atom]], None]) -> None:
+    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit]) -> None:
+        self._lanes = lanes
         self._core = core
-        self._submit = submit
-        self._waiting: list[tuple[Atom, asyncio.Future[None]]] = []
-        self._under_way: list[concurrent.futures.Future[None]] = []  # one, or two in their order
+        self._free = list(submits)
+        self._most = len(submits)
+        self._waiting: list[Atom] = []
         self._called = False  # `_send` is about to be
         self._idle: list[asyncio.Future[None]] = []
 
-    async def join(self, atom: Atom) -> None:
-        """Return when the atom has its answer."""
+    def join(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Return what is done when the atom has its answer."""
         if self._core.closed:
             raise Closed("the store was closed")
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._waiting.append((atom, future))
-        under_way = len(self._under_way)
-        if not self._called and (not under_way or (under_way == 1 and len(self._waiting) >= HALF)):
+        future = atom.future = loop.create_future()
+        self._add(atom, loop)
+        return future
+
+    def _add(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting.append(atom)
+        if not self._called and self._may_send():
             self._called = True
             loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
-        await future
+
+    def _may_send(self) -> bool:
+        free = len(self._free)
+        return free == self._most or (free > 0 and len(self._waiting) >= MANY)
 
     async def drained(self) -> None:
         """Return when nothing waits any more."""
-        if self._called or self._under_way:
+        if self._called or len(self._free) < self._most:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._called = False
-        self._waiting = [(atom, future) for atom, future in self._waiting if not future.cancelled()]
-        while self._waiting and (not self._under_way or (len(self._under_way) == 1 and len(self._waiting) >= HALF)):
-            batch, self._waiting = self._waiting[:HALF], self._waiting[HALF:]
+        self._waiting = waiting = [atom for atom in self._waiting if not atom.future.cancelled()]
+        while waiting and self._may_send():
+            part = len(waiting)
+            if len(self._free) > 1 and part >= 2 * MANY:
+                part = (part + 1) // 2
+            batch, self._waiting = waiting[:part], waiting[part:]
+            waiting = self._waiting
             self._send_one(loop, batch)
-        if not self._under_way:
+        if len(self._free) == self._most:
             for idle in self._idle:
                 if not idle.done():
                     idle.set_result(None)
             self._idle.clear()
 
-    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[Atom, asyncio.Future[None]]]) -> None:
-        atoms = [atom for atom, _ in batch]
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        before = self._under_way[-1] if self._under_way else None
-        self._under_way.append(done)
-
-        def begin(_: object) -> None:
-            try:
-                work = self._core.executor.submit(self._submit, atoms)
-            except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
-                finished(Closed("the store was closed"))
-            else:
-                work.add_done_callback(lambda work: finished(work.exception()))
+    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: list[Atom]) -> None:
+        submit = self._free.pop()
 
         def finished(error: BaseException | None) -> None:
-            done.set_result(None)  # what waits behind it begins
             try:
-                loop.call_soon_threadsafe(self._answered, loop, done, batch, error)
+                loop.call_soon_threadsafe(self._answer, loop, submit, batch, error)
             except RuntimeError:  # the loop was closed, and with it everybody who waited
-                self._under_way.remove(done)
+                self._free.append(submit)
+                for atom in batch:
+                    atom.future = None
 
-        if before is None:
-            begin(None)
+        try:
+            work = self._core.executor.submit(submit, batch)
+        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+            finished(Closed("the store was closed"))
         else:
-            before.add_done_callback(begin)
+            work.add_done_callback(lambda work: finished(work.exception()))
 
-    def _answered(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        done: concurrent.futures.Future[None],
-        batch: Sequence[tuple[Atom, asyncio.Future[None]]],
-        error: BaseException | None,
+    def _answer(
+        self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: list[Atom], error: BaseException | None
     ) -> None:
-        self._under_way.remove(done)
-        for _, future in batch:
-            if not future.done():
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(copy.copy(error))
+        self._free.append(submit)
+        for atom in batch:
+            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(copy.copy(error))
+            elif atom.aside is None:
+                future.set_result(None)
+            elif self._core.closed:
+                future.set_exception(Closed("the store was closed"))
+            else:
+                atom.future = future
+                self._lanes.aside(atom.aside)._add(atom, loop)
         self._send(loop)

@@ -54,7 +54,7 @@ def test_a_batch_that_writes_is_done_once(store: roost.Store, proxy: Proxy, cut:
     assert store.run_all(pageviews.total("/home"), visits.latest(1), baskets.count(1), likes.members(1)) == (
         calls,
         [Visit(1, n) for n in reversed(range(calls - 5, calls))],
-        12,
+        min(calls, 12),
         {str(n) for n in range(calls)},
     )
 

@@ -70,7 +70,7 @@ def play(
 
 
 def _dealt(statement: Statement, answer: Any) -> Any:
-    template, rows = statement
+    template, rows, _ = statement
     if not template.returns:
         assert isinstance(answer, int), "a statement that returns nothing is answered with a number"
         return answer

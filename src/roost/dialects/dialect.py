@@ -66,15 +66,17 @@ class Statement(NamedTuple):
 
     template: Template
     rows: Sequence[Row]
+    last: bool = False  # its plan asks for nothing after it
 
 
 class Together(NamedTuple):
-    """Statements of which none depends on the answer of another: one exchange, where a server takes them as one text.
+    """Statements of which none depends on the answer of another: one exchange, as a server takes them as one text.
 
     The answer is the list of theirs.
     """
 
     statements: Sequence[Statement]
+    last: bool = False  # nothing comes after them: a transaction that only reads may end with them
 
 
 class Control(enum.Enum):
@@ -198,7 +200,7 @@ MOST_BYTES = 2**20  # of their values, about: a server takes 16 MiB as one packe
 
 def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
-    template, rows = statement
+    template, rows, _ = statement
     texts: list[tuple[str, Row]]
     match template.gather:
         case Gather.EACH:
@@ -270,7 +272,7 @@ def collect(statement: Statement, answers: Sequence[Any]) -> Any:
 
 def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:
     """Return what a gathered statement fetched as a list of rows for each asking row, without ordinal or key."""
-    template, rows = statement
+    template, rows, _ = statement
     answers: list[list[Row]] = [[] for _ in rows]
     if template.answer is Answer.ORDINAL:
         for row in fetched:

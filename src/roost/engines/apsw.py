@@ -120,7 +120,7 @@ class ApswConnection:
         return None
 
     def _statement(self, statement: Statement) -> Any:
-        template, rows = statement
+        template, rows, _ = statement
         sql = template.sql
         run = self.run
         try:

@@ -27,6 +27,7 @@ from pymysql.constants import CLIENT
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
+from roost.engines.mariadb_rows import Reading
 from roost.engines.server import ServerConnection
 from roost.errors import (
     Busy,
@@ -176,7 +177,7 @@ class MariaDBEngine:
         """
         options = {"connect_timeout": max(1, math.ceil(timeout)), **self._arguments}
         try:
-            raw = pymysql.connect(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
+            raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
             raise translate(error, self.place) from error
         except RuntimeError as error:  # the driver's, where a package is missing
@@ -290,6 +291,10 @@ class MariaDBConnection(ServerConnection):
     def begins(self) -> None:
         """Note that a transaction will be open."""
         self._open = True
+
+    def ended(self) -> None:
+        """Note that it is not."""
+        self._open = False
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""

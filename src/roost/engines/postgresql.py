@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import postgres
-from psycopg.adapt import AdaptersMap
+from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 from psycopg.types.array import register_all_arrays
 
 from roost.dialects import POSTGRESQL, Control
@@ -62,6 +62,9 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 FAILURES = psycopg.Error
 
+USES = 5  # of a statement before it is prepared, as with psycopg
+MOST_PREPARED = 100  # on one connection; the oldest goes
+
 # Values are converted as psycopg does, whatever the application has registered with it.
 ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
 postgres.register_default_adapters(ADAPTERS)
@@ -81,7 +84,7 @@ class PostgreSQLEngine:
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        self.url, self.place, self._prepared = _parse(url)
+        self.url, self.place, self.prepares = _parse(url)
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
@@ -89,7 +92,7 @@ class PostgreSQLEngine:
 
     def open(self, timeout: float) -> psycopg.Connection[Any]:
         """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
-        options: dict[str, Any] = {} if self._prepared else {"prepare_threshold": None}
+        options: dict[str, Any] = {"prepare_threshold": None}
         if "connect_timeout" not in self.url:
             options["connect_timeout"] = max(2, math.ceil(timeout))  # libpq takes 1 for 2
         try:
@@ -128,16 +131,23 @@ class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
-    one_text = False  # it would be planned each time
     raw: psycopg.Connection[Any]
     engine: PostgreSQLEngine
 
     def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
+        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
+        self._names: dict[str, str] = {}  # of those that are
+        self._prepared = 0  # numbers them
+        self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
         self._xid: str | None = None  # of the batch
-        self._name = NAMED.format(name=uuid.uuid4().hex)
-        self._literal = psycopg.adapt.Transformer(self.raw).as_literal
+        self._name = NAMED.format(name=self._id)
         self._who: list[Any] | None = None  # the server that runs it
+
+    def _connect(self, wait: Wait) -> None:
+        super()._connect(wait)
+        self._names.clear()
+        self._transformer = Transformer(self.raw)
 
     @property
     def session(self) -> int | None:
@@ -158,20 +168,45 @@ class PostgreSQLConnection(ServerConnection):
             return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         return super().obey(word)
 
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write arrays of numbers and moments as text: psycopg looks at each of them, which takes ten times as long."""
-        if not row:
-            return sql, None
-        return sql, tuple([_array(value) if type(value) is list else value for value in row])
-
     def written(self, sql: str, row: Row) -> str:
-        """Return a statement with its parameters written into it."""
-        return sql % tuple([self._written(value) for value in row]) if row else sql
+        """Return a statement with its parameters written into it.
+
+        So all of an exchange is one text. One that comes again and again is prepared by a statement of its own: to plan
+        it takes as long as to run it for a hundred rows.
+        """
+        if not row:
+            return sql
+        name = self._names.get(sql) or self._prepare(sql, len(row))
+        values = tuple([self._written(value) for value in row])
+        return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
+
+    def _prepare(self, sql: str, parameters: int) -> str | None:
+        if not self.engine.prepares:
+            return None
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses < USES:
+            if len(self._uses) > MOST_PREPARED:
+                self._uses.clear()
+            return None
+        if len(self._names) >= MOST_PREPARED:
+            oldest = next(iter(self._names))
+            self.say(f"DEALLOCATE {self._names.pop(oldest)}")
+        self._prepared += 1
+        name = f"roost_{self._id}_{self._prepared}"
+        self.say(f"PREPARE {name} AS {sql % tuple([f'${n}' for n in range(1, parameters + 1)])}")
+        del self._uses[sql]
+        self._names[sql] = name
+        return name
 
     def _written(self, value: Any) -> str:
-        if type(value) is list:
-            value = _array(value)
-        return self._literal(value).decode()
+        # Without a cast: it becomes what the parameter is, whatever psycopg would take it for.
+        if value is None:
+            return "NULL"
+        if type(value) is int:
+            return str(value)
+        if type(value) is list and (array := _array(value)) is not None:
+            return array
+        return bytes(self._transformer.get_dumper(value, PyFormat.TEXT).quote(value)).decode()
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
@@ -258,6 +293,9 @@ class PostgreSQLConnection(ServerConnection):
 
     def failed(self, error: psycopg.Error, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
+        if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
+            self._names.clear()
+            return Conflict(f"{self.engine.place}: {str(error).strip()}")
         found = translate(error, self.engine.place, sql)
         if self.raw.closed or self.raw.broken:
             self.broken = True
@@ -296,13 +334,14 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     return DatabaseError(where)
 
 
-def _array(values: list[Any]) -> Any:
+def _array(values: list[Any]) -> str | None:
+    # Of numbers or moments: psycopg looks at each of them, which takes ten times as long.
     match {*map(type, values)}:
         case kinds if kinds == {int}:
-            return f"{{{','.join(map(str, values))}}}"
+            return f"'{{{','.join(map(str, values))}}}'"
         case kinds if kinds == {dt.datetime}:
-            return f"{{{','.join(map(_moment, values))}}}"
-    return values
+            return f"'{{{','.join(map(_moment, values))}}}'"
+    return None
 
 
 @lru_cache(256)

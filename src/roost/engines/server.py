@@ -14,6 +14,7 @@ from roost.errors import ConnectionLost, Error
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
+MOST_BYTES = 2**20  # of one text, about, unless it is a single statement
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 
 
@@ -79,14 +80,14 @@ class ServerEngine(Protocol):
 class ServerConnection(ServerExecutor):
     """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
 
-    one_text = True  # whether a text of several statements costs no more than each of them
-
     def __init__(self, engine: ServerEngine, wait: Wait) -> None:
         self.engine = engine
         self.wait = wait
         self.broken = False
         self.raw: Any = None
         self._begin: list[str] = []  # what is to be sent with the transaction's first statement
+        self._reads = False  # whether the transaction only reads
+        self._ended = False  # whether it has ended with its last statement
         super().__init__(None, engine.trace)
         self._connect(wait)
 
@@ -95,46 +96,66 @@ class ServerConnection(ServerExecutor):
         if isinstance(wanted, Control):
             return self.obey(wanted)
         if isinstance(wanted, Together):
-            return self._run_together(wanted.statements) if self._begin or self.one_text else super().execute(wanted)
-        return self._run_together([wanted])[0] if self._begin else super().execute(wanted)
+            return self._run(wanted.statements, wanted.last)
+        return self._run([wanted], False)[0]
 
-    def _run_together(self, statements: Sequence[Statement]) -> list[Any]:
+    def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
-        if max(map(len, texts)) > 1:  # they are large, or many
-            self._exchange([], [])
-            return [super(ServerConnection, self).execute(statement) for statement in statements]
         said = [text for each in texts for text in each]
-        answers = iter(self._exchange(said, [each.template.returns for each in statements if each.rows]))
-        return [collect(each, [next(answers)] if each.rows else []) for each in statements]
+        returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
+        ends = last and self._reads and bool(self._begin)
+        answers = iter(self._exchange(said, returns, ends))
+        if ends:
+            self._ended = True
+            self.ended()
+        return [
+            collect(statement, [next(answers) for _ in each]) for statement, each in zip(statements, texts, strict=True)
+        ]
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
-        # As one text, behind that which begins the transaction.
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
+        # As one text, behind that which begins the transaction, and before its end; as several where they are large.
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        end = ["COMMIT"] if ends else []
+        if self._trace is not None:
+            for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
+                self._trace(sql, row)
+        texts = begin + [self._text(sql, row) for sql, row in said] + end
         if begin:
             self.begins()
-        if self._trace is not None:
-            for sql, row in [*[(sql, ()) for sql in begin], *said]:
-                self._trace(sql, row)
-        texts = begin + [self.written(sql, row) for sql, row in said]
-        if not texts:
-            return []
-        text = ";\n".join(texts)
+        answers: list[Any] = []
+        place = 0
+        while place < len(texts):
+            first = place
+            size = len(texts[place])
+            place += 1
+            while place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
+                place += 1
+            self._send(texts[first:place], first - len(begin), returns, answers)
+        return answers
+
+    def _text(self, sql: str, row: Row) -> str:
+        try:
+            return self.written(sql, row)
+        except self.failures as error:  # the driver takes no such value
+            raise self.failed(error, sql) from error
+
+    def _send(self, texts: Sequence[str], place: int, returns: Sequence[bool], answers: list[Any]) -> None:
+        # place: of the first one, counted from the first that has an answer.
         cursor = self._cursor
-        answers = []
+        text = ";\n".join(texts)
         try:
             cursor.execute(text)
-            for place in range(len(texts)):
-                if place:
+            for number in range(place, place + len(texts)):
+                if number > place:
                     cursor.nextset()
-                if place == len(begin) - 1:
+                if number == -1:
                     self.begun()
-                elif place >= len(begin):
-                    answers.append(cursor.fetchall() if returns[place - len(begin)] else cursor.rowcount)
+                elif 0 <= number < len(returns):
+                    answers.append(cursor.fetchall() if returns[number] else cursor.rowcount)
             while cursor.nextset():
                 pass
         except self.failures as error:
             raise self.failed(error, text) from error
-        return answers
 
     def say_all(self, sql: str) -> None:
         """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""
@@ -149,9 +170,11 @@ class ServerConnection(ServerExecutor):
         """Do what a control word means."""
         match word:
             case Control.BEGIN | Control.BEGIN_HASTY | Control.BEGIN_ALONE | Control.BEGIN_READ:
+                self._reads = word is Control.BEGIN_READ
+                self._ended = False
                 self._begin_somehow(word)
-            case Control.COMMIT if self._begin:
-                self._begin = []  # nothing was sent
+            case Control.COMMIT if self._begin or self._ended:
+                self._begin = []  # nothing was sent, or nothing is left to be
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()
@@ -235,6 +258,9 @@ class ServerConnection(ServerExecutor):
 
     def begun(self) -> None:
         """Read the answer to the last text of `_begin`."""
+
+    def ended(self) -> None:
+        """Note that the transaction has ended with its last statement."""
 
     @abstractmethod
     def written(self, sql: str, row: Row) -> str:

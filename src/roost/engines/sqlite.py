@@ -281,7 +281,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
     """Run a statement for each of its rows; see `Statement` for the answer."""
-    template, rows = statement
+    template, rows, _ = statement
     if trace is not None:
         for row in rows:
             trace(template.sql, row)

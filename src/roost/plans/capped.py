@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Duplicate, Full
+from roost.plans.capped_adds import Hopeful, Request
 from roost.plans.plan import (
     AT,
     CUT,
@@ -213,6 +214,7 @@ class CappedPlan(StructurePlan):
         lock = dialect.choose(LOCK)
         self.lock = None if lock is None else replace(lock.format(words), key=len(key))
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
+        self.hopeful = Hopeful.made(structure, dialect, words, self.put_head)
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
         self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
@@ -254,6 +256,12 @@ class CappedPlan(StructurePlan):
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
         requests = [self._request(op) for op in run]
+        if self.hopeful is not None and not locked:
+            added = self.hopeful.takes(requests, context)
+            if added is not None:
+                (at,) = self._at_out((context.clock(),))
+                yield from self.hopeful.add(added, at)
+                return [None] * len(run)
         games: dict[Row, _Game] = {}
         for request in requests:
             game = games.get(request.key)
@@ -296,11 +304,11 @@ class CappedPlan(StructurePlan):
         yield from self._write(games, context)
         return results
 
-    def _request(self, op: Operation[Any]) -> _Request:
+    def _request(self, op: Operation[Any]) -> Request:
         if op.verb == "remove":
-            return _Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
+            return Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
         values = op.args[0]
-        return _Request(
+        return Request(
             self.key_out(tuple([values[i] for i in self._key_places])),
             self.id_out(tuple([values[i] for i in self._id_places])),
             self._others_out(tuple([values[i] for i in self._other_places])),
@@ -379,16 +387,6 @@ class _Reads(NamedTuple):
     oldest_one: Template | None = None
 
 
-class _Request(NamedTuple):
-    key: Row
-    id: Row
-    others: Row | None  # None: remove
-
-    @property
-    def adds(self) -> bool:
-        return self.others is not None
-
-
 class _Miscounted(Exception):
     """The head's count demands a victim that the newest `keep` sequences protect, or that is not there."""
 
@@ -428,7 +426,7 @@ class _Game:
         self.n = counted + self.change
         self.recounted = self.changed = True
 
-    def play(self, request: _Request, op: Operation[Any]) -> Any:
+    def play(self, request: Request, op: Operation[Any]) -> Any:
         """Return the result of one operation; raise `_Miscounted` before anything is changed by it."""
         structure, id_ = self.structure, request.id
         there = self.ids[id_]

@@ -116,6 +116,24 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
+# Where all rows of each key are wanted there are no runs to tell apart: no head is read. Asked with the key.
+WHOLE = {
+    "mariadb": Template(
+        """\
+SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {q_rows}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, {r_row}
+  FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {rows} r USING ({key})""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
 # MariaDB reads the two runs slowly, a statement for each key. The newest sequences are known by the head, so a few rows
 # are as many steps into the primary key: a third of the time. Finds less than there is where rows in between were
 # removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
@@ -235,13 +253,14 @@ class RingPlan(StructurePlan):
             "values": ", ".join(f"{c} = VALUES({c})" for c in ["sequence", "at", *quoted]),
             "new": ", ".join(f"{c} = new.{c}" for c in ["sequence", "at", *quoted]),
             "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
-            "r_row": ", ".join(["r.sequence", dialect.names(structure.columns, "r.")]),
+            "r_row": ", ".join(["r.sequence", *(f"r.{c}" for c in quoted)]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
             "equal": dialect.equal(key),
             "h_equal": dialect.equal(key, "h."),
             "keep": str(structure.keep),
             "numbers": ", ".join(f"({d})" for d in range(1, max(2, min(structure.keep, FEW)))),
             "q_join": dialect.same(key, "h.", "q."),
+            "q_rows": dialect.same(key, "r.", "q."),
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
@@ -253,6 +272,7 @@ class RingPlan(StructurePlan):
         self.allocated = None if allocated is None else allocated.format(words)
         self.write = dialect.choose(WRITE).format(words)
         self.latest = dialect.choose(LATEST).format(words)
+        self.whole = WHOLE[name].format(words) if name in WHOLE else None
         self.newest = NEWEST.format(words) if name == "mariadb" else None
         self.entries = dialect.choose(ENTRIES).format(words)
         lock, take = dialect.choose(LOCK), dialect.choose(TAKE)
@@ -267,6 +287,12 @@ class RingPlan(StructurePlan):
         self._other_places = structure.rows.places([column.name for column in others])
         self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        # A row's values in their order, from those of its key followed by the others.
+        found = [*self._key_places, *self._other_places]
+        order = [found.index(place) for place in range(len(found))]
+        self._in_order: Callable[[Row], Row] = (
+            same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
+        )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def key_of_row(self, values: Row) -> Row:
@@ -313,17 +339,24 @@ class RingPlan(StructurePlan):
         found = yield from self._newest(asked)
         results = []
         for rows, ask in zip(found, asked, strict=True):
-            results.append(self.rows_of([row[1:] for row in rows[: ask[-1]]]))
+            key = ask[:-1]
+            results.append(self.rows_of([self._in_order(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
 
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.
-        if self.newest is None or max([ask[-1] for ask in asked]) > FEW:
-            found = yield Statement(self.latest, asked)
-            for rows in found:
-                rows.sort(reverse=True)
-            return list(found)
-        found = yield Statement(self.newest, asked)
+        if self.whole is not None and min([ask[-1] for ask in asked]) == self.keep:
+            found = yield Statement(self.whole, [ask[:-1] for ask in asked], last=True)
+        elif self.newest is None or max([ask[-1] for ask in asked]) > FEW:
+            found = yield Statement(self.latest, asked, last=True)
+        else:
+            return (yield from self._newest_or_latest(self.newest, asked))
+        for rows in found:
+            rows.sort(reverse=True)
+        return list(found)
+
+    def _newest_or_latest(self, newest: Template, asked: list[Row]) -> Plan:
+        found = yield Statement(newest, asked)
         holes = []
         for place, (rows, ask) in enumerate(zip(found, asked, strict=True)):
             rows.sort(reverse=True)

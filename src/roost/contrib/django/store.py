@@ -145,8 +145,8 @@ class _InThread(AsyncRunner):
     def __init__(self, answer: Callable[[Atom], tuple[Any, ...]]) -> None:
         self._in_thread = sync_to_async(answer, thread_sensitive=True)
 
-    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        return await self._in_thread(atom)
+    async def _answered(self, atom: Atom) -> None:
+        await self._in_thread(atom)
 
 
 def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:

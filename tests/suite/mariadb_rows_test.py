@@ -1,0 +1,79 @@
+"""Roost reads the rows of PyMySQL's results by itself: they are what PyMySQL reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+
+from roost.engines.mariadb_rows import Reading
+from tests import servers
+
+QUERIES = {
+    "every kind of value": """
+        SELECT 1, -9223372036854775808, NULL, 1.5, 1e0, 'é', X'00FF', DATE '2008-01-01',
+            TIMESTAMP '2008-01-01 22:03:23.5', CAST('12.50' AS DECIMAL(10, 2)), CAST('11:22:33' AS TIME),
+            CAST(NULL AS DATETIME), '', JSON_OBJECT('a', 1)
+    """,
+    "no row": "SELECT 1 FROM DUAL WHERE 0",
+    "one short column": "SELECT 1 UNION ALL SELECT NULL UNION ALL SELECT ''",
+    "values of every length": """
+        SELECT REPEAT('x', seq), seq, REPEAT('y', 600 - seq) FROM seq_0_to_600
+    """,
+    "long values": """
+        SELECT REPEAT('x', seq), seq FROM seq_65530_to_65540 UNION ALL SELECT REPEAT('é', 5000000), 1
+        UNION ALL SELECT REPEAT(X'FF', 3), 2
+    """,
+    "packets beyond the first 256, and reads beyond the first": "SELECT seq, seq * 1000003 FROM seq_1_to_20000",
+    "more than a packet holds": "SELECT REPEAT('x', 16777210), REPEAT('y', 16777000)",
+}
+
+
+@pytest.fixture(scope="module")
+def arguments() -> dict[str, Any]:
+    try:
+        parts = urlsplit(servers.mariadb().url)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    return {"host": "127.0.0.1", "port": parts.port, "user": "root", "database": "mysql", "charset": "utf8mb4"}
+
+
+@pytest.fixture
+def both(arguments: dict[str, Any]) -> Iterator[list[Any]]:
+    made = [pymysql.connect(**arguments), Reading(**arguments)]
+    yield [connection.cursor() for connection in made]
+    for connection in made:
+        connection.close()
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=list(QUERIES))
+def test_rows_are_what_pymysql_reads(both: list[Any], query: str) -> None:
+    answers = []
+    for cursor in both:
+        cursor.execute(query)
+        answers.append((cursor.fetchall(), cursor.rowcount))
+    plain, ours = answers
+    assert ours == plain
+    assert [[type(value) for value in row] for row in ours[0]] == [[type(value) for value in row] for row in plain[0]]
+
+
+def test_an_error_among_the_rows_is_pymysqls_and_the_connection_goes_on(both: list[Any]) -> None:
+    # Rows are sent while the server still reads, so the error comes behind some of them.
+    for cursor in both:
+        with pytest.raises(pymysql.MySQLError) as told:
+            cursor.execute("SELECT IF(seq < 9000, seq, (SELECT 1 UNION SELECT seq)) FROM seq_1_to_10000")
+        assert told.value.args[0] == 1242
+        cursor.execute("SELECT seq FROM seq_1_to_3")
+        assert cursor.fetchall() == ((1,), (2,), (3,))
+
+
+def test_a_connection_that_is_cut_among_the_rows_is_told_by_pymysql(both: list[Any], arguments: dict[str, Any]) -> None:
+    with pymysql.connect(**arguments, autocommit=True) as other, other.cursor() as killer:
+        for cursor in both:
+            killer.execute(f"KILL {cursor.connection.thread_id()}")
+            with pytest.raises(pymysql.OperationalError) as told:
+                cursor.execute("SELECT seq FROM seq_1_to_100000")
+            assert told.value.args[0] in (2006, 2013, 1927)
