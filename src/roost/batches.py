@@ -398,18 +398,22 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
     yield Control.SAVEPOINT
     try:
-        try:
-            results = yield from perform(atom.operations, known, context)
-        except Careful:
-            yield Control.BACK
-            results = yield from perform(atom.operations, known, context.carefully())
-        answer([atom], results)
+        answer([atom], (yield from retried(atom.operations, known, context)))
     except Exception as failed:
         atom.error = failed
     if atom.error is not None:
         yield Control.BACK
     yield Control.RELEASE
     atom.done = True
+
+
+def retried(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    """Run operations behind a savepoint; where they hoped in vain, undo them, and run them reading first."""
+    try:
+        return (yield from perform(operations, known, context))
+    except Careful:
+        yield Control.BACK
+        return (yield from perform(operations, known, context.carefully()))
 
 
 def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:

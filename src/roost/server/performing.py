@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.batches import Known, perform
+from roost.batches import Known, retried
 from roost.core import utc_now
 from roost.dialects import SQLITE, Control
 from roost.engines.apsw import ApswConnection
 from roost.engines.engine import drive
 from roost.errors import Error, Mismatch
-from roost.plans import Careful, Context, Plan
+from roost.plans import Context, Plan
 from roost.protocols.requests import Find, Insert, Refused
 from roost.server.guard import Guard, Undone
 from roost.server.structures import Wanted
@@ -117,11 +117,7 @@ def _savepoint(operations: list[Operation[Any]], known: Known, context: Context)
     # Operations of structures, each with its own outcome; what a statement refuses undoes all of them.
     yield Control.SAVEPOINT
     try:
-        try:
-            results = yield from perform(operations, known, context)
-        except Careful:
-            yield Control.BACK
-            results = yield from perform(operations, known, context.carefully())
+        results = yield from retried(operations, known, context)
     except Error:
         yield Control.BACK
         yield Control.RELEASE
