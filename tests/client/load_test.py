@@ -45,12 +45,11 @@ def fill(server: Server) -> None:
 def test_every_work_is_answered_as_it_has_to_be(tables: Server) -> None:
     fill(tables)
     assert tables.sql("SELECT count(*), min(id), max(id) FROM bench") == [(ROWS, 1, ROWS)]
-    for work in ("get", "range", "update", "insert", "get"):
-        for pipeline in (1, 7):
-            report = drive(plan(tables, work, pipeline=pipeline, idle=2), 2)
-            assert (work, report.errors, report.example, report.lost) == (work, {}, "", 0)
-            assert report.answered >= report.requests > 0
-            assert report.latencies.total() * pipeline == report.requests
+    for work, pipeline in (("get", 1), ("range", 7), ("update", 1), ("insert", 7), ("update", 7), ("get", 7)):
+        report = drive(plan(tables, work, pipeline=pipeline, idle=2), 2)
+        assert (work, report.errors, report.example, report.lost) == (work, {}, "", 0)
+        assert report.answered >= report.requests > 0
+        assert report.latencies.total() * pipeline == report.requests
     paced = drive(plan(tables, "get", pace=500.0, zipf=0.99))
     assert paced.errors == {}
     assert 0 < paced.requests <= 200

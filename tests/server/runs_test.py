@@ -143,7 +143,7 @@ rows = st.one_of(
     st.lists(st.tuples(st.integers(-1, 9), plain, counts, reals, st.none()), max_size=12),
     st.lists(st.tuples(st.integers(-1, 9), texts, counts, reals, st.none() | st.binary(max_size=3)), max_size=12),
 )
-often = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @often
