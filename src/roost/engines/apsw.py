@@ -6,6 +6,7 @@ Two copies of SQLite in one process must never open one file: each would drop th
 
 from __future__ import annotations
 
+import logging
 import os
 from array import array
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from roost.engines.engine import Wait
 from roost.engines.filelock import FileLock
 from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed
+
+log = logging.getLogger("roost")
 
 MMAP_BYTES = 2**30  # of the file, that are read without a copy
 # What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
@@ -159,6 +162,13 @@ class ApswConnection:
         """Commit, and let the next writer in; when it fails, `settle`."""
         self.fetch("COMMIT")
         self._unlock()
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the file, as far as nobody needs it. Waits for nobody."""
+        try:
+            self.fetch("PRAGMA wal_checkpoint(PASSIVE)")
+        except Error as error:
+            log.warning("%s: the write-ahead log could not be copied into the file: %s", self.path, error)
 
     def _unlock(self) -> None:
         if self._lock is not None:

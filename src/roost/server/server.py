@@ -29,6 +29,7 @@ SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a tur
 PACE = 2**12  # with which a connection begins
 LOGGED = 500  # characters of requests that are logged, if any may be
 TICKS = 4  # how often in the time of `idle` it is looked who has been silent
+REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
 LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
 
 log = logging.getLogger("roost.server")
@@ -48,6 +49,7 @@ class Server:
         self.draining = False
         self.waiting: list[tuple[Client, str]] = []
         self._scheduled = False
+        self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open()
 
@@ -113,10 +115,22 @@ class Server:
                 shown = ": " + " ".join([text[:LOGGED] for _, text in waiting])[:LOGGED]
             log.warning("a turn of %d connections took %.3f s%s", len(waiting), taken, shown)
         self.counters.turn(taken)
+        if self.role == "write" and not self._tidying:
+            self._tidying = True
+            self._tidy(-1)
         for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
             client.answer(told, played.late.get(place) if played.late else None)
         if self._connection.broken:
             self._reopen()
+
+    def _tidy(self, turns: int) -> None:
+        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
+        if turns == self.counters.batches:
+            self._tidying = False
+            self._connection.checkpoint()
+        else:
+            assert self._loop is not None
+            self._loop.call_later(REST, self._tidy, self.counters.batches)
 
     def _reopen(self) -> None:
         # After an error that concerns the file, on a connection that is known to be well. The indexes stay open.
