@@ -237,6 +237,7 @@ def main(quick: bool) -> bool:
 
 
 def _compared(sides: list[Side], todo: list[Work], rounds: int) -> bool:
+    weights = {side.name: _weight(side, todo[0].plan) for side in sides}
     found: dict[tuple[str, str], list[Report]] = defaultdict(list)
     for number in range(rounds):
         for work in todo:
@@ -253,7 +254,7 @@ def _compared(sides: list[Side], todo: list[Work], rounds: int) -> bool:
     show(
         f"A connection that is open, of {IDLE:,}; a request at half load (get, {todo[0].plan.connections} connections)",
         ["", "memory", "CPU of the server"],
-        [[side.name, *_resources(side, todo[0], rates[side.name, todo[0].name])] for side in sides],
+        [[side.name, weights[side.name], _half(side, todo[0], rates[side.name, todo[0].name])] for side in sides],
     )
     if len(sides) == 1:
         return False
@@ -290,15 +291,25 @@ def _row(side: Side, work: Work, reports: list[Report]) -> list[str]:
     ]
 
 
-def _resources(side: Side, work: Work, full: float) -> list[str]:
-    plan = side.plan(work.plan)
-    lines = [f"A\t1\t{plan.secret}\n".encode()] if plan.secret else []
-    lines.append(b"P\t0\tbench\tbench\tPRIMARY\tid,v\n")
-    before = memory(side.pid)
-    idle = [connect(plan.address, *lines) for _ in range(IDLE)]
-    each = (memory(side.pid) - before) / IDLE
-    for connection in idle:
+def _weight(side: Side, plan: Plan) -> str:
+    # What an open connection takes of a server's memory: the second thousand, since the first also load code.
+    plan = side.plan(plan)
+    open_ = []
+    weights: list[int] = []
+    for _ in range(2):
+        open_ += [connect(plan.address, *_opening(plan)) for _ in range(IDLE)]
+        weights.append(memory(side.pid))
+    for connection in open_:
         connection.close()
+    return f"{(weights[-1] - weights[-2]) / IDLE / 1024:,.1f} KiB"
+
+
+def _opening(plan: Plan) -> list[bytes]:
+    secret = [f"A\t1\t{plan.secret}\n".encode()] if plan.secret else []
+    return [*secret, b"P\t0\tbench\tbench\tPRIMARY\tid,v\n"]
+
+
+def _half(side: Side, work: Work, full: float) -> str:
     used = cpu(side.pid)
-    report = drive(replace(plan, pace=full / 2, warmup=0.0), work.processes)
-    return [f"{each / 1024:,.1f} KiB", f"{(cpu(side.pid) - used) / max(report.answered, 1) * 1e6:.1f} µs"]
+    report = drive(replace(side.plan(work.plan), pace=full / 2, warmup=0.0), work.processes)
+    return f"{(cpu(side.pid) - used) / max(report.answered, 1) * 1e6:.1f} µs"
