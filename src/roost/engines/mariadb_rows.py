@@ -39,6 +39,9 @@ class Result(MySQLResult):
     def _read_rowdata_packet(self) -> None:
         result: Any = self  # what is used here has been the same since PyMySQL 0.7, but is in no type stubs
         connection, converts = result.connection, [_convert(*each) for each in result.converters]
+        if not (hasattr(connection, "_rfile") and hasattr(connection, "_next_seq_id")):  # another PyMySQL: slower
+            super()._read_rowdata_packet()  # type: ignore[misc]
+            return
         rows: list[Any] = []
         while True:
             try:
