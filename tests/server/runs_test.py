@@ -29,10 +29,11 @@ OPENED = [
     "P\t4\tmain\ttwo\tPRIMARY\tx,y,n\tn",
     "P\t5\tmain\ttwo\tPRIMARY\tn",
     "P\t6\tmain\tt\tPRIMARY\tid,r,b,a",
+    "P\t7\tmain\tt\tPRIMARY\tn,a,r",
 ]
-KEYS = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 1}  # how many columns
-WIDTHS = {0: 3, 1: 2, 2: 1, 3: 3, 4: 3, 5: 1, 6: 4}
-FILTERS = {0: 2, 1: 1, 2: 2, 3: 1, 4: 1, 5: 0, 6: 0}
+KEYS = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 1, 7: 1}  # how many columns
+WIDTHS = {0: 3, 1: 2, 2: 1, 3: 3, 4: 3, 5: 1, 6: 4, 7: 3}
+FILTERS = {0: 2, 1: 1, 2: 2, 3: 1, 4: 1, 5: 0, 6: 0, 7: 0}
 
 numbers = st.integers(-2, 9).map(str)
 odd = st.sampled_from(
@@ -92,8 +93,18 @@ def changes(index: int) -> st.SearchStrategy[list[str]]:
     return st.one_of(changed, changed, inserted)
 
 
+def sums(index: int) -> st.SearchStrategy[list[str]]:
+    """Increments and decrements of what mostly can be added to."""
+    keys = st.lists(numbers, min_size=KEYS[index], max_size=KEYS[index])
+    addends = st.lists(st.one_of(st.just("\0"), numbers, numbers, values), min_size=1, max_size=WIDTHS[index])
+    return st.builds(
+        lambda key, verb, to: [str(index), "=", str(len(key)), *key, "1", "0", verb, to[0], *["\0"] * (len(to) - 1)],
+        *(keys, st.sampled_from("++-"), addends),
+    )
+
+
 asked = st.sampled_from(sorted(KEYS)).flatmap(finds)
-changing = st.sampled_from(sorted(KEYS)).flatmap(changes)
+changing = st.one_of(st.sampled_from(sorted(KEYS)).flatmap(changes), st.sampled_from([2, 5, 7]).flatmap(sums))
 
 
 def repeated(requests: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:

@@ -118,24 +118,22 @@ class Sums(Run):
         # The sums where their order does not matter: of whole numbers that stay within 64 bits however they are added.
         if self._verb != "+":
             return None
-        up, down = [0] * len(old), [0] * len(old)
+        sums: dict[int, tuple[int, int]] = {}  # what is added, and taken away, by the column's place
         for each in asked:
             for place, addend in each.addends:
                 if type(addend) is not int or (old[place] is not None and type(old[place]) is not int):
                     return None
-                side = up if addend > 0 else down
-                side[place] += addend * each.number
-        if any(
-            [
-                value is not None and (value + more > INT_MAX or value + less < INT_MIN)
-                for value, more, less in zip(old, up, down, strict=True)
-            ]
-        ):
-            return None
-        return [
-            None if value is None else value + more + less if more or less else value
-            for value, more, less in zip(old, up, down, strict=True)
-        ]
+                more, less = sums.get(place, (0, 0))
+                added = addend * each.number
+                sums[place] = (more + added, less) if added > 0 else (more, less + added)
+        new = list(old)
+        for place, (more, less) in sums.items():
+            value = old[place]
+            if value is not None:
+                if value + more > INT_MAX or value + less < INT_MIN:
+                    return None
+                new[place] = value + more + less
+        return new
 
     def _in_order(
         self, old: list[Any], asked: list[tuple[int, list[tuple[int, int | float]]]]
