@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.handlersocket.requests import Filter, Request, number, value
 from tests.handlersocket.rules import Opened
-from tests.handlersocket.tables import BIGINT, Column, Key, Row, Table, Value, reads_as_number
+from tests.handlersocket.tables import BIGINT, Column, Key, Row, Table, Value, is_finite, is_text, reads_as_number
 
 BLANKS = b" \t\n\v\f\r"
 
@@ -43,7 +43,7 @@ def comparable(column: Column, given: Value) -> Any:
     if given is None:
         return (0,)
     if column.kind.is_numeric and not reads_as_number(given):
-        return (2, given)
+        return (2 if is_text(given) else 3, given)
     if column.kind.is_number or column.kind.is_numeric:
         return (1, Decimal(given.strip(BLANKS).decode()))
     if column.kind.name == "mixed":
@@ -127,7 +127,7 @@ class Rows:
         column = index.filters[number(filter.column)]
         given = value(filter.value)
         if given is not None and column.kind.is_number and not column.kind.is_numeric:
-            if not reads_as_number(given):
+            if not is_finite(given):
                 return filter.op == b"!="
         elif given is not None and not column.kind.lite(given):
             return filter.op == b"!="

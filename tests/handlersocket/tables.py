@@ -88,7 +88,8 @@ def _is_anything(value: bytes) -> bool:
     return True
 
 
-def _is_text(value: bytes) -> bool:
+def is_text(value: bytes) -> bool:
+    """Valid UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -101,7 +102,8 @@ def reads_as_number(value: bytes) -> bool:
     return NUMBER.fullmatch(value.strip(b" \t\n\v\f\r")) is not None
 
 
-def _is_finite(value: bytes) -> bool:
+def is_finite(value: bytes) -> bool:
+    """What a column of numbers can be compared with."""
     return reads_as_number(value) and math.isfinite(float(value))
 
 
@@ -150,18 +152,18 @@ ODD_BYTES = (b"x" * 41, b"\x00" * 3, b"x" * 70000)
 KINDS = (
     Kind("int", "INT", "INT", _int, ODD_NUMBERS, _within(INT), _reads_as_integer, is_number=True),
     Kind("bigint", "BIGINT", "BIGINT", _bigint, ODD_NUMBERS, _within(BIGINT), _reads_as_integer, is_number=True),
-    Kind("text", "VARCHAR(20) COLLATE utf8mb4_nopad_bin", "TEXT", _text, ODD_TEXTS, _is_short_text, _is_text),
+    Kind("text", "VARCHAR(20) COLLATE utf8mb4_nopad_bin", "TEXT", _text, ODD_TEXTS, _is_short_text, is_text),
     Kind(
         "mixed",
         "VARCHAR(20) COLLATE utf8mb4_general_nopad_ci",
         "TEXT COLLATE NOCASE",
         _mixed,
-        ODD_TEXTS,
+        tuple(each for each in ODD_TEXTS if each.isascii()),  # NOCASE folds no others
         _is_plain,
-        _is_text,
+        is_text,
     ),
     Kind("bytes", "VARBINARY(40)", "BLOB", _bytes, ODD_BYTES, lambda value: len(value) <= 40, _is_anything),
-    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, _is_finite, is_number=True),
+    Kind("double", "DOUBLE", "DOUBLE", _quarter, ODD_NUMBERS, _is_quarter, is_finite, is_number=True),
     Kind(
         *("decimal", "DECIMAL(12,2)", "DECIMAL(12,2)", _quarter, (*ODD_NUMBERS, b"\xff"), _is_quarter, _is_numeric),
         is_number=True,
@@ -175,7 +177,7 @@ KINDS = (
         _text,
         ODD_TEXTS[:2],
         _is_short_text,
-        _is_text,
+        is_text,
         can_be_key=False,
     ),
     Kind("blob", "LONGBLOB", "BLOB", _bytes, (), _is_anything, _is_anything, can_be_key=False),
