@@ -240,7 +240,7 @@ class Comparison:
             index = self.generator.opened[port].get(number(asked.id))
             if index:
                 return list(rules.of_request(asked, index))
-            # What one of them has opened and the other has not, tells the original to look at a request's filters first.
+            # With an id that it alone has opened, the original looks at a request's filters first.
             apart = [rules.Rule("3", rules.exactly(b"2\t1\tstmtnum\n"))] if self.strange[port] else []
             return [*apart, *rules.of_any(asked, b"2\t1\tstmtnum\n")]
         return []
