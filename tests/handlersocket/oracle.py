@@ -33,6 +33,9 @@ def canonical(column: Column, given: Value) -> Value:
     if given is None or not (kind.is_number or kind.is_numeric) or (kind.is_numeric and not reads_as_number(given)):
         return given
     if kind.name == "double" or kind.is_numeric:
+        digits = given.strip(BLANKS).lstrip(b"+-")
+        if kind.is_numeric and digits.isdigit() and int(digits) < 2**63:
+            return b"%d" % int(given.strip(BLANKS))  # kept to the last digit
         found = float(given)
         return b"%d" % int(found) if found.is_integer() and abs(found) < 1e15 else repr(found).encode()
     return b"%d" % int(Decimal(given.strip(BLANKS).decode()))
