@@ -7,7 +7,7 @@ everything else is added in the order of the requests.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 from roost.engines.apsw import ApswConnection, SQLiteError
@@ -26,8 +26,7 @@ DONE, NOT_DONE = "0\t1\t1", "0\t1\t0"
 class _Sum(NamedTuple):
     """Requests that are equal."""
 
-    line: tuple[str, ...]  # the tokens of the key, and those of the addends
-    number: int
+    places: list[int]  # among all requests
     addends: list[tuple[int, int | float]]
 
 
@@ -60,47 +59,41 @@ class Sums(Run):
     def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
         """Read each row, add up, and write each row that changed."""
         keys = len(self._keys)
-        odd = nulls(columns[3 : 3 + keys])
-        lines = list(zip(*columns[3 : 3 + keys], *columns[self._begin :], strict=True))
-        kinds = Counter(lines)
+        lines = zip(*columns[3 : 3 + keys], *columns[self._begin :], strict=True)
+        alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)  # requests by their tokens
+        for place, line in enumerate(lines):
+            alike[line].append(place)
+        told = [DONE] * len(columns[0])
         rows: dict[Name, list[Any]] = {}  # by their names: the values of the opened columns
-        names = {key: self._meet(connection, key, rows) for key in {line[:keys] for line in kinds}}
+        names = {key: self._meet(connection, key, rows) for key in {line[:keys] for line in alike}}
         sums: dict[Name, list[_Sum]] = {}
-        answers: dict[tuple[str, ...], str] = {}  # of lines that are all answered alike
-        for line, number in kinds.items():
+        for line, places in alike.items():
             name = names[line[:keys]]
-            if name is None:  # there is none, or NULL is looked for, and answered below
-                answers[line] = NOT_DONE
-                continue
-            try:
-                values = tuple([None if token == NULL else token for token in line[keys:]])
-                addends = self._index.addends(Change(self._verb, values))
-            except Error as error:
-                answers[line] = self._refusal(error)
-                continue
-            sums.setdefault(name, []).append(_Sum(line, number, addends))
-            answers[line] = DONE
-        own = {place: plainly(request(columns, place)) for place in odd}  # answers that differ from those of their like
+            answer = NOT_DONE  # there is no such row, or NULL is looked for, and answered below
+            if name is not None:
+                try:
+                    values = tuple([None if token == NULL else token for token in line[keys:]])
+                    addends = self._index.addends(Change(self._verb, values))
+                except Error as error:
+                    answer = self._refusal(error)
+                else:
+                    sums.setdefault(name, []).append(_Sum(places, addends))
+                    continue
+            for place in places:
+                told[place] = answer
+        for place in nulls(columns[3 : 3 + keys]):
+            told[place] = plainly(request(columns, place))
         for name, asked in sums.items():
             old = rows[name]
             new = self._at_once(old, asked)
             if new is None:
-                alike = {each.line: each.addends for each in asked}
-                new, told = self._in_order(
-                    old, [(place, alike[line]) for place, line in enumerate(lines) if line in alike]
-                )
-                own.update(told)
+                new = self._in_order(old, asked, told)
             try:
                 self._store(connection, name, old, new)
             except SQLiteError:
-                alike = {each.line: each.addends for each in asked}
-                own.update(
-                    {place: plainly(request(columns, place)) for place, line in enumerate(lines) if line in alike}
-                )
-        found = [answers[line] for line in lines]
-        for place, answer in own.items():
-            found[place] = answer
-        return found
+                for place in sorted([place for each in asked for place in each.places]):
+                    told[place] = plainly(request(columns, place))
+        return told
 
     def _meet(self, connection: ApswConnection, key: tuple[str, ...], rows: dict[Name, list[Any]]) -> Name | None:
         # What names the row of a key; its values are in `rows` then.
@@ -124,7 +117,7 @@ class Sums(Run):
                 if type(addend) is not int or (old[place] is not None and type(old[place]) is not int):
                     return None
                 more, less = sums.get(place, (0, 0))
-                added = addend * each.number
+                added = addend * len(each.places)
                 sums[place] = (more + added, less) if added > 0 else (more, less + added)
         new = list(old)
         for place, (more, less) in sums.items():
@@ -135,13 +128,10 @@ class Sums(Run):
                 new[place] = value + more + less
         return new
 
-    def _in_order(
-        self, old: list[Any], asked: list[tuple[int, list[tuple[int, int | float]]]]
-    ) -> tuple[list[Any], dict[int, str]]:
+    def _in_order(self, old: list[Any], asked: list[_Sum], told: list[str]) -> list[Any]:
         # The sums request by request: what is refused, or left alone, depends on those before it.
         new = list(old)
-        told = {}
-        for request_, addends in asked:
+        for request_, addends in sorted([(place, each.addends) for each in asked for place in each.places]):
             try:
                 sums = self._index.sums(new, addends, self._verb)
             except Error as error:
@@ -152,7 +142,7 @@ class Sums(Run):
                 continue
             for (place, _), value in zip(addends, sums, strict=True):
                 new[place] = value
-        return new, told
+        return new
 
     def _refusal(self, error: Error) -> str:
         self._counters.errors += 1
