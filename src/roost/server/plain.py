@@ -14,7 +14,7 @@ from roost.protocols.requests import Find, Insert, Refused, Token, number, parse
 from roost.server import answers as say
 from roost.server.guard import Guard
 from roost.server.performing import Performer
-from roost.server.session import Session
+from roost.server.session import UNAUTHORIZED, Session
 from roost.server.tables import Handle, NotOpened, Tables
 
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
@@ -41,9 +41,9 @@ class Plain:
             if first == "A":
                 return session.authorize(tokens)
             if first == "P":
-                return self._open(session, tokens) if session.authorized else "3\t1\tunauth"
+                return self._open(session, tokens) if session.authorized else UNAUTHORIZED
             if first[:1].isdigit() and first[:1].isascii():
-                return self._execute(session, tokens) if session.authorized else "3\t1\tunauth"
+                return self._execute(session, tokens) if session.authorized else UNAUTHORIZED
             return self._guard.wrong("cmd")
         except Refused as refused:
             return self._guard.wrong(refused.word)

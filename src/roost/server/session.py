@@ -7,6 +7,7 @@ import hmac
 from roost.server.settings import Role, Settings
 from roost.server.tables import Handle
 
+UNAUTHORIZED = "3\t1\tunauth"
 TRIES = 10  # wrong secrets in a row, then the connection is closed
 
 
@@ -42,4 +43,4 @@ class Session:
         if self.secret is not None:
             self.authorized = False
             self.wrong += 1
-        return "3\t1\tunauth"
+        return UNAUTHORIZED

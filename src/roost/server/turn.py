@@ -24,11 +24,9 @@ from roost.server.guard import Guard, Undone
 from roost.server.performing import Asked, Performer
 from roost.server.plain import Plain
 from roost.server.runs import Columns, Run, run_for
-from roost.server.session import Session
+from roost.server.session import UNAUTHORIZED, Session
 from roost.server.settings import Role
 from roost.server.tables import Handle, Tables
-
-UNAUTHORIZED = "3\t1\tunauth"
 
 log = logging.getLogger("roost.server")
 
@@ -63,7 +61,7 @@ class _Talk:
 class _Alike:
     """Requests of one shape, for one run."""
 
-    __slots__ = ("columns", "handle", "owners", "rows")
+    __slots__ = ("handle", "owners", "rows")
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -166,13 +164,12 @@ class Turn:
 
     def _chunks(self, arrived: Sequence[tuple[Session, str]]) -> list[int]:
         # Answers the connections that have requests of one shape, all of them together; returns the others.
-        version, failed = self._tables.version, self._plain.failed is not None
         others = []
         begun: dict[tuple[Handle, str], list[int]] = {}  # connections by what their first lines begin with
         for place, (session, text) in enumerate(arrived):
             tab = text.find("\t")
-            handle = session.handles.get(text[:tab])
-            if handle is None or handle.version != version or handle.structure or failed or not session.authorized:
+            handle = self._handle(session, text[:tab])
+            if handle is None or handle.structure is not None:
                 others.append(place)
                 continue
             beginning = (handle, text[: text.find("\t", tab + 1)])

@@ -84,9 +84,10 @@ class Key:
     parts: tuple[Part, ...]
     hint: str  # what follows the table's name, so that SQLite takes this key and no other
 
-    def one_row(self, given: int) -> bool:
-        """Whether so many values, none of them NULL, name at most one row."""
-        return self.unique and given == len(self.parts)
+    @property
+    def whole(self) -> str:
+        """The condition that every column of the key has a given value."""
+        return " AND ".join([f"{part.term} = ?" for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

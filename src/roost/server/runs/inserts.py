@@ -7,7 +7,7 @@ from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.plans.index.opened import ASKING, OpenedIndex
-from roost.server.runs.run import NULL, Columns, Plainly, Run, request, rows_of, stored
+from roost.server.runs.run import NULL, Columns, Plainly, Run, one_by_one, request, stored
 
 _ASKING = frozenset([NULL, *[value for value in ASKING if isinstance(value, str)]])  # as tokens
 
@@ -43,7 +43,11 @@ class Inserts(Run):
             numbered = True
         values = [stored(column, tokens) for column, tokens in zip(self._columns, given, strict=True)]
         if numbered:
-            return self._numbered(connection, columns, *rows_of(values), plainly)
+            raw = connection.raw
+            return one_by_one(
+                *(connection, self._text, columns, values, set(), plainly),
+                lambda row: "0\t1\t0" if self._brings(row) else f"0\t1\t{raw.last_insert_rowid()}",
+            )
         rows = list(zip(*values, strict=True))
         told = ["0\t1\t0" if self._automatic else "0\t1"] * len(rows)
         left = iter(rows)
@@ -55,27 +59,6 @@ class Inserts(Run):
                 place = len(rows) - length_hint(left) - 1
                 told[place] = plainly(request(columns, place))
 
-    def _numbered(
-        self,
-        connection: ApswConnection,
-        columns: Columns,
-        rows: list[tuple[Any, ...]],
-        odd: set[int],
-        plainly: Plainly,
-    ) -> list[str]:
-        # Some of them get their numbers from SQLite, and are told.
-        run, raw, text, own = connection.run, connection.raw, self._text, self._own
-        told = []
-        for place, row in enumerate(rows):
-            try:
-                if place not in odd:
-                    run(text, row)
-            except (SQLiteError, UnicodeError):
-                odd.add(place)
-            if place in odd:
-                told.append(plainly(request(columns, place)))
-            elif own >= 0 and row[own] is not None:
-                told.append("0\t1\t0")
-            else:
-                told.append(f"0\t1\t{raw.last_insert_rowid()}")
-        return told
+    def _brings(self, row: tuple[Any, ...]) -> bool:
+        # Whether a row has a number of its own.
+        return self._own >= 0 and row[self._own] is not None

@@ -42,11 +42,6 @@ class Lookups(Run):
         self._array = f"SELECT {shown} FROM carray(?) k LEFT JOIN {source} ON {terms[0]} = k.value"
         self._lots: dict[int, str] = {}
 
-    @classmethod
-    def of(cls, index: OpenedIndex, length: int, counters: Counters) -> Lookups | None:
-        """Return the run; None where the plain way is the only one."""
-        return None if index.table.view or not index.key.unique else cls(index, length, counters)
-
     def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
         """Look up all keys."""
         keys = columns[3 : 3 + len(self._parts)]

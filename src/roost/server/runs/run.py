@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from roost.engines.apsw import ApswConnection
-from roost.plans.index.schema import TableColumn
+from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.plans.index.schema import Part, TableColumn
 from roost.plans.index.values import UNHELD
 from roost.structures.types import INT_MAX, INT_MIN
 
@@ -81,6 +81,43 @@ def nulls(columns: Sequence[Sequence[str]]) -> set[int]:
         if NULL in column:
             found.update([place for place, token in enumerate(column) if token == NULL])
     return found
+
+
+def one_by_one(
+    connection: ApswConnection,
+    text: str,
+    columns: Columns,
+    values: Sequence[Sequence[Any]],
+    odd: set[int],
+    plainly: Plainly,
+    told: Callable[[tuple[Any, ...]], str],
+) -> list[str]:
+    """Run a statement for one request after the other; those that fail, or are odd, go the plain way.
+
+    values: what is bound, as columns.
+    odd: requests that are to go the plain way, beside those with a value that cannot be held.
+    told: the answer to a row that was bound, asked when it is done.
+    """
+    run = connection.run
+    rows, unheld = rows_of(values)
+    odd = odd | unheld
+    answers = []
+    for place, row in enumerate(rows):
+        try:
+            if place not in odd:
+                run(text, row)
+                answers.append(told(row))
+                continue
+        except (SQLiteError, UnicodeError):
+            pass  # the plain way fails again, and says why; or not, and that is as good
+        answers.append(plainly(request(columns, place)))
+    return answers
+
+
+def by_key(parts: Sequence[Part], verb: str) -> tuple[tuple[int, str], ...]:
+    """Return what is fixed in a modification of one row by its whole key."""
+    end = 3 + len(parts)
+    return ((1, "="), (2, str(len(parts))), (end, "1"), (end + 1, "0"), (end + 2, verb))
 
 
 def request(columns: Columns, place: int) -> list[str]:

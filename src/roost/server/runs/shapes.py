@@ -72,7 +72,7 @@ def _compiled(handle: Handle, shape: tuple[str | int, ...], tokens: list[str]) -
         if not whole:
             return None
         if verb == "D":
-            return Deletes.of(index, length)
+            return Deletes(index, length)
         return Updates.of(index, length) if verb == "U" else Sums.of(index, length, verb, handle.counters)
     if whole and (length == end or (length == end + 2 and shape[3] is True)):
         return Lookups(index, length, handle.counters)

@@ -16,7 +16,7 @@ from roost.plans.index.opened import Change, OpenedIndex
 from roost.plans.index.values import UNHELD
 from roost.server import answers as say
 from roost.server.counters import Counters
-from roost.server.runs.run import NULL, Columns, Plainly, Run, nulls, request
+from roost.server.runs.run import NULL, Columns, Plainly, Run, by_key, nulls, request
 from roost.structures.types import INT_MAX, INT_MIN
 
 Name = tuple[Any, ...]  # what names a row
@@ -35,16 +35,14 @@ class Sums(Run):
 
     def __init__(self, index: OpenedIndex, length: int, verb: str, counters: Counters) -> None:
         parts = index.key.parts
-        end = 3 + len(parts)
         self.length = length
-        self.fixed = ((1, "="), (2, str(len(parts))), (end, "1"), (end + 1, "0"), (end + 2, verb))
+        self.fixed = by_key(parts, verb)
         self._index, self._verb, self._counters = index, verb, counters
-        self._begin = end + 3
+        self._begin = 6 + len(parts)
         self._keys = [part.column for part in parts]
         self._named = len(index.table.identity)
         names = ", ".join(index.table.identity)
-        where = " AND ".join([f"{part.term} = ?" for part in parts])
-        self._read = f"SELECT {names}, {index.shown} FROM {index.table.sql}{index.key.hint} WHERE {where}"
+        self._read = f"SELECT {names}, {index.shown} FROM {index.table.sql}{index.key.hint} WHERE {index.key.whole}"
         self._by = " AND ".join([f"{name} = ?" for name in index.table.identity])
 
     @classmethod

@@ -7,8 +7,8 @@ from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.schema import Part
-from roost.server.runs.run import Columns, Plainly, Run, nulls, request, rows_of, stored
+from roost.plans.index.schema import Part, TableColumn
+from roost.server.runs.run import Columns, Plainly, Run, by_key, nulls, one_by_one, rows_of, stored
 
 
 class Deletes(Run):
@@ -16,45 +16,28 @@ class Deletes(Run):
 
     def __init__(self, index: OpenedIndex, length: int, verb: str = "D") -> None:
         parts = index.key.parts
-        end = 3 + len(parts)
         self.length = length
-        self.fixed = ((1, "="), (2, str(len(parts))), (end, "1"), (end + 1, "0"), (end + 2, verb))
+        self.fixed = by_key(parts, verb)
         self._keys = [(3 + place, part.column) for place, part in enumerate(parts)]
-        self._where = f"WHERE {' AND '.join([f'{part.term} = ?' for part in parts])}"
-        self._text = f"DELETE FROM {index.table.sql}{index.key.hint} {self._where}"
-
-    @classmethod
-    def of(cls, index: OpenedIndex, length: int) -> Deletes | None:
-        """Return the run; None where the plain way is the only one."""
-        return cls(index, length)
+        self._text = f"DELETE FROM {index.table.sql}{index.key.hint} WHERE {index.key.whole}"
 
     def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
         """Delete row by row: each is told whether there was one."""
-        rows, odd = self._bound(columns, self._keys)
-        return self._each(connection, columns, rows, odd, plainly)
+        return self._each(connection, columns, self._values(columns, self._keys), plainly)
 
-    def _bound(self, columns: Columns, bound: Sequence[tuple[int, Any]]) -> tuple[list[tuple[Any, ...]], set[int]]:
-        rows, odd = rows_of([stored(column, columns[place]) for place, column in bound])
-        return rows, odd | nulls([columns[place] for place, _ in self._keys])
+    def _values(self, columns: Columns, bound: Sequence[tuple[int, TableColumn]]) -> list[Sequence[Any]]:
+        return [stored(column, columns[place]) for place, column in bound]
+
+    def _odd(self, columns: Columns) -> set[int]:
+        # NULL in a key may be several rows.
+        return nulls([columns[place] for place, _ in self._keys])
 
     def _each(
-        self,
-        connection: ApswConnection,
-        columns: Columns,
-        rows: list[tuple[Any, ...]],
-        odd: set[int],
-        plainly: Plainly,
+        self, connection: ApswConnection, columns: Columns, values: Sequence[Sequence[Any]], plainly: Plainly
     ) -> list[str]:
-        run, raw, text = connection.run, connection.raw, self._text
-        told = []
-        for place, row in enumerate(rows):
-            try:
-                if place not in odd:
-                    run(text, row)
-            except (SQLiteError, UnicodeError):
-                odd.add(place)
-            told.append(plainly(request(columns, place)) if place in odd else f"0\t1\t{raw.changes()}")
-        return told
+        raw = connection.raw
+        odd = self._odd(columns)
+        return one_by_one(connection, self._text, columns, values, odd, plainly, lambda _: f"0\t1\t{raw.changes()}")
 
 
 class Updates(Deletes):
@@ -70,7 +53,7 @@ class Updates(Deletes):
         columns = index.columns[: length - begin]
         self._set = [(begin + place, column) for place, column in enumerate(columns)]
         sets = ", ".join([f"{column.sql} = ?" for column in columns])
-        self._text = f"UPDATE OR ABORT {index.table.sql}{index.key.hint} SET {sets} {self._where}"
+        self._text = f"UPDATE OR ABORT {index.table.sql}{index.key.hint} SET {sets} WHERE {index.key.whole}"
         # What may not be done twice, or may change other rows too: a column of a key. Its own key may be set to itself.
         key = {part.column.name: (3 + place, part) for place, part in enumerate(index.key.parts)}
         keys = [(place, column) for place, column in self._set if column.name in index.table.unique]
@@ -89,18 +72,19 @@ class Updates(Deletes):
 
     def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
         """Update the rows, in the order of the requests."""
-        rows, odd = self._bound(columns, [*self._set, *self._keys])
-        again = self._again and not odd and len(rows) > 1
-        if again and all([list(columns[place]) == list(columns[key]) for place, key in self._same]):
+        values = self._values(columns, [*self._set, *self._keys])
+        rows, odd = rows_of(values)
+        again = self._again and len(rows) > 1 and not odd and not self._odd(columns)
+        if again and all([columns[place] == columns[key] for place, key in self._same]):
             before = connection.raw.total_changes()
             try:
-                connection.run_many(self._text, iter(rows))
+                connection.run_many(self._text, rows)
             except (SQLiteError, UnicodeError):
                 pass  # one of them was refused: which, is found out row by row
             else:
                 if connection.raw.total_changes() - before == len(rows):
                     return ["0\t1\t1"] * len(rows)
-        return self._each(connection, columns, rows, odd, plainly)
+        return self._each(connection, columns, values, plainly)
 
 
 def _is_exact(part: Part) -> bool:
