@@ -195,7 +195,7 @@ def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[An
 
 # Of one text: a parser has a stack.
 MOST_ROWS = {Gather.VALUES: 2_000, Gather.ROWS: 2_000, Gather.LIST: 2_000, Gather.UNION: 250}
-MOST_BYTES = 2**20  # of their values, about: a server takes 16 MiB as one packet unless told otherwise
+MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 MiB as one packet unless told otherwise
 
 
 def render(statement: Statement) -> list[tuple[str, Row]]:

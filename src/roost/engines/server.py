@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
-from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, collect, exchange, render
+from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
-MOST_BYTES = 2**20  # of one text, about, unless it is a single statement
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 
 
