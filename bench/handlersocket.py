@@ -24,8 +24,8 @@ from tests import servers
 import roost
 from bench.report import Line, rate, say, show, show_lines
 from roost.client.load import Plan, Report, drive
-from roost.client.load.generator import connect, raise_files
-from roost.client.load.works import WIDE, WIDE_KEYS
+from roost.client.load.generator import connect, opening, raise_files
+from roost.client.load.works import WIDE, WIDE_KEYS, work_of
 
 WORKERS = 2
 IDLE = 1000  # connections, to weigh one
@@ -294,19 +294,15 @@ def _row(side: Side, work: Work, reports: list[Report]) -> list[str]:
 def _weight(side: Side, plan: Plan) -> str:
     # What an open connection takes of a server's memory: the second thousand, since the first also load code.
     plan = side.plan(plan)
+    lines = opening(plan, work_of(plan, 0, 1))
     open_ = []
     weights: list[int] = []
     for _ in range(2):
-        open_ += [connect(plan.address, *_opening(plan)) for _ in range(IDLE)]
+        open_ += [connect(plan.address, *lines) for _ in range(IDLE)]
         weights.append(memory(side.pid))
     for connection in open_:
         connection.close()
     return f"{(weights[-1] - weights[-2]) / IDLE / 1024:,.1f} KiB"
-
-
-def _opening(plan: Plan) -> list[bytes]:
-    secret = [f"A\t1\t{plan.secret}\n".encode()] if plan.secret else []
-    return [*secret, b"P\t0\tbench\tbench\tPRIMARY\tid,v\n"]
 
 
 def _half(side: Side, work: Work, full: float) -> str:
