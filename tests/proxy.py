@@ -6,6 +6,7 @@ import enum
 import select
 import socket
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 
@@ -27,15 +28,22 @@ class Proxy:
         self._lock = threading.Lock()
         self._left = -1  # messages of clients until the cut; negative: none
         self._cut = Cut.BEFORE
+        self._again: int | None = None  # messages between the cut and another one
+        self._meanwhile: Callable[[], object] | None = None
         self.cuts = 0
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
-    def arm(self, messages: int, cut: Cut) -> None:
-        """Cut the connection of the client that sends the message after so many others, from now on."""
+    def arm(
+        self, messages: int, cut: Cut, meanwhile: Callable[[], object] | None = None, again: int | None = None
+    ) -> None:
+        """Cut the connection of the client that sends the message after so many others, from now on.
+
+        What is to happen meanwhile has happened before the client notices. Cut once more `again` messages later.
+        """
         with self._lock:
-            self._left, self._cut = messages, cut
+            self._left, self._cut, self._meanwhile, self._again = messages, cut, meanwhile, again
 
     def disarm(self) -> bool:
         """Cut nothing any more; return whether it was still to come."""
@@ -94,6 +102,8 @@ class Proxy:
                         cut = self._cut if self._left == 0 else None
                         if self._left >= 0:
                             self._left -= 1
+                        if cut is not None and self._again is not None:
+                            self._left, self._again = self._again, None
                         self.cuts += cut is not None
                     if cut is Cut.AFTER:
                         server.sendall(told)
@@ -104,6 +114,8 @@ class Proxy:
                         if server.recv(1):
                             return
                     if cut is not None:
+                        if self._meanwhile is not None:
+                            self._meanwhile()
                         return
                     server.sendall(told)
         except OSError:

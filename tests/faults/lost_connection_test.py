@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -9,7 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
+from roost.engines import postgresql
 from tests.proxy import Cut, Proxy
+from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 
@@ -19,11 +22,15 @@ def proxy(server_url: str) -> Iterator[Proxy]:
         yield proxy
 
 
+def through(proxy: Proxy, url: str) -> roost.Store:
+    parts = urlsplit(url)
+    url = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
+    return roost.Store(url, random=random.Random(3), timeout=20)
+
+
 @pytest.fixture
 def store(server_url: str, proxy: Proxy) -> Iterator[roost.Store]:
-    parts = urlsplit(server_url)
-    url = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
-    with roost.Store(url, random=random.Random(3), timeout=20) as store:
+    with through(proxy, server_url) as store:
         store.create(pageviews, visits, baskets, likes)
         yield store
     with roost.Store(server_url) as direct:
@@ -57,6 +64,66 @@ def test_a_batch_that_writes_is_done_once(store: roost.Store, proxy: Proxy, cut:
         min(calls, 12),
         {str(n) for n in range(calls)},
     )
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["before", "at COMMIT"])
+@pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])
+def test_a_connection_that_is_lost_once_more_costs_another_one(
+    store: roost.Store, proxy: Proxy, cut: Cut, place: int
+) -> None:
+    store.run(pageviews.add("/home"))
+    for n in range(20):
+        proxy.arm(place, cut, again=n)
+        store.run(pageviews.add("/home"))
+        if proxy.disarm():
+            break
+    assert proxy.cuts == 2 * n + 1 > 7
+    assert store.run(pageviews.total("/home")) == n + 2
+
+
+@pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])
+def test_the_first_batch_of_a_connection_is_done_once(
+    store: roost.Store, server_url: str, proxy: Proxy, cut: Cut
+) -> None:
+    for n in range(20):
+        with through(proxy, server_url) as fresh:
+            fresh.structures()  # the server has been there
+            proxy.arm(n, cut)
+            fresh.run(pageviews.add("/home"))
+            ended = proxy.disarm()
+            assert fresh.run(pageviews.total("/home")) == n + 1
+        if ended:
+            break
+    assert ended
+    assert proxy.cuts == n > 3
+
+
+@pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])
+def test_a_writer_that_is_renewed_finds_its_batches(
+    store: roost.Store, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "MOST_BATCHES", 1)  # MariaDB has none: there it is the plain case
+    calls = at_every_point(proxy, cut, lambda _: store.run(pageviews.add("/home")))
+    assert store.run(pageviews.total("/home")) == calls > 2
+
+
+def test_a_writer_has_one_row_and_leaves_none(
+    store: roost.Store, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "MOST_BATCHES", 3)
+    store.run(pageviews.add("/home"))
+    with contextlib.closing(clients.connect(server_url)) as sql:
+
+        def rows() -> int:
+            found: int = sql.execute("SELECT count(*) FROM roost_writers").fetchone()[0]
+            return found
+
+        before = rows()
+        with roost.Store(server_url) as other:
+            for _ in range(10):
+                other.run(pageviews.add("/home"))
+                assert rows() == before + 1
+        assert rows() == before
 
 
 @pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])

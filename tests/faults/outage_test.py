@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +13,8 @@ import roost
 from tests import servers
 from tests.campaigns.outage import DAEMONS, outage
 from tests.campaigns.writers import Event, Plan, capped, counter, crowd, members, ring, verify
+from tests.proxy import Cut, Proxy
+from tests.suite.shapes import pageviews
 
 
 @pytest.mark.parametrize("name", DAEMONS)
@@ -22,6 +25,38 @@ def test_what_was_answered_before_the_server_was_killed_is_there_once(name: str)
         servers.not_run(error)
     assert told.kills == 2
     assert told.answers > 0
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER], ids=["lost", "committed"])
+def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(name: str, cut: Cut) -> None:
+    """PostgreSQL gives the number of a transaction that died with it, and had nothing on disk, to another one."""
+    make, server = DAEMONS[name]
+    try:
+        daemon = make(*(["-c", "wal_writer_delay=10s"] if name == "postgresql" else []))
+    except servers.NotHere as error:
+        servers.not_run(error)
+    url = server(daemon.url).database("crash")
+
+    def crash() -> None:
+        daemon.kill()
+        daemon.start()
+        with roost.Store(url) as other:
+            for _ in range(20):
+                other.run(pageviews.add("/other"))
+
+    parts = urlsplit(url)
+    with Proxy(parts.port or 0) as proxy:
+        through = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
+        with roost.Store(through, timeout=60) as store:
+            store.create(pageviews)
+            for _ in range(3):
+                store.run(pageviews.add("/home"))
+            proxy.arm(1, cut, crash)
+            store.run(pageviews.add("/home"))
+            assert not proxy.disarm()
+            assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)
+    daemon.kill()
 
 
 @pytest.mark.parametrize("keys", [1, 10])

@@ -231,11 +231,10 @@ class MariaDBConnection(ServerConnection):
         self._writer = uuid.uuid4().hex if writes else None
         self._batch = 0  # the writer's count of batches, written by each
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
+        self._runs_on = 0  # the server's number of the connection that the batch runs on
         self._open = False
         self._locked = False
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
-        if writes:
-            self._forget_writers()
 
     @property
     def session(self) -> int | None:
@@ -276,15 +275,17 @@ class MariaDBConnection(ServerConnection):
             self._open = True
             return
         self._batch += 1
+        self._runs_on = self._thread()
         note = NOTE.format(writer=self._writer, batch=self._batch)
         if self._noted:
             self._begin = [text, note]
         else:
             try:
+                self._forget_old()
                 self.say_all(f"{text};\n{note}")
                 self._noted = True
-            except Missing:
-                pass  # nothing was created yet: it has begun all the same, and the plans tell better what is missing
+            except Missing:  # nothing was created yet: the plans tell better what is missing
+                self.say_all(text)
             self._open = True
         self._limit = seconds
 
@@ -337,34 +338,30 @@ class MariaDBConnection(ServerConnection):
             self._locked = False
             self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
 
-    def replace(self) -> None:
-        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
-        lost, noted = self._thread(), self._noted
-        self.reconnect(self.wait)
-        if noted:
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        if self._noted:
             try:
                 self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
                 self._cursor.fetchall()
             except Busy:
-                self._end(lost)
+                self._end()
 
     def _thread(self) -> int:
         number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
         return number
 
-    def _end(self, thread: int) -> None:
+    def _end(self) -> None:
         # Only while it holds the writer's row: after a restart its number may be somebody else's.
-        log.info("ending connection %s, which was lost", thread)
+        log.info("ending connection %s, which was lost", self._runs_on)
         try:
-            self.say(f"KILL {thread}")
+            self.say(f"KILL {self._runs_on}")
         except StatementFailed:
             pass  # it has just ended by itself
 
     def look_up(self, wait: Wait) -> bool | None:
         """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
-        lost, noted, batch = self._thread(), self._noted, self._batch
-        self.reconnect(wait)
-        if not noted:
+        if not self._noted:
             return None
         try:
             self.say(GALERA_CATCHES_UP)
@@ -381,10 +378,10 @@ class MariaDBConnection(ServerConnection):
                 if wait.left <= 0:
                     return None
             else:
-                return bool(self._cursor.fetchall() == ((batch,),))
+                return bool(self._cursor.fetchall() == ((self._batch,),))
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
-                self._end(lost)
+                self._end()
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""
@@ -392,15 +389,12 @@ class MariaDBConnection(ServerConnection):
         self._limit = None
         super().reconnect(wait)
 
-    def _forget_writers(self) -> None:
-        # Those of processes that were killed: each connection that writes removes some.
-        try:
-            self.say(OLD_WRITERS)
-            old = self._cursor.fetchall()
-            if old:
-                self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
-        except Missing:
-            pass  # nothing was created yet
+    def _forget_old(self) -> None:
+        # Those of processes that were killed: each connection that writes removes some, with its first batch.
+        self.say(OLD_WRITERS)
+        old = self._cursor.fetchall()
+        if old:
+            self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
         """Return our error; note when the connection is lost."""

@@ -1,8 +1,11 @@
 """PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
 
 No state of a session outlives a transaction, so a pooler may give each transaction another one (`?prepared=off`, as
-prepared statements are such state). A batch is known by its transaction id: when the connection is lost during COMMIT,
-`pg_xact_status` tells on another one what became of it.
+prepared statements are such state). A batch is known by its number in the row of its writer: when the connection is
+lost during COMMIT, that row tells on another one what became of it.
+
+Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
+was on disk to a later one, whose COMMIT would be taken for that of the lost one.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import datetime as dt
 import logging
 import math
 import re
-import time
 import uuid
 from functools import lru_cache
 from random import Random
@@ -48,17 +50,29 @@ CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or ch
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait};\nSET LOCAL TIME ZONE 'UTC'"
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;\nSET LOCAL TIME ZONE 'UTC'"  # one snapshot
-XID = "SELECT pg_current_xact_id()::text"  # what a batch is known by
-NAMED = "/* roost {name} */ "  # and until that has been answered: the beginning of the text that runs
+NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
-# Who answers: another server, or one that was promoted since, counts its transactions otherwise.
-WHO = "SELECT system_identifier::text, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
-STATUS = "SELECT pg_xact_status(%s::xid8)"
-END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
-END_NAMED = """\
+# What a batch is known by; in the same exchange as BEGIN.
+NOTE = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = excluded.at"""
+# As long as somebody's snapshot is old, each batch leaves a version of the row that all later ones have to pass by
+# (measured: 15 µs per 1,000), so a writer goes by another name after so many.
+MOST_BATCHES = 1000
+FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
+FORGET_OLD = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE FROM roost_writers WHERE writer IN (
+  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
+# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet.
+LAST_BATCH = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', 0, now())
+  ON CONFLICT (writer) DO UPDATE SET at = excluded.at RETURNING w.batch"""
+END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
-
 
 FAILURES = psycopg.Error
 
@@ -140,9 +154,9 @@ class PostgreSQLConnection(ServerConnection):
         self._prepared = 0  # numbers them
         self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
-        self._xid: str | None = None  # of the batch
-        self._name = NAMED.format(name=self._id)
-        self._who: list[Any] | None = None  # the server that runs it
+        self._writer = uuid.uuid4().hex
+        self._batch = 0  # the writer's count of batches, written by each
+        self._noted = False  # whether the batch that runs writes it
 
     def _connect(self, wait: Wait) -> None:
         super()._connect(wait)
@@ -167,6 +181,10 @@ class PostgreSQLConnection(ServerConnection):
         if word is Control.LOCK_CATALOG:
             return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         return super().obey(word)
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return self._mark + sql, row or None
 
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters written into it.
@@ -214,35 +232,30 @@ class PostgreSQLConnection(ServerConnection):
             self._begin = [BEGIN_READ]
             return None
         wait = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
-        self._xid = None
+        begin = BEGIN.format(wait=wait)
         if word is Control.BEGIN_ALONE:
-            return self.say_all(BEGIN.format(wait=wait))
-        if self._who is None:
-            self._who = self._asked(WHO)
-        if not self._who:
-            return self.say_all(BEGIN.format(wait=wait))
-        self._begin = [self._name + BEGIN.format(wait=wait), XID]
+            return self.say_all(begin)
+        if not self._noted:
+            self._enrol()
+        self._batch += 1
+        self._mark = NAMED.format(name=self._id)
+        self._begin = [begin, *self._note()] if self._noted else [begin]
         return None
 
-    def begins(self) -> None:
-        """Note which transaction is begun: none that has a number yet."""
-        self._xid = None
-
-    def begun(self) -> None:
-        """Note its number."""
-        if self._cursor.description is not None:  # it writes
-            (self._xid,) = self._cursor.fetchone() or (None,)
-
-    def _asked(self, sql: str) -> list[Any]:
-        # The rows; none where the server only speaks the protocol and does not know the question.
+    def _enrol(self) -> None:
+        # With the first batch; who comes anew removes those of processes that were killed.
         try:
-            self.say(sql)
-            rows: list[Any] = self._cursor.fetchall()
-            return rows
-        except ConnectionLost:
-            raise
-        except Error:
-            return []
+            self.say_all(FORGET_OLD)
+            self._noted = True
+        except Missing:
+            pass  # nothing was created yet: the plans tell better what is missing
+
+    def _note(self) -> list[str]:
+        old, renewed = self._writer, self._batch % MOST_BATCHES == 0
+        if renewed:
+            self._writer = uuid.uuid4().hex
+        note = self.written(NOTE, (self._writer, self._batch))
+        return [FORGET.format(writer=old), note] if renewed else [note]
 
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""
@@ -255,41 +268,28 @@ class PostgreSQLConnection(ServerConnection):
         if not self.raw.closed and self.in_transaction:
             self.say("ROLLBACK")
 
-    def replace(self) -> None:
-        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
-        xid, who = self._xid, self._who
-        self.reconnect(self.wait)
-        if who is None or self._asked(WHO) != who:
-            return
-        if xid is not None:
-            self.say(END, (xid,))
-        else:
-            self.say(END_NAMED, (self._name,))
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        try:
+            self.say(END, (NAMED.format(name=self._id),))
+        except ConnectionLost:
+            raise
+        except Error as error:
+            log.debug("this server only speaks PostgreSQL's protocol, and ends no session: %s", error)
 
     def look_up(self, wait: Wait) -> bool | None:
-        """Ask for the status of the last batch's transaction; one that nobody will end any more is ended."""
-        xid, who = self._xid, self._who
-        self.reconnect(wait)
-        if xid is None or self._asked(WHO) != who:
+        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        if not self._noted:
             return None
-        pause = PAUSE / 10
         while True:
-            self.say(STATUS, (xid,))
-            ((status,),) = self._cursor.fetchall()
-            if status != "in progress":
-                return None if status is None else status == "committed"
-            if wait.left <= 0:
-                return None
-            time.sleep(pause)
-            pause = min(2 * pause, PAUSE)
-            if pause == PAUSE:  # the server has not noticed that its client is gone
-                log.info("ending transaction %s, whose connection was lost", xid)
-                self.say(END, (xid,))
-
-    def reconnect(self, wait: Wait) -> None:
-        """Connect anew; who answers is to be asked again."""
-        self._who = None
-        super().reconnect(wait)
+            try:
+                self.say_all(LAST_BATCH.format(writer=self._writer, wait=round(1000 * PAUSE)))
+                return bool(self._cursor.fetchall() == [(self._batch,)])
+            except Busy:
+                if wait.left <= 0:
+                    return None
+            log.info("ending the transaction of a connection that was lost")  # the server has not noticed that it is
+            self.end_lost()
 
     def failed(self, error: psycopg.Error, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
@@ -305,6 +305,15 @@ class PostgreSQLConnection(ServerConnection):
     def close_raw(self) -> None:
         """Close the driver's connection."""
         self.raw.close()
+
+    def close(self) -> None:
+        """Close the connection; the writer's row goes with it."""
+        if self._noted and not self.raw.closed and not self.broken and not self.in_transaction:
+            try:
+                self.say(FORGET.format(writer=self._writer))
+            except Error as error:
+                log.debug("a writer's row stays for a day: %s", error)
+        self.close_raw()
 
 
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:

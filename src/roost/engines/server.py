@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
+
+T = TypeVar("T")
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
@@ -85,6 +87,7 @@ class ServerConnection(ServerExecutor):
         self.broken = False
         self.raw: Any = None
         self._begin: list[str] = []  # what is to be sent with the transaction's first statement
+        self._mark = ""  # what each text of the transaction begins with
         self._reads = False  # whether the transaction only reads
         self._ended = False  # whether it has ended with its last statement
         super().__init__(None, engine.trace)
@@ -141,15 +144,13 @@ class ServerConnection(ServerExecutor):
     def _send(self, texts: Sequence[str], place: int, returns: Sequence[bool], answers: list[Any]) -> None:
         # place: of the first one, counted from the first that has an answer.
         cursor = self._cursor
-        text = ";\n".join(texts)
+        text = self._mark + ";\n".join(texts)
         try:
             cursor.execute(text)
             for number in range(place, place + len(texts)):
                 if number > place:
                     cursor.nextset()
-                if number == -1:
-                    self.begun()
-                elif 0 <= number < len(returns):
+                if 0 <= number < len(returns):
                     answers.append(cursor.fetchall() if returns[number] else cursor.rowcount)
             while cursor.nextset():
                 pass
@@ -171,6 +172,7 @@ class ServerConnection(ServerExecutor):
             case Control.BEGIN | Control.BEGIN_HASTY | Control.BEGIN_ALONE | Control.BEGIN_READ:
                 self._reads = word is Control.BEGIN_READ
                 self._ended = False
+                self._mark = ""
                 self._begin_somehow(word)
             case Control.COMMIT if self._begin or self._ended:
                 self._begin = []  # nothing was sent, or nothing is left to be
@@ -182,10 +184,21 @@ class ServerConnection(ServerExecutor):
             case Control.JITTER:
                 time.sleep(self.engine.random.random() * JITTER)
             case Control.RECONNECT:
-                self.replace()
+                self._anew(self.end_lost, self.wait)
             case Control.OUTCOME:
-                return self.look_up(Wait(max(self.wait.deadline, time.monotonic() + LOOKUP)))
+                wait = Wait(max(self.wait.deadline, time.monotonic() + LOOKUP))
+                return self._anew(lambda: self.look_up(wait), wait)
         return None
+
+    def _anew(self, work: Callable[[], T], wait: Wait) -> T:
+        # On a new connection, as often as that is lost as well.
+        while True:
+            try:
+                self.reconnect(wait)
+                return work()
+            except ConnectionLost:
+                if wait.left <= PAUSE:
+                    raise
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
@@ -202,7 +215,7 @@ class ServerConnection(ServerExecutor):
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
-        self._begin = []
+        self._begin, self._mark = [], ""
         self.close_raw()
         self._connect(wait)
         self.broken = False
@@ -222,7 +235,8 @@ class ServerConnection(ServerExecutor):
     def outcome(self) -> bool | None:
         """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
         try:
-            return self.look_up(Wait(time.monotonic() + LOOKUP))
+            wait = Wait(time.monotonic() + LOOKUP)
+            return self._anew(lambda: self.look_up(wait), wait)
         except Error:
             return None
 
@@ -255,9 +269,6 @@ class ServerConnection(ServerExecutor):
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""
 
-    def begun(self) -> None:
-        """Read the answer to the last text of `_begin`."""
-
     def ended(self) -> None:
         """Note that the transaction has ended with its last statement."""
 
@@ -274,12 +285,12 @@ class ServerConnection(ServerExecutor):
         """Roll back what is open."""
 
     @abstractmethod
-    def replace(self) -> None:
-        """Connect anew; end the transaction that was open, where the server has not noticed that its client is gone."""
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
 
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
-        """Connect anew and find out whether the last COMMIT went through; None where that cannot be known."""
+        """Find out whether the last batch's COMMIT went through; None where that cannot be known."""
 
     @abstractmethod
     def close_raw(self) -> None:

@@ -61,7 +61,6 @@ class Adoption(ABC):
 
     dialect: ClassVar[Dialect]
     definition_of: ClassVar[str]  # asks for what the catalog has of a name
-    catalog_tables: ClassVar[tuple[str, ...]] = ("roost_catalog",)  # go with the last that the catalog has
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
 
@@ -277,7 +276,7 @@ class Adoption(ABC):
         yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
         left = yield read("SELECT count(*) FROM roost_catalog")
         if not left[0][0][0]:
-            for table in self.catalog_tables:
+            for table in Catalog(self.dialect).tables:
                 yield write(f"DROP TABLE {table}")
         return cap
 

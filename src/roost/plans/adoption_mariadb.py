@@ -46,7 +46,6 @@ class MariaDBAdoption(Adoption):
 
     dialect = MARIADB
     definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
-    catalog_tables = ("roost_catalog", "roost_writers")
     by_itself = False
 
     def words(self, cap: Cap) -> MariaDBWords:
@@ -199,7 +198,7 @@ class MariaDBAdoption(Adoption):
         """
         yield Control.LOCK_CATALOG
         yield from self.probe(cap)
-        for sql in catalog.tables:
+        for sql in catalog.tables.values():
             yield write(sql)
         now = yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)

@@ -374,7 +374,7 @@ class PostgreSQLAdoption(Adoption):
         for sql in self.patience:
             yield write(sql)
         yield from self.probe(cap)
-        for sql in catalog.tables:
+        for sql in catalog.tables.values():
             yield write(sql)
         yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)

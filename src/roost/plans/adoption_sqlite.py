@@ -186,7 +186,7 @@ class SQLiteAdoption(Adoption):
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Make the triggers: from then on no key gets more rows."""
         yield from self.probe(cap)
-        for sql in catalog.tables:
+        for sql in catalog.tables.values():
             yield write(sql)
         yield from self.still(cap, old)
         if old is not None:

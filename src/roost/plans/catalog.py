@@ -29,14 +29,23 @@ THERE = {
     "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'roost_catalog'",
 }
 
-# The last batch of each connection that writes, so that a COMMIT whose answer was lost can be looked up.
-WRITERS = """\
+# The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
+WRITERS = {
+    "mariadb": """\
 CREATE TABLE IF NOT EXISTS roost_writers (
   `writer` BINARY(16) NOT NULL,
   `batch` BIGINT NOT NULL,
   `at` DATETIME NOT NULL,
   PRIMARY KEY (`writer`)
-) ENGINE=InnoDB"""
+) ENGINE=InnoDB""",
+    "postgresql": """\
+CREATE TABLE IF NOT EXISTS roost_writers (
+  writer uuid NOT NULL,
+  batch bigint NOT NULL,
+  at timestamptz NOT NULL,
+  PRIMARY KEY (writer)
+)""",
+}
 
 
 class Catalog:
@@ -51,7 +60,9 @@ class Catalog:
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
         self.there = each(dialect.choose(THERE))
-        self.tables = [self.table, WRITERS] if dialect.family == "mariadb" else [self.table]
+        self.tables = {"roost_catalog": self.table}
+        if dialect.family in WRITERS:
+            self.tables["roost_writers"] = WRITERS[dialect.family]
         self.definition = definition_of(dialect)
         self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
@@ -70,7 +81,7 @@ def entry(plan: StructurePlan) -> str:
 
 def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
     """Return every statement that makes structures, and their fronts, in a database that has none of them."""
-    made = [*catalog.tables]
+    made = [*catalog.tables.values()]
     for plan in plans:
         has_front = front and catalog.dialect.fronts
         made += [*plan.tables, entry(plan), *(front_of(plan).make if has_front else ())]
@@ -80,7 +91,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
 def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
     yield Control.LOCK_CATALOG
-    for sql in catalog.tables:
+    for sql in catalog.tables.values():
         yield Statement(Template(sql), [()])
     missing: list[StructurePlan] = []
     for plan in plans:  # all are compared before one is made: not every engine can take back a table

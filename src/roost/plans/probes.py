@@ -27,6 +27,13 @@ class Finding:
     advice: str = ""
 
 
+LOST_COMMIT = Finding(
+    "lost COMMIT",
+    "roost_writers",
+    "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot be "
+    "asked",
+)
+
 MARIADB = (
     """\
 SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
@@ -151,10 +158,7 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("binary log", "off", "no replica, nothing to keep exact")
-    yield Finding(
-        "lost COMMIT", "roost_writers", "looked up: each batch leaves its number in the row of its writer; "
-        "OutcomeUnknown only where the server cannot be asked",
-    )  # fmt: skip
+    yield LOST_COMMIT
     yield _isolation(facts.get("tx_isolation") or facts.get("transaction_isolation", ""))
     yield _keys(facts.get("collation", ""))
 
@@ -207,7 +211,7 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
     else:
         yield Finding(
             "version", f"PostgreSQL {version}", "all of Roost's statements",
-            "Roost needs PostgreSQL 13 (pg_xact_status by 64-bit ids)" if old else "",
+            "Roost needs PostgreSQL 13" if old else "",
         )  # fmt: skip
     fsync, commit = facts.get("fsync", ""), facts.get("synchronous_commit", "")
     if fsync == "on" and commit not in ("off",):
@@ -218,11 +222,7 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
             "answers of the last moments can be lost" if fsync == "on" else "a crash can destroy the database",
             "fsync = on and synchronous_commit = on: an answer means on disk",
         )  # fmt: skip
-    yield Finding(
-        "lost COMMIT", "pg_xact_status" if other is None else "cannot be asked",
-        "looked up by transaction id; OutcomeUnknown only where the server cannot be asked, or was replaced by another"
-        if other is None else "OutcomeUnknown",
-    )  # fmt: skip
+    yield LOST_COMMIT
     yield _isolation(facts.get("isolation", ""))
     yield _keys(facts.get("collation", ""))
     if facts.get("server_encoding") != "UTF8":
