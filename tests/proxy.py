@@ -29,6 +29,7 @@ class Proxy:
         self._left = -1  # messages of clients until the cut; negative: none
         self._cut = Cut.BEFORE
         self._again: int | None = None  # messages between the cut and another one
+        self._endless = False
         self._meanwhile: Callable[[], object] | None = None
         self.cuts = 0
         self._open: list[socket.socket] = []
@@ -36,14 +37,21 @@ class Proxy:
         self._start(self._accept)
 
     def arm(
-        self, messages: int, cut: Cut, meanwhile: Callable[[], object] | None = None, again: int | None = None
+        self,
+        messages: int,
+        cut: Cut,
+        meanwhile: Callable[[], object] | None = None,
+        again: int | None = None,
+        endless: bool = False,
     ) -> None:
         """Cut the connection of the client that sends the message after so many others, from now on.
 
-        What is to happen meanwhile has happened before the client notices. Cut once more `again` messages later.
+        What is to happen meanwhile has happened before the client notices. Cut once more `again` messages later, or
+        without an end.
         """
         with self._lock:
             self._left, self._cut, self._meanwhile, self._again = messages, cut, meanwhile, again
+            self._endless = endless
 
     def disarm(self) -> bool:
         """Cut nothing any more; return whether it was still to come."""
@@ -103,7 +111,9 @@ class Proxy:
                         if self._left >= 0:
                             self._left -= 1
                         if cut is not None and self._again is not None:
-                            self._left, self._again = self._again, None
+                            self._left = self._again
+                            if not self._endless:
+                                self._again = None
                         self.cuts += cut is not None
                     if cut is Cut.AFTER:
                         server.sendall(told)

@@ -298,6 +298,8 @@ class Batch:
             except ConnectionLost as error:
                 yield from self._lost(part, parts, error)
             except Exception as error:
+                if self.committing and not isinstance(error, Error):
+                    raise  # an interrupt of the application's own: who drives the batch asks for the outcome
                 yield from self._failed(part, parts, error)
 
     def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception) -> Work:
@@ -332,22 +334,24 @@ class Batch:
     def _lost(self, part: list[Atom], parts: list[list[Atom]], error: ConnectionLost) -> Work:
         # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
         # (more than the server takes, say) is run in halves, like any other culprit.
-        committing, self.committing = self.committing, ()
-        if not any([atom.writes for atom in committing]):
-            committing = ()  # nothing to commit
+        if not any([atom.writes for atom in self.committing]):
+            self.committing = ()  # nothing to commit
+        committing = self.committing  # stands until the outcome is known: an interrupt may come before
         try:
             committed = yield Control.OUTCOME if committing else Control.RECONNECT
         except Error as failed:
+            self.committing = ()
             if committing:
                 refuse_all(part, OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
             refuse_all([atom for each in [part, *parts] for atom in each], failed)
             parts.clear()
             return
+        if committing and committed:
+            self.committed()
+            return
+        self.committing = ()
         if committing and committed is None:
             refuse_all(part, OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
-        elif committing and committed:
-            self.committing = committing
-            self.committed()
         else:
             self._lost_times += 1
             if self._lost_times < MAX_LOST:

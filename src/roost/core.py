@@ -18,7 +18,7 @@ from roost.detours import LANES, PAUSE, TRYING, Detours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, drive
-from roost.errors import Busy, Closed, Error, OutcomeUnknown
+from roost.errors import Busy, Closed, ConnectionLost, Error, OutcomeUnknown
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
 from roost.plans import Context
@@ -145,7 +145,10 @@ class Core:
             try:
                 connection.execute(Control.BEGIN_ALONE)
                 result = drive(work, connection)
-                connection.execute(Control.COMMIT)
+                try:
+                    connection.execute(Control.COMMIT)
+                except ConnectionLost as error:
+                    raise OutcomeUnknown(f"{error}, during COMMIT") from error
                 results.append(result)
             finally:
                 connection.settle()
@@ -238,11 +241,14 @@ class Core:
                 drive(batch.run(begin, take), connection)
             except BaseException:
                 if batch.committing:  # an interrupt came between COMMIT and its answer
-                    committed = connection.outcome()
-                    if committed:
-                        batch.committed()
-                    elif committed is None:
-                        refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
+                    committed = None
+                    try:
+                        committed = connection.outcome()
+                    finally:  # another one may have come
+                        if committed:
+                            batch.committed()
+                        elif committed is None:
+                            refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
 

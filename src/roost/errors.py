@@ -118,6 +118,7 @@ class Conflict(Error):
 class OutcomeUnknown(Error):
     """It may or may not have happened: the connection broke during COMMIT and the outcome could not be looked up.
 
+    After `create` or `alter`, which are not looked up, `store.structures()` tells.
     From a client: a modification was sent and no answer came.
     """
 

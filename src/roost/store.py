@@ -419,7 +419,7 @@ class _Lane:
             future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
             if future.done():
                 continue
-            if error is not None:
+            if error is not None and not atom.done:
                 future.set_exception(copy.copy(error))
             elif atom.aside is None:
                 future.set_result(None)

@@ -127,9 +127,10 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
     assert not errors, errors
     del using
     gc.collect()
-    path = url.removeprefix("sqlite:///")
-    assert not is_flocked(f"{path}-lock"), "an idle store holds the lock file"
-    assert not is_locked(path), "an idle store holds the write lock"
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///")
+        assert not is_flocked(f"{path}-lock"), "an idle store holds the lock file"
+        assert not is_locked(path), "an idle store holds the write lock"
 
     members = store.run(likes.members(VICTIM))
     totals = store.run(pageviews.totals([*sure, *unsure]))

@@ -25,6 +25,12 @@ def test_thousands_of_interrupts_at_random_moments(url: str, threads: int) -> No
     assert told.answers > 0
 
 
+def test_hundreds_of_them_on_a_server(server_url: str) -> None:
+    told = interrupted(server_url, interrupts=200, seed=1, threads=3, patience=30)
+    assert told.interrupts >= 200
+    assert told.answers > 0
+
+
 BEFORE = [
     "BEGIN IMMEDIATE",
     "SELECT definition",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,7 +13,6 @@ import pytest
 import roost
 from roost.engines import postgresql
 from tests.proxy import Cut, Proxy
-from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 
@@ -22,10 +22,10 @@ def proxy(server_url: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def through(proxy: Proxy, url: str) -> roost.Store:
+def through(proxy: Proxy, url: str, **options: Any) -> roost.Store:
     parts = urlsplit(url)
     url = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
-    return roost.Store(url, random=random.Random(3), timeout=20)
+    return roost.Store(url, **{"random": random.Random(3), "timeout": 20, **options})
 
 
 @pytest.fixture
@@ -81,6 +81,48 @@ def test_a_connection_that_is_lost_once_more_costs_another_one(
     assert store.run(pageviews.total("/home")) == n + 2
 
 
+@pytest.mark.parametrize("again", range(5))
+def test_connections_that_are_all_lost_end_in_an_error(server_url: str, proxy: Proxy, again: int) -> None:
+    told: list[BaseException] = []
+
+    def call(store: roost.Store) -> None:
+        try:
+            store.run(pageviews.add("/home"))
+        except roost.Error as error:
+            told.append(error)
+
+    with through(proxy, server_url, timeout=1) as store:
+        store.create(pageviews)
+        assert store.run(pageviews.total("/home")) == 0
+        proxy.arm(0, Cut.BEFORE, again=again, endless=True)
+        caller = threading.Thread(target=call, args=(store,), daemon=True)
+        caller.start()
+        caller.join(60)
+        assert not caller.is_alive()
+        proxy.disarm()
+        before = store.run(pageviews.total("/home"))
+    assert not told or before == 0  # with enough messages between two cuts it is done
+    assert all(isinstance(error, roost.ConnectionLost) for error in told)
+    assert again > 1 or told
+
+
+def test_an_alter_whose_answer_was_lost_may_be_done(server_url: str, proxy: Proxy) -> None:
+    larger = roost.Ring("visits", Visit, per="uid", keep=6)
+    armed = False
+
+    def trace(sql: str, row: object) -> None:
+        if armed and sql == "COMMIT":
+            proxy.arm(0, Cut.AFTER)
+
+    with through(proxy, server_url, trace=trace) as store:
+        store.create(visits)
+        armed = True
+        with pytest.raises(roost.OutcomeUnknown):
+            store.alter(larger)
+        armed = False
+        assert store.structures() == [larger]
+
+
 @pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])
 def test_the_first_batch_of_a_connection_is_done_once(
     store: roost.Store, server_url: str, proxy: Proxy, cut: Cut
@@ -105,25 +147,6 @@ def test_a_writer_that_is_renewed_finds_its_batches(
     monkeypatch.setattr(postgresql, "MOST_BATCHES", 1)  # MariaDB has none: there it is the plain case
     calls = at_every_point(proxy, cut, lambda _: store.run(pageviews.add("/home")))
     assert store.run(pageviews.total("/home")) == calls > 2
-
-
-def test_a_writer_has_one_row_and_leaves_none(
-    store: roost.Store, server_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgresql, "MOST_BATCHES", 3)
-    store.run(pageviews.add("/home"))
-    with contextlib.closing(clients.connect(server_url)) as sql:
-
-        def rows() -> int:
-            found: int = sql.execute("SELECT count(*) FROM roost_writers").fetchone()[0]
-            return found
-
-        before = rows()
-        with roost.Store(server_url) as other:
-            for _ in range(10):
-                other.run(pageviews.add("/home"))
-                assert rows() == before + 1
-        assert rows() == before
 
 
 @pytest.mark.parametrize("cut", Cut, ids=[cut.name for cut in Cut])

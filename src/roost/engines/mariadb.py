@@ -280,13 +280,14 @@ class MariaDBConnection(ServerConnection):
         if self._noted:
             self._begin = [text, note]
         else:
+            self.say_all(text)
+            self._open = True
             try:
                 self._forget_old()
-                self.say_all(f"{text};\n{note}")
+                self.say(note)
                 self._noted = True
-            except Missing:  # nothing was created yet: the plans tell better what is missing
-                self.say_all(text)
-            self._open = True
+            except Missing:
+                pass  # nothing was created yet: the plans tell better what is missing
         self._limit = seconds
 
     def begins(self) -> None:
@@ -390,7 +391,8 @@ class MariaDBConnection(ServerConnection):
         super().reconnect(wait)
 
     def _forget_old(self) -> None:
-        # Those of processes that were killed: each connection that writes removes some, with its first batch.
+        # Those of processes that were killed: each connection that writes removes some, with its first batch. Their
+        # locks are kept until then: one that has been idle for a day may be about to write.
         self.say(OLD_WRITERS)
         old = self._cursor.fetchall()
         if old:

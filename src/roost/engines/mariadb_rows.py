@@ -36,6 +36,8 @@ class Reading(Connection):
 class Result(MySQLResult):
     """A result, read at once."""
 
+    unbuffered_active = False  # PyMySQL's finalizer asks for it, also where an interrupt came before it was set
+
     def _read_rowdata_packet(self) -> None:
         result: Any = self  # what is used here has been the same since PyMySQL 0.7, but is in no type stubs
         connection, converts = result.connection, [_convert(*each) for each in result.converters]

@@ -62,6 +62,7 @@ MOST_BATCHES = 1000
 FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
 FORGET_OLD = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
 # Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet.
@@ -245,7 +246,7 @@ class PostgreSQLConnection(ServerConnection):
     def _enrol(self) -> None:
         # With the first batch; who comes anew removes those of processes that were killed.
         try:
-            self.say_all(FORGET_OLD)
+            self.say_all(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
             self._noted = True
         except Missing:
             pass  # nothing was created yet: the plans tell better what is missing
@@ -310,7 +311,7 @@ class PostgreSQLConnection(ServerConnection):
         """Close the connection; the writer's row goes with it."""
         if self._noted and not self.raw.closed and not self.broken and not self.in_transaction:
             try:
-                self.say(FORGET.format(writer=self._writer))
+                self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)
         self.close_raw()

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
+from roost.plans.plan import Careful
 
 T = TypeVar("T")
 
@@ -95,11 +96,17 @@ class ServerConnection(ServerExecutor):
 
     def execute(self, wanted: Wanted) -> Any:
         """Run statements and return the answer, or obey a control word."""
-        if isinstance(wanted, Control):
-            return self.obey(wanted)
-        if isinstance(wanted, Together):
-            return self._run(wanted.statements, wanted.last)
-        return self._run([wanted], False)[0]
+        try:
+            if isinstance(wanted, Control):
+                return self.obey(wanted)
+            if isinstance(wanted, Together):
+                return self._run(wanted.statements, wanted.last)
+            return self._run([wanted], False)[0]
+        except (Error, Careful):
+            raise
+        except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
+            self.broken = True
+            raise
 
     def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
@@ -116,12 +123,13 @@ class ServerConnection(ServerExecutor):
 
     def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
         # As one text, behind that which begins the transaction, and before its end; as several where they are large.
+        written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
         end = ["COMMIT"] if ends else []
         if self._trace is not None:
             for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
                 self._trace(sql, row)
-        texts = begin + [self._text(sql, row) for sql, row in said] + end
+        texts = begin + written + end
         if begin:
             self.begins()
         answers: list[Any] = []
@@ -197,15 +205,17 @@ class ServerConnection(ServerExecutor):
                 self.reconnect(wait)
                 return work()
             except ConnectionLost:
-                if wait.left <= PAUSE:
-                    raise
+                self._pause(wait)
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        if self.broken:
+            self.reconnect(self.wait)
         while True:
             try:
                 return self.begin(word)
             except ConnectionLost:
+                self._pause(self.wait)
                 self.reconnect(self.wait)
 
     def lock_wait(self, word: Control) -> float:
@@ -226,14 +236,23 @@ class ServerConnection(ServerExecutor):
                 self.raw = self.engine.open(wait.left)
                 break
             except ConnectionLost:
-                if wait.left <= PAUSE or not self.engine.reached:
+                if not self.engine.reached:
                     raise
-            time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+                self._pause(wait)
         self.engine.reached = True
         self._cursor = self.raw.cursor()
 
+    def _pause(self, wait: Wait) -> None:
+        # Before another attempt; raises the error that is handled when there is no time for one.
+        if wait.left <= PAUSE:
+            raise
+        time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+
     def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
+        """Return whether a COMMIT that was interrupted went through; None where that cannot be known.
+
+        Raises no error of the database; only another interrupt.
+        """
         try:
             wait = Wait(time.monotonic() + LOOKUP)
             return self._anew(lambda: self.look_up(wait), wait)
@@ -243,6 +262,8 @@ class ServerConnection(ServerExecutor):
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
         self._begin = []
+        if self.broken:
+            return  # it is closed before anything else is said on it, and the server rolls back
         try:
             self.roll_back()
         except (self.failures, Error):
