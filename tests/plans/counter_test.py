@@ -329,8 +329,8 @@ SELECT 2, n FROM roost_pageviews_rows WHERE `key` = %s""",
         [
             (
                 """\
-SELECT (q."#" - 1)::integer, r.n
-  FROM unnest(%s::text[]) WITH ORDINALITY AS q ("key", "#") JOIN roost_pageviews_rows r USING ("key")""",
+SELECT (q."#" - 1)::integer, e.n FROM unnest(%s::text[]) WITH ORDINALITY AS q ("key", "#")
+  CROSS JOIN LATERAL (SELECT r.n FROM roost_pageviews_rows r WHERE r."key" = q."key" OFFSET 0) e""",
                 (["/b", "/a", "/b"],),
             )
         ],

@@ -319,8 +319,8 @@ SELECT q.`#`, r.sequence, r.`visitor` FROM (SELECT 0 AS `#`, `uid` FROM roost_vi
  UNION ALL VALUES (0, %s), (1, %s)) q
   STRAIGHT_JOIN roost_visits_rows r ON r.`uid` = q.`uid`"""
 POSTGRESQL_WHOLE = """\
-SELECT (q."#" - 1)::integer, r.sequence, r."visitor"
-  FROM unnest(%s::bigint[]) WITH ORDINALITY AS q ("uid", "#") JOIN roost_visits_rows r USING ("uid")"""
+SELECT (q."#" - 1)::integer, e.* FROM unnest(%s::bigint[]) WITH ORDINALITY AS q ("uid", "#")
+  CROSS JOIN LATERAL (SELECT r.sequence, r."visitor" FROM roost_visits_rows r WHERE r."uid" = q."uid" OFFSET 0) e"""
 
 
 @pytest.mark.parametrize(

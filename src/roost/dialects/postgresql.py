@@ -1,4 +1,10 @@
-"""PostgreSQL's words."""
+"""PostgreSQL's words.
+
+Rows of many keys are read by `CROSS JOIN LATERAL (… OFFSET 0)`, which PostgreSQL runs for one key after the other. A
+plain join it turns into a scan of the whole table, as long as it has no statistics (about a minute after the table has
+grown) or the table is small: measured, 4.2 instead of 0.6 ms for rings of 64 of 10,000 keys, and no difference where it
+knows.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 U
     "mysql": Template("SELECT {{i}}, sequence, n FROM {head} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, h.sequence, h.n
-  FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {head} h USING ({key})""",
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT h.sequence, h.n FROM {head} h WHERE {same_head} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -60,8 +60,8 @@ SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNIO
     "mysql": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, r.sequence
-  FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#") JOIN {rows} r USING ({pairs})""",
+SELECT (q."#" - 1)::integer, e.sequence FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT r.sequence FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),

@@ -67,8 +67,8 @@ SLOTS = {
     "mariadb": Template("SELECT {{i}}, n FROM {rows_table} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, r.n
-  FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {rows_table} r USING ({key})""",
+SELECT (q."#" - 1)::integer, e.n FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT r.n FROM {rows_table} r WHERE {q_rows} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -118,6 +118,7 @@ class CounterPlan(StructurePlan):
             "equal": dialect.equal(columns),
             "holes": dialect.holes(len(columns) + 2),
             "arrays": dialect.arrays(columns),
+            "q_rows": dialect.same(columns, "r.", "q."),
         }
 
         self.tables = (

@@ -127,8 +127,8 @@ SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL
     ),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, {r_row}
-  FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#") JOIN {rows} r USING ({key})""",
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT {r_row} FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),

@@ -16,8 +16,8 @@ FIND = {
     "mariadb": Template("SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, 1
-  FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#") JOIN {rows} r USING ({pairs})""",
+SELECT (q."#" - 1)::integer, 1 FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT 1 FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),

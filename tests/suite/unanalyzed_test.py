@@ -1,0 +1,43 @@
+"""PostgreSQL reads by index before it has statistics of a table too, which it collects by itself a minute later."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psycopg
+
+import roost
+from tests import servers
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+KEYS = 10_000
+
+
+def test_reads_go_by_index() -> None:
+    try:
+        servers.postgresql()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    asked: list[tuple[str, tuple[object, ...]]] = []
+    with servers.database("postgresql") as url:
+        with roost.Store(url) as store:
+            store.create(pageviews, visits, likes, baskets)
+            store.run_all(*[pageviews.add(f"/{n}") for n in range(KEYS)])
+            store.run_all(*[visits.push(Visit(n, n)) for n in range(KEYS)])
+            store.run_all(*[likes.add(n, "a") for n in range(KEYS)])
+            store.run_all(*[baskets.add(Egg(n, n)) for n in range(KEYS)])
+        with roost.Store(url, trace=lambda sql, row: asked.append((sql, tuple(row)))) as store:
+            store.run_all(*[pageviews.total(f"/{n}") for n in range(64)])
+            store.run_all(*[visits.latest(n) for n in range(64)])
+            store.run_all(*[visits.latest(n, n=2) for n in range(64)])
+            store.run_all(*[likes.contains(n, "a") for n in range(64)])
+            store.run_all(*[baskets.count(n) for n in range(64)])
+            store.run_all(*[baskets.remove(n, n) for n in range(64)])
+        reads = [(sql, row) for sql, row in asked if sql.startswith("SELECT") and "unnest" in sql]
+        assert len(reads) >= 6
+        with contextlib.closing(psycopg.connect(url)) as raw, raw.cursor() as cursor:
+            for sql, row in reads:
+                explain: Any = f"EXPLAIN {sql}"
+                plan = "\n".join(line for (line,) in cursor.execute(explain, row).fetchall())
+                assert "Seq Scan" not in plan, plan
