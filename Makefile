@@ -27,6 +27,8 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.kill --rounds 1000
 	$(BIN)/python -m tests.campaigns.forks --rounds 100
 	$(BIN)/python -m tests.campaigns.interrupt --rounds 40
+	$(BIN)/python -m tests.campaigns.interrupt --rounds 10 --server mariadb
+	$(BIN)/python -m tests.campaigns.interrupt --rounds 10 --server postgresql
 	$(BIN)/python -m tests.campaigns.cancel --rounds 300
 	$(BIN)/python -m tests.campaigns.culprit --rounds 100
 	$(BIN)/python -m tests.campaigns.shares --rounds 10

@@ -8,6 +8,7 @@ after a random time, and the handler raises KeyboardInterrupt. A hang ends the p
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import random
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 import roost
+from tests import servers
 from tests.campaigns.foreign import is_flocked, is_locked
 from tests.campaigns.processes import Child, Gone, Line
 
@@ -167,6 +169,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="processes")
     parser.add_argument("--interrupts", type=int, default=1000, help="of each")
     parser.add_argument("--threads", type=int, default=3)
+    parser.add_argument("--server", choices=servers.SERVERS, help="on a database server, not in a file")
     parser.add_argument("--seed", default=str(random.randrange(10**6)))
     options = parser.parse_args()
     print(f"interrupt --rounds {options.rounds} --interrupts {options.interrupts} --seed {options.seed}")
@@ -174,10 +177,13 @@ def main() -> None:
     sums = Told()
     hangs = 0
     for round_ in range(options.rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            url = f"sqlite:///{directory}/test.db"
+        with contextlib.ExitStack() as stack:
+            if options.server:
+                url = stack.enter_context(servers.database(options.server))
+            else:
+                url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/test.db"
             try:
-                told = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads)
+                told = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads, 30)
             except AssertionError as error:
                 hangs += 1
                 print(f"round {round_}: {error}")
