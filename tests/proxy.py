@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from urllib.parse import urlsplit
 
 
 class Cut(enum.Enum):
@@ -35,6 +36,11 @@ class Proxy:
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
+
+    def url(self, url: str) -> str:
+        """Return a server's URL with the proxy in its place."""
+        parts = urlsplit(url)
+        return parts._replace(netloc=f"{parts.username}@127.0.0.1:{self.port}").geturl()
 
     def arm(
         self,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from roost.core import Core
 from roost.dialects import Control
-from roost.engines.engine import Connection, drive
+from roost.engines.engine import Connection, commit, drive
 from roost.errors import Busy, Conflict, Invalid
 from roost.plans.adopted import adoption_for
 from roost.plans.adoption import Adoption, Found
@@ -184,7 +184,7 @@ class _Burst:
         waiting = deque(self._waiting)  # what is undone is still to be done
         try:
             self.deleted = drive(self._work(waiting, lambda: time.monotonic() - began > self._seconds), connection)
-            connection.execute(Control.COMMIT)
+            commit(connection)
         finally:
             connection.settle()
         while len(self._waiting) > len(waiting):

@@ -17,8 +17,8 @@ from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
 from roost.detours import LANES, PAUSE, TRYING, Detours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
-from roost.engines.engine import Connection, Trace, Wait, drive
-from roost.errors import Busy, Closed, ConnectionLost, Error, OutcomeUnknown
+from roost.engines.engine import Connection, Trace, Wait, commit, drive
+from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
 from roost.plans import Context
@@ -145,10 +145,7 @@ class Core:
             try:
                 connection.execute(Control.BEGIN_ALONE)
                 result = drive(work, connection)
-                try:
-                    connection.execute(Control.COMMIT)
-                except ConnectionLost as error:
-                    raise OutcomeUnknown(f"{error}, during COMMIT") from error
+                commit(connection)
                 results.append(result)
             finally:
                 connection.settle()

@@ -23,9 +23,7 @@ def proxy(server_url: str) -> Iterator[Proxy]:
 
 
 def through(proxy: Proxy, url: str, **options: Any) -> roost.Store:
-    parts = urlsplit(url)
-    url = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
-    return roost.Store(url, **{"random": random.Random(3), "timeout": 20, **options})
+    return roost.Store(proxy.url(url), **{"random": random.Random(3), "timeout": 20, **options})
 
 
 @pytest.fixture

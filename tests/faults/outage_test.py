@@ -48,17 +48,14 @@ def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(na
             for _ in range(20):
                 other.run(pageviews.add("/other"))
 
-    parts = urlsplit(url)
-    with Proxy(parts.port or 0) as proxy:
-        through = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
-        with roost.Store(through, timeout=60) as store:
-            store.create(pageviews)
-            for _ in range(3):
-                store.run(pageviews.add("/home"))
-            proxy.arm(1, cut, crash)
+    with Proxy(urlsplit(url).port or 0) as proxy, roost.Store(proxy.url(url), timeout=60) as store:
+        store.create(pageviews)
+        for _ in range(3):
             store.run(pageviews.add("/home"))
-            assert not proxy.disarm()
-            assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)
+        proxy.arm(1, cut, crash)
+        store.run(pageviews.add("/home"))
+        assert not proxy.disarm()
+        assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)
     daemon.kill()
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from roost.dialects.dialect import Dialect, Wanted
+from roost.dialects.dialect import Control, Dialect, Wanted
+from roost.errors import ConnectionLost, OutcomeUnknown
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
@@ -120,6 +121,14 @@ def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
         return result
     finally:
         work.close()
+
+
+def commit(connection: Connection) -> None:
+    """Commit what is no batch, which nobody looks up; `OutcomeUnknown` where the connection is lost meanwhile."""
+    try:
+        connection.execute(Control.COMMIT)
+    except ConnectionLost as error:
+        raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
 async def adrive(work: Generator[Wanted, Any, T], connection: AsyncExecutor) -> T:

@@ -13,7 +13,6 @@ import logging
 import math
 import re
 import ssl
-import uuid
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -168,7 +167,7 @@ class MariaDBEngine:
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
         """Open a connection."""
-        return MariaDBConnection(self, wait, writes)
+        return MariaDBConnection(self, wait)
 
     def open(self, timeout: float) -> pymysql.Connection[Any]:
         """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed.
@@ -226,12 +225,9 @@ class MariaDBConnection(ServerConnection):
     raw: pymysql.Connection[Any]
     engine: MariaDBEngine
 
-    def __init__(self, engine: MariaDBEngine, wait: Wait, writes: bool) -> None:
+    def __init__(self, engine: MariaDBEngine, wait: Wait) -> None:
         super().__init__(engine, wait)
-        self._writer = uuid.uuid4().hex if writes else None
-        self._batch = 0  # the writer's count of batches, written by each
-        self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
-        self._runs_on = 0  # the server's number of the connection that the batch runs on
+        self._runs_on: int | None = None  # the server's number of the connection that the batch runs on
         self._open = False
         self._locked = False
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
@@ -239,7 +235,8 @@ class MariaDBConnection(ServerConnection):
     @property
     def session(self) -> int | None:
         """The number by which the server knows it."""
-        return self._thread()
+        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
+        return number
 
     @property
     def in_transaction(self) -> bool:
@@ -270,12 +267,12 @@ class MariaDBConnection(ServerConnection):
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
         text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=wait)
-        if word is Control.BEGIN_ALONE or self._writer is None:
+        if word is Control.BEGIN_ALONE:
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
         self._batch += 1
-        self._runs_on = self._thread()
+        self._runs_on = self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
         if self._noted:
             self._begin = [text, note]
@@ -348,10 +345,6 @@ class MariaDBConnection(ServerConnection):
             except Busy:
                 self._end()
 
-    def _thread(self) -> int:
-        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
-        return number
-
     def _end(self) -> None:
         # Only while it holds the writer's row: after a restart its number may be somebody else's.
         log.info("ending connection %s, which was lost", self._runs_on)
@@ -406,14 +399,9 @@ class MariaDBConnection(ServerConnection):
             return ConnectionLost(str(found))
         return found
 
-    def close(self) -> None:
-        """Close the connection; the writer's row goes with it."""
-        if self._noted and self.raw.open and not self.broken and not self._open:
-            try:
-                self.say(f"DELETE FROM roost_writers WHERE writer = X'{self._writer}'")
-            except Error as error:
-                log.debug("a writer's row stays for a day: %s", error)
-        self.close_raw()
+    def forget(self) -> None:
+        """Remove the writer's row."""
+        self.say(f"DELETE FROM roost_writers WHERE writer = X'{self._writer}'")
 
     def close_raw(self) -> None:
         """Close the driver's connection."""

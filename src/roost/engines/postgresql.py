@@ -155,9 +155,7 @@ class PostgreSQLConnection(ServerConnection):
         self._prepared = 0  # numbers them
         self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
-        self._writer = uuid.uuid4().hex
-        self._batch = 0  # the writer's count of batches, written by each
-        self._noted = False  # whether the batch that runs writes it
+        self._name = NAMED.format(name=self._id)
 
     def _connect(self, wait: Wait) -> None:
         super()._connect(wait)
@@ -239,7 +237,7 @@ class PostgreSQLConnection(ServerConnection):
         if not self._noted:
             self._enrol()
         self._batch += 1
-        self._mark = NAMED.format(name=self._id)
+        self._mark = self._name
         self._begin = [begin, *self._note()] if self._noted else [begin]
         return None
 
@@ -272,11 +270,11 @@ class PostgreSQLConnection(ServerConnection):
     def end_lost(self) -> None:
         """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
         try:
-            self.say(END, (NAMED.format(name=self._id),))
+            self.say(END, (self._name,))
         except ConnectionLost:
             raise
         except Error as error:
-            log.debug("this server only speaks PostgreSQL's protocol, and ends no session: %s", error)
+            log.debug("a session that was lost could not be ended: %s", error)
 
     def look_up(self, wait: Wait) -> bool | None:
         """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
@@ -307,14 +305,9 @@ class PostgreSQLConnection(ServerConnection):
         """Close the driver's connection."""
         self.raw.close()
 
-    def close(self) -> None:
-        """Close the connection; the writer's row goes with it."""
-        if self._noted and not self.raw.closed and not self.broken and not self.in_transaction:
-            try:
-                self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
-            except Error as error:
-                log.debug("a writer's row stays for a day: %s", error)
-        self.close_raw()
+    def forget(self) -> None:
+        """Remove the writer's row."""
+        self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
 
 
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random
@@ -12,6 +14,8 @@ from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together
 from roost.engines.engine import HASTE, Trace, Wait
 from roost.errors import ConnectionLost, Error
 from roost.plans.plan import Careful
+
+log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
@@ -91,6 +95,9 @@ class ServerConnection(ServerExecutor):
         self._mark = ""  # what each text of the transaction begins with
         self._reads = False  # whether the transaction only reads
         self._ended = False  # whether it has ended with its last statement
+        self._writer = uuid.uuid4().hex
+        self._batch = 0  # the writer's count of batches, written by each
+        self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
         self._connect(wait)
 
@@ -270,7 +277,12 @@ class ServerConnection(ServerExecutor):
             self.broken = True
 
     def close(self) -> None:
-        """Close the connection; the server rolls back whatever is open."""
+        """Close the connection; the writer's row goes with it, and the server rolls back whatever is open."""
+        if self._noted and not self.broken and not self.in_transaction:
+            try:
+                self.forget()
+            except Error as error:
+                log.debug("a writer's row stays for a day: %s", error)
         self.close_raw()
 
     @property
@@ -312,6 +324,10 @@ class ServerConnection(ServerExecutor):
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
         """Find out whether the last batch's COMMIT went through; None where that cannot be known."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Remove the writer's row."""
 
     @abstractmethod
     def close_raw(self) -> None:
