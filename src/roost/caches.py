@@ -24,6 +24,7 @@ from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work
 from roost.plans.memcached import MemcachedPlan, Whole
 from roost.plans.probes import Finding
+from roost.single import UNANSWERED
 from roost.structures.memcached import MemcachedSet
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
@@ -111,6 +112,10 @@ class CacheCore:
             self.plan(structure)
         self._open()
         self.engine.reach()
+
+    def run_single(self, op: Operation[Any]) -> Any:
+        """Leave every operation to `submit`."""
+        return UNANSWERED
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer."""

@@ -24,6 +24,8 @@ from roost.own import Own, own_transaction
 from roost.plans import Context
 from roost.plans.probes import Finding, examine
 from roost.queues import Queue, Take
+from roost.single import Single
+from roost.structures.operation import Operation
 
 T = TypeVar("T")
 
@@ -78,6 +80,11 @@ class Core:
         self._lanes = [self._lane(number) for number in range(LANES + 1)] if self.engine.dialect.row_locks else []
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
+        single = not self.engine.dialect.exchanges
+        reader = self._writer if self.engine.memory else self._readers[0]
+        self._single = Single(
+            self.known, self.stats, reader if single else None, self.writers, self._writer if single else None
+        )
 
     def _lane(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -106,6 +113,10 @@ class Core:
                 raise Closed("the store was closed")
             self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
         return self._executor
+
+    def run_single(self, op: Operation[Any]) -> Any:
+        """Return the result of an operation that needs no batch, or `UNANSWERED`."""
+        return self._single.run(op, self._context)
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""

@@ -59,6 +59,26 @@ class Link:
             if self._left:
                 self.leave()
 
+    def try_use(self, work: Callable[[Connection], T], otherwise: T) -> T:
+        """`use`, where there is a connection and nobody uses it; else return `otherwise`."""
+        if self.using.locked():  # or it is taken now, and waited for: not to be interrupted between taking and using it
+            return otherwise
+        try:
+            with self.using:
+                connection = self.connection
+                if connection is None or connection.broken:
+                    return otherwise
+                self.user = threading.get_ident()
+                try:
+                    return work(connection)
+                finally:
+                    self.user = 0
+                    if connection.broken:
+                        self.drop()
+        finally:
+            if self._left:
+                self.leave()
+
     def drop(self) -> None:
         """Close the connection; only for its user."""
         connection, self.connection = self.connection, None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from roost.batches import MAX_BYTES, MAX_OPERATIONS, Atom, refuse_all
 from roost.errors import Closed, Error
@@ -17,6 +18,8 @@ from roost.errors import Closed, Error
 FEW = 64  # operations whose bytes are not counted: that takes as long as running them
 
 _NOBODY = threading.Lock()  # of those who need not be woken
+
+T = TypeVar("T")
 
 Take = Callable[[], list[Atom]]
 Work = Callable[[float, Take, Callable[[], None]], None]
@@ -94,6 +97,21 @@ class Queue:
         except BaseException:
             self._leave(waiter)
             raise
+
+    def try_alone(self, errand: Callable[[], T], otherwise: T) -> T:
+        """Do something at once, while nobody else leads; where somebody leads already, return `otherwise`."""
+        if self._led:
+            return otherwise
+        leader = Waiter((), 0.0)
+        try:
+            with self._mutex:
+                if self._led or self._closed:
+                    return otherwise
+                self._led = leader.leads = True
+            return errand()
+        finally:
+            if leader.leads:
+                self._finish(leader)
 
     def close(self) -> None:
         """Refuse what comes from now on, and return when what waits has been answered."""

@@ -27,7 +27,9 @@ from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
 from roost.plans.probes import Finding
 from roost.runner import AsyncRunner, Runner
+from roost.single import UNANSWERED
 from roost.structures import Adopted, from_definition
+from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
@@ -199,6 +201,14 @@ class Store(_Base, Runner):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run one operation and return its result, or raise its error."""
+        if type(operation) is Operation:
+            result: T = self._working.run_single(operation)
+            if result is not UNANSWERED:
+                return result
+        return super().run(operation)
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         self._working.submit([atom])

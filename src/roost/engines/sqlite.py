@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
+from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
 from roost.errors import (
@@ -30,6 +31,7 @@ from roost.errors import (
     StatementFailed,
     worded,
 )
+from roost.plans.plan import Transaction
 
 OLDEST = (3, 37, 0)  # STRICT tables
 CACHE_KIB = 64 * 1024  # of pages, per connection
@@ -189,6 +191,7 @@ class SQLiteConnection:
         self._engine = engine
         self._cursor = raw.cursor()
         self._trace = engine.trace
+        self._execute: Any = self._cursor.execute if self._trace is None else self._traced
 
     @property
     def in_transaction(self) -> bool:
@@ -221,6 +224,55 @@ class SQLiteConnection:
         elif wanted is _ROLLBACK:
             self.settle()
         return None  # LOCKED: BEGIN IMMEDIATE has locked everything
+
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+        try:
+            rows: list[Row] = self._execute(sql, row).fetchall()
+            return rows
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+
+    def tell(self, sql: str, row: Row) -> list[Row]:
+        """Run a statement that writes, as a transaction of its own."""
+        lock = self.lock
+        if lock is not None:
+            lock.acquire(self.wait)
+        try:
+            return self.ask(sql, row)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def transact(self, work: Transaction) -> Any:
+        """Run a transaction that is known as texts. After an error nothing is changed; `Careful` is the plan's."""
+        lock, execute = self.lock, self._execute
+        if lock is not None:
+            lock.acquire(self.wait)
+        sql = "BEGIN IMMEDIATE"
+        try:
+            execute(sql)
+            try:
+                sql, row = next(work)
+                while True:
+                    sql, row = work.send(execute(sql, row).fetchall())
+            except StopIteration as stop:
+                result = stop.value
+            sql = "COMMIT"
+            execute(sql)
+            return result
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+        finally:
+            if self.raw.in_transaction:
+                self.settle()
+            elif lock is not None:
+                lock.release()
+
+    def _traced(self, sql: str, row: Row = ()) -> sqlite3.Cursor:
+        assert self._trace is not None
+        self._trace(sql, row)
+        return self._cursor.execute(sql, row)
 
     def _begin_immediate(self) -> None:
         self._say("BEGIN IMMEDIATE")

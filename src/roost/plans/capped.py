@@ -14,11 +14,14 @@ from roost.plans.plan import (
     AT,
     CUT,
     SEQUENCE,
+    Careful,
     Context,
     N,
     Operations,
     Plan,
+    Question,
     StructurePlan,
+    Transaction,
     each,
     locking,
     same,
@@ -237,6 +240,24 @@ class CappedPlan(StructurePlan):
         self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
         self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        self._one_head = (
+            f"INSERT INTO {head} ({words['key']}, sequence, n) VALUES ({words['key_holes']}, 1, {self.guarded('?')})\n"
+            f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1, n = n + excluded.n"
+            " RETURNING sequence, n"
+        )
+        self._one_cut = (
+            f"DELETE FROM {rows} WHERE {equal} AND sequence ="
+            f" (SELECT min(sequence) FROM {rows} WHERE {equal}) AND sequence <= {hole} RETURNING 1"
+        )
+        self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
+        self._one_full = f"UPDATE {head} SET n = {structure.keep} WHERE {equal}"
+        of_key = dialect.equal(key, "r.")
+        r_values = dialect.names(structure.columns, "r.")
+        self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {dialect.equal(id_, 'r.')}")
+        self._one_count = self.asked_alone("r.n", head, of_key)
+        self._one_latest = self.asked_alone(
+            f"r.sequence, {r_values}", rows, of_key, f" ORDER BY r.sequence DESC LIMIT {hole}"
+        )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def head_of(self, op: Operation[Any]) -> Row:
@@ -304,6 +325,23 @@ class CappedPlan(StructurePlan):
         yield from self._write(games, context)
         return results
 
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
+        """Add one row that is new; where the collection is full, the oldest one goes."""
+        values, keep = op.args[0], self.structure.keep
+        key = self.key_out(tuple([values[i] for i in self._key_places]))
+        id_ = self.id_out(tuple([values[i] for i in self._id_places]))
+        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        refresh = self.structure.on_duplicate == "refresh"
+        there = bool((yield self.find.sql, key + id_)) if refresh else False
+        ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
+        if n > keep:
+            oldest = (yield self._one_cut, (*key, *key, sequence - keep)) if self.structure.on_full == "evict" else []
+            if n > keep + 1 or not oldest:  # the collection rejects, or was miscounted
+                raise Careful
+            yield self._one_full, key
+        (at,) = self._at_out((context.clock(),))
+        yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
+
     def _request(self, op: Operation[Any]) -> Request:
         if op.verb == "remove":
             return Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
@@ -361,6 +399,26 @@ class CappedPlan(StructurePlan):
         found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
         return [self.rows_of(rows) for rows in found]
 
+    def ask_get(self, op: Operation[Any], _: Context) -> Question:
+        """Look up one row by its id."""
+        return Question(self._one_row, self.key_out(op.args[0]) + self.id_out(op.args[1]), self._row)
+
+    def ask_count(self, op: Operation[Any], _: Context) -> Question:
+        """Read one head."""
+        return Question(self._one_count, self.key_out(op.args[0]), _count)
+
+    def ask_latest(self, op: Operation[Any], _: Context) -> Question:
+        """Read the newest rows of one key."""
+        key, n = op.args
+        return Question(self._one_latest, (*self.key_out(key), n or self.structure.keep), self._newest_rows)
+
+    def _row(self, rows: list[Row]) -> Any:
+        found = self._newest_rows(rows)
+        return found[0] if found else None
+
+    def _newest_rows(self, rows: list[Row]) -> list[Any]:
+        return [] if rows[0][0] is None else self.rows_of([row[1:] for row in rows])
+
     def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read on from a sequence by the same index."""
         keep = self.structure.keep
@@ -375,6 +433,11 @@ class CappedPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def _count(rows: list[Row]) -> int:
+    n: int | None = rows[0][0]
+    return 0 if n is None else n
 
 
 class _Reads(NamedTuple):

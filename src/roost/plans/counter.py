@@ -6,8 +6,9 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
-from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, seizing, write
+from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, Question, StructurePlan, each, seizing, write
 from roost.structures.counter import Counter
+from roost.structures.operation import Operation
 from roost.structures.types import INT_MAX, INT_MIN
 
 ADD = {
@@ -136,6 +137,12 @@ class CounterPlan(StructurePlan):
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
+        self._one_add = (
+            f"INSERT INTO {self.rows_table} ({key}, slot, n)\n"
+            f"  VALUES ({dialect.holes(len(columns) + 1)}, {self.guarded('?')})\n"
+            f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n"  # past 64 bits a REAL, which STRICT refuses
+        )
+        self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
@@ -200,6 +207,17 @@ class CounterPlan(StructurePlan):
         found = yield Statement(self.select, [self.key_out(op.args[0]) for op in run])
         return [sum([n for (n,) in rows]) for rows in found]
 
+    def ask_add(self, op: Operation[Any], context: Context) -> Question | None:
+        """Add to one key."""
+        if self.dialect.exchanges:
+            return None
+        key, n = op.args
+        return Question(self._one_add, (*self.key_out(key), self.slot(context), n), _nothing)
+
+    def ask_total(self, op: Operation[Any], _: Context) -> Question:
+        """Sum the slots of one key."""
+        return Question(self._one_total, self.key_out(op.args[0]), _total)
+
     def plan_totals(self, run: Operations, _: Context, __: bool) -> Plan:
         """Sum the slots of many keys."""
         keys = [key for op in run for key in op.args[0]]
@@ -251,3 +269,11 @@ class CounterPlan(StructurePlan):
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)
+
+
+def _nothing(_: list[Row]) -> None:
+    pass
+
+
+def _total(rows: list[Row]) -> int:
+    return sum([n for (n,) in rows if n is not None])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Mismatch
@@ -74,6 +74,24 @@ class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
 
+class Question(NamedTuple):
+    """One operation as one statement, in a snapshot or transaction of its own, with the declaration compared in it.
+
+    answer: makes the result of the rows that were fetched. A read fetches none where the declaration is not stored;
+        a write fails there.
+    """
+
+    sql: str
+    row: Row
+    answer: Callable[[list[Row]], Any]
+
+
+# One operation as a transaction of several statements: yields texts with their parameters, is sent the rows that each
+# returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
+# collection) raises `Careful`: the batch has the answer.
+Transaction = Generator[tuple[str, Row], list[Row], Any]
+
+
 class TargetPlan:
     """What operations are asked of, in one dialect's words."""
 
@@ -122,6 +140,33 @@ class StructurePlan(TargetPlan):
         }
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
+        literal = dialect.literal
+        self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
+        asked = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("ask_")}
+        self.questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = {
+            each.removeprefix("ask_"): method for each, method in asked.items()
+        }
+
+        written: dict[str, Any] = {
+            each: getattr(self, each) for each in dir(type(self)) if each.startswith("transact_")
+        }
+        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction]] = {
+            each.removeprefix("transact_"): method for each, method in written.items()
+        }
+
+    def guarded(self, value: str) -> str:
+        """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored})"
+
+    def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
+        """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
+
+        columns: the first of them is never NULL in a row.
+        """
+        return (
+            f"SELECT {columns} FROM roost_catalog c LEFT JOIN {source} r ON {condition}\n"
+            f"  WHERE {self._is_stored}{order}"
+        )
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""

@@ -7,7 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.plans.plan import AT, SEQUENCE, SLOT, Context, Operations, Plan, StructurePlan, same, write
+from roost.plans.plan import (
+    AT,
+    SEQUENCE,
+    SLOT,
+    Context,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    same,
+    write,
+)
 from roost.structures.operation import Operation
 from roost.structures.ring import Ring
 from roost.structures.rows import Entry
@@ -293,6 +305,12 @@ class RingPlan(StructurePlan):
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )
+        self._one_allocate = (
+            f"INSERT INTO {self.head_table} ({words['key']}, sequence)\n"
+            f"  VALUES ({words['key_holes']}, {self.guarded('1')})\n"
+            f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1 RETURNING sequence"
+        )
+        self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def key_of_row(self, values: Row) -> Row:
@@ -333,6 +351,16 @@ class RingPlan(StructurePlan):
         yield Statement(self.write, rows)
         return results
 
+    def transact_push(self, op: Operation[Any], context: Context) -> Transaction:
+        """Allocate for one push, and write it."""
+        values = op.args[0]
+        key = self.key_out(tuple([values[place] for place in self._key_places]))
+        ((sequence,),) = yield self._one_allocate, key
+        (at,) = self._at_out((context.clock(),))
+        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
+        return sequence
+
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read the slots from the newest down."""
         asked = [(*self.key_out(key), min(n or self.keep, self.keep)) for key, n in [op.args for op in run]]
@@ -342,6 +370,21 @@ class RingPlan(StructurePlan):
             key = ask[:-1]
             results.append(self.rows_of([self._in_order(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
+
+    def ask_latest(self, op: Operation[Any], _: Context) -> Question | None:
+        """Read all slots of one key, where they are few, and put them in order."""
+        if self.keep > FEW:
+            return None
+        key, n = op.args
+        stored = self.key_out(key)
+
+        def newest(rows: list[Row]) -> list[Any]:
+            if rows[0][0] is None:
+                return []
+            rows.sort(reverse=True)
+            return self.rows_of([self._in_order(stored + row[1:]) for row in rows[:n]])
+
+        return Question(self._one_ring, stored, newest)
 
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.

@@ -6,7 +6,22 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
-from roost.plans.plan import CUT, Context, N, Operations, Plan, StructurePlan, each, locking, same, write
+from roost.plans.plan import (
+    CUT,
+    Careful,
+    Context,
+    N,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    each,
+    locking,
+    same,
+    write,
+)
+from roost.structures.operation import Operation
 from roost.structures.sets import Set
 
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
@@ -122,6 +137,17 @@ class SetPlan(StructurePlan):
         self.drop = write(f"DELETE FROM {head} WHERE {equal}")
         self.first_keys, self.later_keys = self.key_after(head)
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
+        self._one_put = (
+            f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
+            " ON CONFLICT DO NOTHING RETURNING 1"
+        )
+        self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
+        of_key = dialect.equal(key, "r.")
+        self._one_member = self.asked_alone(
+            f"r.{dialect.name_of(key[0])}", rows, f"{of_key} AND {dialect.equal(member, 'r.')}"
+        )
+        self._one_size = self.asked_alone("r.n", head, of_key)
+        self._one_set = self.asked_alone(dialect.names(member, "r."), rows, of_key)
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
@@ -177,6 +203,26 @@ class SetPlan(StructurePlan):
             yield Statement(resize, heads)
         return results
 
+    def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
+        """Add one member."""
+        return self._one(op, self._one_put, 1)
+
+    def transact_remove(self, op: Operation[Any], _: Context) -> Transaction:
+        """Remove one member."""
+        return self._one(op, self._one_cut, -1)
+
+    def _one(self, op: Operation[Any], sql: str, change: int) -> Transaction:
+        key, members = op.args
+        if len(members) != 1:
+            raise Careful
+        stored = self.key_out(key)
+        if not (yield sql, stored + self.member_out(members[0])):
+            if change < 0:
+                raise Careful  # or the declaration is not stored
+            return 0
+        yield self.resize.sql, (*stored, change)
+        return 1
+
     def plan_members(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read all members."""
         found = yield Statement(self.all, [self.key_out(op.args[0]) for op in run])
@@ -194,6 +240,25 @@ class SetPlan(StructurePlan):
         found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
         return [rows[0][0] if rows else 0 for rows in found]
 
+    def ask_contains(self, op: Operation[Any], _: Context) -> Question:
+        """Look up one pair."""
+        key, member = op.args
+        return Question(self._one_member, self.key_out(key) + self.member_out(member), _is_there)
+
+    def ask_size(self, op: Operation[Any], _: Context) -> Question:
+        """Read one head."""
+        return Question(self._one_size, self.key_out(op.args[0]), _size)
+
+    def ask_members(self, op: Operation[Any], _: Context) -> Question:
+        """Read the members of one set."""
+        return Question(self._one_set, self.key_out(op.args[0]), self._members)
+
+    def _members(self, rows: list[Row]) -> set[Any]:
+        if rows[0][0] is None:
+            return set()
+        value, convert = self.structure.member.value, self._member_in
+        return {value(convert(row)) for row in rows}
+
     def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members; the head stays."""
         return (yield from self.remove_keys(run, locked, self.delete, self.empty))
@@ -201,3 +266,12 @@ class SetPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def _is_there(rows: list[Row]) -> bool:
+    return rows[0][0] is not None
+
+
+def _size(rows: list[Row]) -> int:
+    n: int | None = rows[0][0]
+    return 0 if n is None else n

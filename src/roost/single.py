@@ -1,0 +1,90 @@
+"""One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
+
+A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes.
+Whatever is unusual (somebody else is at work, no connection yet, another declaration than the stored one, an error, a
+lock that is held) is left to the batch, which knows what to do: nothing has been changed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from roost.batches import Known, Stats
+from roost.engines.engine import Wait
+from roost.engines.sqlite import SQLiteConnection
+from roost.errors import Error
+from roost.links import Link
+from roost.plans import Context
+from roost.plans.plan import Careful, Question, Transaction
+from roost.queues import Queue
+from roost.structures.operation import READS, Operation
+
+UNANSWERED: Any = object()  # the operation is the batch's
+
+HURRIED = Wait(0.0)  # waits for nobody: who has to wait is the batch's
+
+
+class Single:
+    """Runs single operations of one store, on the connections of its batches while these are not in use.
+
+    reader: None where reads are the batch's; queue, writer: of those who write, None likewise.
+    """
+
+    def __init__(self, known: Known, stats: Stats, reader: Link | None, queue: Queue, writer: Link | None) -> None:
+        self._dialect = known.dialect.name
+        self._stats = stats
+        self._reader = reader
+        self._queue = queue
+        self._writer = writer
+
+    def run(self, op: Operation[Any], context: Context) -> Any:
+        """Return the result of an operation, or `UNANSWERED`."""
+        plan = op.structure.plans.get(self._dialect)
+        if plan is None:
+            return UNANSWERED
+        ask = plan.questions.get(op.verb)
+        reads = op.verb in READS
+        link = self._reader if reads else self._writer
+        if link is None:
+            return UNANSWERED
+        if ask is not None:
+            question = ask(op, context)
+            if question is None:
+                return UNANSWERED
+            if reads:
+                return link.try_use(partial(self._work, _asked, question), UNANSWERED)
+            work = partial(self._work, _told, question)
+        elif (transact := plan.transactions.get(op.verb)) is not None:
+            work = partial(self._work, _transacted, transact(op, context))
+        else:
+            return UNANSWERED
+        return self._queue.try_alone(partial(link.try_use, work, UNANSWERED), UNANSWERED)
+
+    def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, connection: Any) -> Any:
+        connection.wait = HURRIED
+        try:
+            result = do(connection, what)
+        except (Error, Careful):
+            return UNANSWERED  # nothing was changed; the batch meets it again, and knows whose it is
+        except BaseException:  # an interrupt: a statement may still be under way, or have been committed
+            connection.broken = True
+            raise
+        if result is not UNANSWERED:
+            self._stats.batches += 1
+            self._stats.operations += 1
+        return result
+
+
+def _asked(connection: SQLiteConnection, question: Question) -> Any:
+    rows = connection.ask(question.sql, question.row)
+    return question.answer(rows) if rows else UNANSWERED
+
+
+def _told(connection: SQLiteConnection, question: Question) -> Any:
+    return question.answer(connection.tell(question.sql, question.row))
+
+
+def _transacted(connection: SQLiteConnection, work: Transaction) -> Any:
+    return connection.transact(work)
