@@ -7,6 +7,7 @@ import sys
 from bench import (
     adoption,
     bulk,
+    calls,
     databases,
     footprint,
     fronts,
@@ -14,13 +15,12 @@ from bench import (
     handlersocket,
     memcached,
     servers,
-    single,
     threads,
 )
 from bench.report import console, machine
 
 MEASUREMENTS = {
-    "single": single.main,
+    "calls": calls.main,
     "threads": threads.main,
     "bulk": bulk.main,
     "fronts": fronts.main,
