@@ -83,7 +83,12 @@ class Core:
         single = not self.engine.dialect.exchanges
         reader = self._writer if self.engine.memory else self._readers[0]
         self._single = Single(
-            self.known, self.stats, reader if single else None, self.writers, self._writer if single else None
+            self.known,
+            self.stats,
+            reader if single else None,
+            self.writers,
+            self._writer if single else None,
+            self._report,
         )
 
     def _lane(self, number: int) -> tuple[Queue, Link]:
@@ -276,7 +281,7 @@ class Core:
                     raise
                 raise Busy(f"{error}; {own.told}") from error
             finally:
-                self._report(link)
+                self._report(link.connection)
 
         link.use(use)
 
@@ -295,12 +300,12 @@ class Core:
                 connection.settle()
                 raise
             finally:
-                self._report(link)
+                self._report(link.connection)
 
         link.use(use)
 
-    def _report(self, link: Link) -> None:
-        if link.connection is not None and link.connection.broken:
+    def _report(self, connection: Connection | None) -> None:
+        if connection is not None and connection.broken:
             log.warning(
                 "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
             )

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from roost.batches import Known, Stats
-from roost.engines.engine import Wait
+from roost.engines.engine import Connection, Wait
 from roost.engines.sqlite import SQLiteConnection
-from roost.errors import Error
+from roost.errors import Busy, Conflict, Error, Missing, StatementFailed
 from roost.links import Link
 from roost.plans import Context
 from roost.plans.plan import Careful, Question, Transaction
@@ -30,44 +30,51 @@ class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
     reader: None where reads are the batch's; queue, writer: of those who write, None likewise.
+    report: told of a connection that may be broken.
     """
 
-    def __init__(self, known: Known, stats: Stats, reader: Link | None, queue: Queue, writer: Link | None) -> None:
+    def __init__(
+        self,
+        known: Known,
+        stats: Stats,
+        reader: Link | None,
+        queue: Queue,
+        writer: Link | None,
+        report: Callable[[Connection | None], None],
+    ) -> None:
         self._dialect = known.dialect.name
         self._stats = stats
         self._reader = reader
         self._queue = queue
         self._writer = writer
+        self._report = report
 
     def run(self, op: Operation[Any], context: Context) -> Any:
         """Return the result of an operation, or `UNANSWERED`."""
         plan = op.structure.plans.get(self._dialect)
         if plan is None:
             return UNANSWERED
-        ask = plan.questions.get(op.verb)
-        reads = op.verb in READS
-        link = self._reader if reads else self._writer
-        if link is None:
-            return UNANSWERED
-        if ask is not None:
-            question = ask(op, context)
-            if question is None:
+        if op.verb in READS:
+            ask = plan.questions.get(op.verb)
+            question = None if ask is None else ask(op)
+            if question is None or self._reader is None:
                 return UNANSWERED
-            if reads:
-                return link.try_use(partial(self._work, _asked, question), UNANSWERED)
-            work = partial(self._work, _told, question)
-        elif (transact := plan.transactions.get(op.verb)) is not None:
-            work = partial(self._work, _transacted, transact(op, context))
-        else:
+            return self._reader.try_use(partial(self._work, _asked, question), UNANSWERED)
+        transact = plan.transactions.get(op.verb)
+        if transact is None or self._writer is None:
             return UNANSWERED
-        return self._queue.try_alone(partial(link.try_use, work, UNANSWERED), UNANSWERED)
+        work = partial(self._work, _transacted, transact(op, context))
+        return self._queue.try_alone(partial(self._writer.try_use, work, UNANSWERED), UNANSWERED)
 
     def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, connection: Any) -> Any:
         connection.wait = HURRIED
         try:
             result = do(connection, what)
-        except (Error, Careful):
+        except (Busy, Careful, Conflict, Missing, StatementFailed):
             return UNANSWERED  # nothing was changed; the batch meets it again, and knows whose it is
+        except Error:
+            self._report(connection)
+            raise
         except BaseException:  # an interrupt: a statement may still be under way, or have been committed
             connection.broken = True
             raise
@@ -80,10 +87,6 @@ class Single:
 def _asked(connection: SQLiteConnection, question: Question) -> Any:
     rows = connection.ask(question.sql, question.row)
     return question.answer(rows) if rows else UNANSWERED
-
-
-def _told(connection: SQLiteConnection, question: Question) -> Any:
-    return question.answer(connection.tell(question.sql, question.row))
 
 
 def _transacted(connection: SQLiteConnection, work: Transaction) -> Any:

@@ -233,17 +233,6 @@ class SQLiteConnection:
         except sqlite3.Error as error:
             raise self._failed(error, sql) from error
 
-    def tell(self, sql: str, row: Row) -> list[Row]:
-        """Run a statement that writes, as a transaction of its own."""
-        lock = self.lock
-        if lock is not None:
-            lock.acquire(self.wait)
-        try:
-            return self.ask(sql, row)
-        finally:
-            if lock is not None:
-                lock.release()
-
     def transact(self, work: Transaction) -> Any:
         """Run a transaction that is known as texts. After an error nothing is changed; `Careful` is the plan's."""
         lock, execute = self.lock, self._execute

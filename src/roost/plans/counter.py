@@ -6,7 +6,20 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow
-from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, Question, StructurePlan, each, seizing, write
+from roost.plans.plan import (
+    SLOT,
+    Careful,
+    Context,
+    N,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    each,
+    seizing,
+    write,
+)
 from roost.structures.counter import Counter
 from roost.structures.operation import Operation
 from roost.structures.types import INT_MAX, INT_MIN
@@ -207,14 +220,12 @@ class CounterPlan(StructurePlan):
         found = yield Statement(self.select, [self.key_out(op.args[0]) for op in run])
         return [sum([n for (n,) in rows]) for rows in found]
 
-    def ask_add(self, op: Operation[Any], context: Context) -> Question | None:
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
         """Add to one key."""
-        if self.dialect.exchanges:
-            return None
         key, n = op.args
-        return Question(self._one_add, (*self.key_out(key), self.slot(context), n), _nothing)
+        yield self._one_add, (*self.key_out(key), self.slot(context), n)
 
-    def ask_total(self, op: Operation[Any], _: Context) -> Question:
+    def ask_total(self, op: Operation[Any]) -> Question:
         """Sum the slots of one key."""
         return Question(self._one_total, self.key_out(op.args[0]), _total)
 
@@ -269,10 +280,6 @@ class CounterPlan(StructurePlan):
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)
-
-
-def _nothing(_: list[Row]) -> None:
-    pass
 
 
 def _total(rows: list[Row]) -> int:

@@ -75,10 +75,9 @@ class Careful(Exception):
 
 
 class Question(NamedTuple):
-    """One operation as one statement, in a snapshot or transaction of its own, with the declaration compared in it.
+    """One operation that only reads, as one statement: a snapshot of its own, with the declaration compared in it.
 
-    answer: makes the result of the rows that were fetched. A read fetches none where the declaration is not stored;
-        a write fails there.
+    answer: makes the result of the rows that were fetched; there are none where the declaration is not stored.
     """
 
     sql: str
@@ -86,7 +85,7 @@ class Question(NamedTuple):
     answer: Callable[[list[Row]], Any]
 
 
-# One operation as a transaction of several statements: yields texts with their parameters, is sent the rows that each
+# One operation as a transaction of its own: yields texts with their parameters, is sent the rows that each
 # returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
 # collection) raises `Careful`: the batch has the answer.
 Transaction = Generator[tuple[str, Row], list[Row], Any]
@@ -143,7 +142,7 @@ class StructurePlan(TargetPlan):
         literal = dialect.literal
         self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         asked = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("ask_")}
-        self.questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = {
+        self.questions: dict[str, Callable[[Operation[Any]], Question | None]] = {
             each.removeprefix("ask_"): method for each, method in asked.items()
         }
 
