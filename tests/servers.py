@@ -184,11 +184,27 @@ class Daemon:
         """Return what it has written by now."""
         return (self._folder / "server.log").read_text(errors="replace")
 
+    def pause(self) -> None:
+        """Let it stand still, with all of its processes: the kernel still takes connections for it."""
+        os.kill(self.pid, signal.SIGSTOP)  # from now on there are no more of them
+        for child in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        for process in [*self._children(), str(self.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGCONT)
+
+    def _children(self) -> list[str]:
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return listed.read_text().split() if listed.exists() else []
+
     def kill(self) -> None:
         """Kill it with -9, and return when it is gone, with the processes that it had."""
         assert self._process is not None
-        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        children = listed.read_text().split() if listed.exists() else []
+        children = self._children()
         self._process.kill()
         self._process.wait()
         for child in children:  # PostgreSQL's: while one is there no other server starts
@@ -200,6 +216,7 @@ class Daemon:
     def _end(self, owner: int) -> None:
         if os.getpid() == owner and self._process is not None:
             self._process.terminate()
+            self.resume()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=20)
             self._process.kill()
