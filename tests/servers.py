@@ -186,10 +186,10 @@ class Daemon:
 
     def pause(self) -> None:
         """Let it stand still, with all of its processes: the kernel still takes connections for it."""
-        os.kill(self.pid, signal.SIGSTOP)  # from now on there are no more of them
+        _stop(self.pid)  # from now on there are no more of them
         for child in self._children():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGSTOP)
+                _stop(int(child))
 
     def resume(self) -> None:
         """Let it go on."""
@@ -220,6 +220,15 @@ class Daemon:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=20)
             self._process.kill()
+
+
+def _stop(process: int) -> None:
+    # Returns when all threads of it have stopped.
+    os.kill(process, signal.SIGSTOP)
+    for thread in Path(f"/proc/{process}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # one that is gone
+            while thread.read_text().rpartition(")")[2].split()[0] not in "TZX":
+                time.sleep(0.001)
 
 
 def _lives(process: str) -> bool:

@@ -124,7 +124,8 @@ class Store(_Base, Runner):
         `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
         `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
         password.
-    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away or says
+        nothing; docs/guarantees.md tells what comes to it.
     lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
         batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.

@@ -277,9 +277,8 @@ class PostgreSQLConnection(ServerConnection):
         self._prepared += 1
         name = f"roost_{self._id}_{self._prepared}"
         # It takes locks on the tables as the statement does, and stands before the transaction.
-        self.say_all(
-            f"SET LOCAL lock_timeout = {self._lock_timeout};\nPREPARE {name} AS {sql % tuple([f'${n}' for n in range(1, parameters + 1)])}"
-        )
+        text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
+        self.say_all(f"SET LOCAL lock_timeout = {self._lock_timeout};\nPREPARE {name} AS {text}")
         del self._uses[sql]
         self._names[sql] = name
         return name
