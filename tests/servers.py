@@ -184,11 +184,27 @@ class Daemon:
         """Return what it has written by now."""
         return (self._folder / "server.log").read_text(errors="replace")
 
+    def pause(self) -> None:
+        """Let it stand still, with all of its processes: the kernel still takes connections for it."""
+        _stop(self.pid)  # from now on there are no more of them
+        for child in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                _stop(int(child))
+
+    def resume(self) -> None:
+        """Let it go on."""
+        for process in [*self._children(), str(self.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGCONT)
+
+    def _children(self) -> list[str]:
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return listed.read_text().split() if listed.exists() else []
+
     def kill(self) -> None:
         """Kill it with -9, and return when it is gone, with the processes that it had."""
         assert self._process is not None
-        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        children = listed.read_text().split() if listed.exists() else []
+        children = self._children()
         self._process.kill()
         self._process.wait()
         for child in children:  # PostgreSQL's: while one is there no other server starts
@@ -200,9 +216,19 @@ class Daemon:
     def _end(self, owner: int) -> None:
         if os.getpid() == owner and self._process is not None:
             self._process.terminate()
+            self.resume()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=20)
             self._process.kill()
+
+
+def _stop(process: int) -> None:
+    # Returns when all threads of it have stopped.
+    os.kill(process, signal.SIGSTOP)
+    for thread in Path(f"/proc/{process}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # one that is gone
+            while thread.read_text().rpartition(")")[2].split()[0] not in "TZX":
+                time.sleep(0.001)
 
 
 def _lives(process: str) -> bool:

@@ -17,12 +17,14 @@ threads and for asyncio:
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
+from roost.engines.engine import GRACE
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
 from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
@@ -31,8 +33,11 @@ from roost.structures.structure import Structure
 
 Work = Generator[Wanted, Any, None]
 
+HASTY = {Control.BEGIN: Control.BEGIN_HASTY, Control.BEGIN_READ: Control.BEGIN_READ_HASTY}
+
 MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
+SHORT = 0.1  # seconds, with which nobody is sent back to the queue
 MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
 MOST_INDEXES = 1000  # whose tables one store remembers
 MAX_BYTES = 16 * 2**20  # of their values, likewise
@@ -314,7 +319,7 @@ class Batch:
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
         if isinstance(error, Busy) and self._aside is not None:
-            self._begin = Control.BEGIN_HASTY
+            self._begin = HASTY.get(self._begin, self._begin)
             if len(part) == 1:
                 self._aside.send(part[0], error)
             parts += _halves(part)
@@ -343,7 +348,9 @@ class Batch:
             self.committing = ()
             if committing:
                 refuse_all(part, OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
-            refuse_all([atom for each in [part, *parts] for atom in each], failed)
+            # Who came later than the leader has time left, and goes back to the queue: the server may be there again.
+            until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
+            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= until], failed)
             parts.clear()
             return
         if committing and committed:
@@ -353,8 +360,13 @@ class Batch:
         if committing and committed is None:
             refuse_all(part, OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
         else:
+            # Whose time went by while the server said nothing: another attempt would take as long.
+            late = time.monotonic() - GRACE / 2
+            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= late], error)
+            parts[:] = [rest for each in parts if (rest := [atom for atom in each if not atom.done])]
+            part = [atom for atom in part if not atom.done]
             self._lost_times += 1
-            if self._lost_times < MAX_LOST:
+            if part and self._lost_times < MAX_LOST:
                 parts.append(part)
                 return
             if len(part) == 1:

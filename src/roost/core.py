@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
-from roost.detours import LANES, PAUSE, TRYING, Detours, Trying
+from roost.detours import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, commit, drive
@@ -67,6 +67,7 @@ class Core:
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self._detours = Detours(self.known, self._context)
+        self._read_detours = ReadDetours()
         self.joined_context = Context(self._clock, spot, joined=True)
         self._executor: ThreadPoolExecutor | None = None
         self._dismissed = False
@@ -77,7 +78,7 @@ class Core:
         self._looking: set[Link] = set()  # those of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
-        self._lanes = [self._lane(number) for number in range(LANES + 1)] if self.engine.dialect.row_locks else []
+        self._lanes = [self._lane(number) for number in range(READING + 1)] if self.engine.dialect.row_locks else []
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
         single = not self.engine.dialect.exchanges
@@ -100,12 +101,15 @@ class Core:
 
         def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
             trying = Trying()
-            self._write(link, _Patience(self, deadline, wake), take, trying, Control.BEGIN_HASTY)
+            if number == READING:
+                self._read(link, deadline, take, wake, trying)
+            else:
+                self._write(link, _Patience(self, deadline, wake), take, trying, Control.BEGIN_HASTY)
             if trying.again:
                 wake()
                 time.sleep(PAUSE * (1 + self._random.random()))
 
-        return Queue(try_ if number == TRYING else wait, self.lock_wait, self._worry), link
+        return Queue(try_ if number in (TRYING, READING) else wait, self.lock_wait, self._worry), link
 
     def _link(self) -> Link:
         return Link(self.engine.file, self.timeout)
@@ -132,11 +136,14 @@ class Core:
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer, or is to be submitted aside; reads by one of the readers."""
-        deadline = time.monotonic() + self.timeout
+        deadline = atoms[0].deadline or time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
         queue = self.writers if atoms[0].writes else self.readers[reader]
-        queue.submit(atoms, deadline)
+        left = atoms
+        while left:  # a leader may come back without all answers, while there is time
+            queue.submit(left, deadline)
+            left = [atom for atom in left if not atom.done and atom.aside is None]
 
     def submit_aside(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer: all are to wait in the same lane."""
@@ -151,7 +158,7 @@ class Core:
                 left = [atom for atom in left if not atom.done]
         finally:
             for atom in atoms:
-                self._detours.settled(atom)
+                (self._detours if atom.writes else self._read_detours).settled(atom)
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
@@ -173,7 +180,7 @@ class Core:
         """Give the writers' connection to one piece of work, between two batches."""
 
         def errand(deadline: float) -> None:
-            self._use(self._writer, _Patience(self, deadline), work, create)
+            self._use(self._writer, _Patience(self, deadline, lasts=True), work, create)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
@@ -193,7 +200,7 @@ class Core:
 
     def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]]) -> T:
         def look(link: Link) -> T:
-            wait = _Patience(self, time.monotonic() + self.timeout)
+            wait = _Patience(self, time.monotonic() + self.timeout, lasts=True)
             connection = link.connection = self.engine.connect(wait, writes=False)
             try:
                 connection.execute(Control.BEGIN_READ)
@@ -285,17 +292,20 @@ class Core:
 
         link.use(use)
 
-    def _read(self, link: Link, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+    def _read(
+        self, link: Link, deadline: float, take: Take, wake: Callable[[], None], trying: Trying | None = None
+    ) -> None:
         wake()
+        aside = trying or (self._read_detours if self._lanes else None)
+        begin = Control.BEGIN_READ if trying is None else Control.BEGIN_READ_HASTY
 
         def use(link: Link) -> None:
             connection = link.connection
             if connection is None:
-                wait = _Patience(self, deadline)
-                connection = link.connection = self.engine.connect(wait, writes=False)
-                connection.wait = Wait(deadline)
+                connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
+            connection.wait = Wait(deadline, self.lock_wait)
             try:
-                drive(Batch(self.known, self._context, self.stats).run(Control.BEGIN_READ, take), connection)
+                drive(Batch(self.known, self._context, self.stats, aside).run(begin, take), connection)
             except BaseException:
                 connection.settle()
                 raise
@@ -336,9 +346,14 @@ class _Patience(Wait):
     __slots__ = ("_core", "_counted", "_wake", "_worried", "told")
 
     def __init__(
-        self, core: Core, deadline: float, wake: Callable[[], None] | None = None, most: float | None = None
+        self,
+        core: Core,
+        deadline: float,
+        wake: Callable[[], None] | None = None,
+        most: float | None = None,
+        lasts: bool = False,
     ) -> None:
-        super().__init__(deadline, most)
+        super().__init__(deadline, most, lasts)
         self._core = core
         self._wake = wake
         self._counted = False

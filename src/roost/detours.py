@@ -5,6 +5,9 @@ the atom that needs the lock stands alone; that one leaves the batch, and its ne
 a few lanes, each a queue with a connection of its own, until the store's `timeout`. While it waits there, whoever else
 writes the same key goes aside at once. So a transaction that is left open costs the others one `lock_wait`, once.
 
+Reads wait for nobody but those who have locked a whole table (LOCK TABLE, an ALTER). They try again and again, in a
+lane of their own, and while one does, other reads of its structure go there at once.
+
 An atom that needs several locks must not hold the others while it waits for one: it tries again and again instead, in a
 lane for such atoms.
 """
@@ -20,6 +23,7 @@ from roost.plans import Context
 
 LANES = 4  # connections that may wait for locks beside the writer's
 TRYING = LANES  # the lane of those who do not wait but try
+READING = LANES + 1  # the same, for those who read
 PAUSE = 0.02  # seconds between two tries, at most twice as long
 
 Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
@@ -55,6 +59,31 @@ class Detours:
         self._blocked -= self._known.heads(atom)
 
 
+class ReadDetours:
+    """Which structures cannot be read at the moment, as somebody has locked their tables."""
+
+    def __init__(self) -> None:
+        self._blocked: set[str] = set()
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom reads one of them; if so it is sent aside."""
+        if not self._blocked or self._blocked.isdisjoint(_names(atom)):
+            return False
+        atom.aside = READING
+        return True
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Send aside an atom that could not have a lock."""
+        names = _names(atom)
+        atom.aside = READING
+        if len(names) == 1:  # of several nobody knows which it was
+            self._blocked |= names
+
+    def settled(self, atom: Atom) -> None:
+        """Let others try the usual way again: the atom has its answer."""
+        self._blocked -= _names(atom)
+
+
 class Trying:
     """The lane of those who do not wait but try: who could not have a lock goes back to its queue."""
 
@@ -71,6 +100,10 @@ class Trying:
             refuse_all([atom], error)
         else:
             self.again = True
+
+
+def _names(atom: Atom) -> set[str]:
+    return {op.structure.name for op in atom.operations}
 
 
 def _lane(heads: set[Head]) -> int:

@@ -105,7 +105,10 @@ class Overflow(Error):
 
 
 class Busy(Error):
-    """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done."""
+    """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done.
+
+    Also where other calls of the same store waited for the database for so long that this one was not begun.
+    """
 
     retry = True
     word = "146"
@@ -152,13 +155,16 @@ class DatabaseError(Error):
 
 
 class CannotOpen(DatabaseError):
-    """The database cannot be opened: a missing directory, a file that is no database, a forbidden one."""
+    """The database cannot be opened: a missing directory, a file that is no database, a forbidden one.
+
+    Or a server that is not there when a store connects for the first time, or refuses it.
+    """
 
     retry = True
 
 
 class ConnectionLost(CannotOpen):
-    """The connection to the server broke, before COMMIT was sent: nothing was done.
+    """The connection to the server broke, or the server said nothing for too long, before COMMIT: nothing was done.
 
     A store connects anew and runs its batches again; it is raised where the server stays away, costs the connection
     each time, or in a transaction of the application.

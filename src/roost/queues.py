@@ -8,12 +8,16 @@ whatever arrived while the last commit ran (`DBImpl::Write` and `BuildBatchGroup
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from roost.batches import MAX_BYTES, MAX_OPERATIONS, Atom, refuse_all
-from roost.errors import Closed, Error
+from roost.engines.engine import GRACE
+from roost.errors import Busy, Closed, Error
+
+LATE = "the calls before this one are still waiting for the database; it was not begun"
 
 FEW = 64  # operations whose bytes are not counted: that takes as long as running them
 
@@ -123,13 +127,23 @@ class Queue:
     def _wait(self, waiter: Waiter) -> None:
         if not waiter.wake.acquire(timeout=self._patience):
             error = self._worry()
-            if error is not None:
-                with self._mutex:
-                    if waiter in self._waiting and not waiter.leads:
-                        raise error
-            waiter.wake.acquire()
+            if error is not None and self._withdraw(waiter):
+                raise error
+            left = waiter.deadline + GRACE - time.monotonic()
+            if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
+                if self._withdraw(waiter):
+                    raise Busy(LATE)
+                waiter.wake.acquire()  # it is under way, or about to be: that has limits of its own
         if not waiter.leads:
             waiter.pass_on()
+
+    def _withdraw(self, waiter: Waiter) -> bool:
+        # Takes out who was not begun, in one step: who is told so must not be taken after all.
+        with self._mutex:
+            if waiter.leads or waiter not in self._waiting:
+                return False
+            self._waiting.remove(waiter)
+            return True
 
     def _leave(self, waiter: Waiter) -> None:
         # It was interrupted or refused, at whatever point: nobody may be left waiting for somebody who is gone.

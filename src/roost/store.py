@@ -8,6 +8,7 @@ import datetime as dt
 import random as random_module
 import re
 import sqlite3
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,14 +19,15 @@ from typing import Any, TypeVar
 from roost.batches import Atom, Stats
 from roost.caches import CacheCore
 from roost.core import Core, utc_now
-from roost.engines.engine import Trace
+from roost.engines.engine import GRACE, Trace
 from roost.engines.guests import async_guest_of, guest_of
-from roost.errors import Closed, Invalid
+from roost.errors import Busy, Closed, Invalid
 from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
 from roost.plans.probes import Finding
+from roost.queues import LATE
 from roost.runner import AsyncRunner, Runner
 from roost.single import UNANSWERED
 from roost.structures import Adopted, from_definition
@@ -124,7 +126,8 @@ class Store(_Base, Runner):
         `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
         `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
         password.
-    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away or says
+        nothing; docs/guarantees.md tells what comes to it.
     lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
         batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.
@@ -326,7 +329,7 @@ class _Lanes:
         """Return the lane of those who wait for locks that somebody else holds for long."""
         if number not in self._aside:
             assert isinstance(self._core, Core)  # memcached has no locks
-            self._aside[number] = _Lane(self, self._core, [self._core.submit_aside])
+            self._aside[number] = _Lane(self, self._core, [self._core.submit_aside], aside=True)
         return self._aside[number]
 
     async def drained(self) -> None:
@@ -348,18 +351,22 @@ class _Lane:
     """The atoms of one loop that wait for the next batch, which runs in a thread.
 
     submits: what runs a batch; as many may be under way at once.
+    aside: it is for those who wait for locks, whose time has begun already.
 
     There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
     loop itself is kept only meanwhile.
     """
 
-    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit]) -> None:
+    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit], aside: bool = False) -> None:
         self._lanes = lanes
         self._core = core
+        self._aside = aside
         self._free = list(submits)
         self._most = len(submits)
         self._waiting: list[Atom] = []
         self._called = False  # `_send` is about to be
+        self._watched = False  # `_watch` is about to be
+        self._answered = 0.0  # by the monotonic clock: when somebody had a result
         self._idle: list[asyncio.Future[None]] = []
 
     def join(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
@@ -367,6 +374,7 @@ class _Lane:
         if self._core.closed:
             raise Closed("the store was closed")
         future = atom.future = loop.create_future()
+        atom.deadline = time.monotonic() + self._core.timeout
         self._add(atom, loop)
         return future
 
@@ -403,8 +411,31 @@ class _Lane:
                     idle.set_result(None)
             self._idle.clear()
 
+    def _deadline(self, atom: Atom) -> float:
+        # Who waits behind others has the time anew with each batch that is answered: it is the database that is to be
+        # waited for until `timeout`, not what the application has asked for at once.
+        return atom.deadline if self._aside else max(atom.deadline, self._answered + self._core.timeout)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Refuses those who have waited for too long behind a batch that has no answer.
+        self._watched = False
+        late = time.monotonic() - GRACE
+        while self._waiting and self._deadline(self._waiting[0]) <= late:
+            future = self._waiting.pop(0).future
+            if not future.done():
+                future.set_exception(Busy(LATE))
+        if len(self._free) < self._most:
+            self._watch_later(loop, self._deadline(self._waiting[0]) - late if self._waiting else None)
+
+    def _watch_later(self, loop: asyncio.AbstractEventLoop, seconds: float | None = None) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(min(self._core.timeout + GRACE if seconds is None else seconds, 3600), self._watch, loop)
+
     def _send_one(self, loop: asyncio.AbstractEventLoop, batch: list[Atom]) -> None:
         submit = self._free.pop()
+        batch[0].deadline = self._deadline(batch[0])  # what the others go by, too
+        self._watch_later(loop)
 
         def finished(error: BaseException | None) -> None:
             try:
@@ -425,6 +456,8 @@ class _Lane:
         self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: list[Atom], error: BaseException | None
     ) -> None:
         self._free.append(submit)
+        if any(atom.error is None for atom in batch) and error is None:
+            self._answered = time.monotonic()
         for atom in batch:
             future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
             if future.done():

@@ -104,6 +104,29 @@ def test_a_server_that_does_not_answer() -> None:
             store.run(likes.add(7, "ada"))
 
 
+def test_a_server_that_stands_still_is_waited_for_until_timeout(daemon: servers.Daemon) -> None:
+    with roost.Store(daemon.url, timeout=0.2) as store:
+        store.run(likes.add(7, "ada"))
+        daemon.pause()
+        told: list[BaseException] = []
+
+        def call() -> None:
+            for operation in (likes.members(7), likes.add(7, "bob"), likes.size(7)):
+                try:
+                    store.run(operation)
+                except roost.Error as error:
+                    told.append(error)
+
+        caller = threading.Thread(target=call, daemon=True)
+        caller.start()
+        caller.join(30)
+        daemon.resume()
+        assert not caller.is_alive()
+        assert len(told) == 3
+        assert all(isinstance(error, (roost.CannotOpen, roost.OutcomeUnknown)) for error in told)
+        assert store.run(likes.members(7)) in ({"ada"}, {"ada", "bob"})
+
+
 @pytest.mark.parametrize("answer", [b"SERVER_ERROR busy\r\n", b"ERROR\r\n", b"WHAT\r\n", b"STOR"])
 def test_a_server_that_answers_what_it_should_not(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -86,6 +86,7 @@ class Control(enum.Enum):
     BEGIN_HASTY = "begin, and wait for nobody's lock"
     BEGIN_ALONE = "begin what no batch is: to make or change structures"
     BEGIN_READ = "begin read"
+    BEGIN_READ_HASTY = "begin read, and wait for nobody's lock"
     COMMIT = "commit"
     ROLLBACK = "rollback"
     SAVEPOINT = "savepoint"

@@ -12,6 +12,9 @@ from roost.errors import ConnectionLost, OutcomeUnknown
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
+# Seconds beyond a caller's deadline in which a server may still answer: what a statement takes by itself, on a machine
+# that is busy, and the way there. After that its connection counts as lost.
+GRACE = 3.0
 HASTE = 0.01  # seconds that somebody who waits for nobody waits for a lock all the same: as long as a batch has it
 
 Trace = Callable[[str, Sequence[Any]], None]
@@ -22,13 +25,16 @@ class Wait:
 
     deadline: by the monotonic clock, until when it waits for a lock.
     most: seconds that it waits for a single row's lock, where rows have locks; None: until the deadline.
+    lasts: it is for work that may take long (an index, a check): the deadline is for locks, and a server that says
+        nothing is waited for as long as it answers others.
     """
 
-    __slots__ = ("deadline", "most")
+    __slots__ = ("deadline", "lasts", "most")
 
-    def __init__(self, deadline: float, most: float | None = None) -> None:
+    def __init__(self, deadline: float, most: float | None = None, lasts: bool = False) -> None:
         self.deadline = deadline
         self.most = most
+        self.lasts = lasts
 
     @property
     def left(self) -> float:

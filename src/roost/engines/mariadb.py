@@ -27,7 +27,7 @@ from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.mariadb_rows import Reading
-from roost.engines.server import ServerConnection
+from roost.engines.server import PAUSE, READS, ServerConnection
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -48,6 +48,8 @@ log = logging.getLogger("roost")
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
+PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
+CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
 
 # The name of the lock of those who make or change structures. MySQL takes 64 characters.
 CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
@@ -59,8 +61,8 @@ BEGIN = """\
 SET SESSION sql_mode = '{mode}', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
-BEGIN_READ = f"""\
-SET SESSION sql_mode = '{SQL_MODE}';
+BEGIN_READ = """\
+SET SESSION sql_mode = '{mode}', lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
@@ -169,16 +171,19 @@ class MariaDBEngine:
         """Open a connection."""
         return MariaDBConnection(self, wait)
 
-    def open(self, timeout: float) -> pymysql.Connection[Any]:
-        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed.
+    def open(self, timeout: float) -> Reading:
+        """Return a new connection of the driver, with `timeout` as its limit too.
 
-        `Invalid` when the server is not what the URL says.
+        `ConnectionLost` where another attempt may succeed; `Invalid` when the server is not what the URL says.
         """
-        options = {"connect_timeout": max(1, math.ceil(timeout)), **self._arguments}
+        limit = max(1, math.ceil(timeout))
+        limit = min(limit, self._arguments.get("connect_timeout", limit))
+        options = {**self._arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
-            raise translate(error, self.place) from error
+            found = translate(error, self.place)
+            raise (ConnectionLost(str(found)) if error.args[0] in CROWDED else found) from error
         except RuntimeError as error:  # the driver's, where a package is missing
             raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
         try:
@@ -187,6 +192,15 @@ class MariaDBEngine:
             raw.close()
             raise
         return raw
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
+        try:
+            self.open(timeout).close()
+        except Error as error:
+            told = error.__cause__
+            return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
+        return True
 
     def _compare(self, raw: pymysql.Connection[Any]) -> None:
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
@@ -222,7 +236,7 @@ class MariaDBConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
-    raw: pymysql.Connection[Any]
+    raw: Reading
     engine: MariaDBEngine
 
     def __init__(self, engine: MariaDBEngine, wait: Wait) -> None:
@@ -260,8 +274,8 @@ class MariaDBConnection(ServerConnection):
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
         self._limit = None
-        if word is Control.BEGIN_READ:
-            self._begin = [BEGIN_READ]
+        if word in READS:
+            self._begin = [BEGIN_READ.format(mode=SQL_MODE, metadata=self._metadata_wait(word))]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
@@ -286,6 +300,16 @@ class MariaDBConnection(ServerConnection):
             except Missing:
                 pass  # nothing was created yet: the plans tell better what is missing
         self._limit = seconds
+
+    def _metadata_wait(self, word: Control) -> int:
+        # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
+        least = 1 if self.engine.dialect is MYSQL else 0
+        return max(least, math.floor(self.lock_wait(word)))
+
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
+        self.raw.patience = self.waits_on if self.wait.lasts else None
+        self.raw.limit(math.ceil(seconds))
 
     def begins(self) -> None:
         """Note that a transaction will be open."""
@@ -406,6 +430,7 @@ class MariaDBConnection(ServerConnection):
     def close_raw(self) -> None:
         """Close the driver's connection."""
         if self.raw.open:
+            self.raw.limit(PAUSE)  # to say goodbye; a server that stands still does not hear it
             self.raw.close()
 
 
@@ -451,7 +476,7 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return Conflict(told)
         case 1205 | 1969 | 1317 | 3572 | 3024:  # 3572 is NOWAIT's in MySQL, 3024 its limit for a SELECT
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
-        case 1146 if "roost_" in told:
+        case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case 1021 | 1114 | 3:
             return DiskFull(told)

@@ -6,6 +6,9 @@ PyMySQL is Python: a row of four numbers takes it 6 µs, most of it calls for ea
 
 from __future__ import annotations
 
+import io
+import socket
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +22,25 @@ Convert = Callable[[bytes], Any]
 
 
 class Reading(Connection):
-    """A connection whose results are `Result`."""
+    """A connection whose results are `Result`, and whose waits have a limit that may change.
+
+    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
+    """
+
+    def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
+        self.patience = patience
+        super().__init__(**options)
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        """Connect, and read by `_Arriving` from then on: nothing has arrived that was not asked for."""
+        super().connect(sock)
+        connection: Any = self
+        connection._rfile = io.BufferedReader(_Arriving(self))
+
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer, from now on."""
+        connection: Any = self
+        connection._read_timeout = connection._write_timeout = seconds
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         if unbuffered:
@@ -31,6 +52,32 @@ class Reading(Connection):
         if result.server_status is not None:
             self.server_status = result.server_status
         return result.affected_rows
+
+
+class _Arriving(io.RawIOBase):
+    """What arrives on a connection. Not the socket's own file, which is of no use after the first timeout."""
+
+    def __init__(self, connection: Reading) -> None:
+        super().__init__()
+        self._connection: Any = weakref.proxy(connection)  # no circle: PyMySQL closes what nobody refers to
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._over:
+            connection = self._connection
+            sock: socket.socket = connection._sock
+            try:
+                return sock.recv_into(buffer)
+            except TimeoutError:
+                more = connection.patience() if connection.patience is not None else 0.0
+                if more:
+                    connection.limit(more)
+                    sock.settimeout(more)
+                self._over = not more
+        raise TimeoutError("the server has said nothing for too long")
 
 
 class Result(MySQLResult):

@@ -14,21 +14,24 @@ import datetime as dt
 import logging
 import math
 import re
+import time
 import uuid
+from collections.abc import Callable
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import postgres
+from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 from psycopg.types.array import register_all_arrays
 
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
-from roost.engines.engine import Trace, Wait
-from roost.engines.server import PAUSE, ServerConnection
+from roost.engines.engine import GRACE, Trace, Wait
+from roost.engines.server import PAUSE, READS, ServerConnection
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -43,13 +46,18 @@ from roost.errors import (
     StatementFailed,
 )
 
+T = TypeVar("T")
+
 log = logging.getLogger("roost")
 
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait};\nSET LOCAL TIME ZONE 'UTC'"
-BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;\nSET LOCAL TIME ZONE 'UTC'"  # one snapshot
+BEGIN_READ = """\
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL lock_timeout = {wait};
+SET LOCAL TIME ZONE 'UTC'"""  # one snapshot
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
 # What a batch is known by; in the same exchange as BEGIN.
@@ -77,6 +85,8 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 FAILURES = psycopg.Error
 
+PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+
 USES = 5  # of a statement before it is prepared, as with psycopg
 MOST_PREPARED = 100  # on one connection; the oldest goes
 
@@ -100,22 +110,34 @@ class PostgreSQLEngine:
         self.trace = trace
         self.random = random
         self.url, self.place, self.prepares = _parse(url)
+        self._connect_timeout = int(psycopg.conninfo.conninfo_to_dict(self.url).get("connect_timeout") or 0)
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
         return PostgreSQLConnection(self, wait)
 
-    def open(self, timeout: float) -> psycopg.Connection[Any]:
-        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
-        options: dict[str, Any] = {"prepare_threshold": None}
-        if "connect_timeout" not in self.url:
-            options["connect_timeout"] = max(2, math.ceil(timeout))  # libpq takes 1 for 2
+    def open(self, timeout: float) -> Limited:
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
+        in the server's language. So a refusal is waited for too, by a store that was let in before.
+        """
+        limit = max(2, math.ceil(timeout))  # libpq takes 1 for 2
+        limit = min(limit, self._connect_timeout or limit)
         try:
-            return psycopg.connect(self.url, autocommit=True, context=ADAPTERS, **options)
+            return Limited.connect(
+                self.url, autocommit=True, context=ADAPTERS, prepare_threshold=None, connect_timeout=limit
+            )
         except psycopg.Error as error:
-            told = f"{self.place}: {str(error).strip()}"
-            refused = re.search(r"authentication|password|pg_hba|does not exist|permission|certificate", told)
-            raise (CannotOpen if refused else ConnectionLost)(told) from error
+            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
+        try:
+            self.open(timeout).close()
+        except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
+            return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
+        return True
 
 
 def _parse(url: str) -> tuple[str, str, bool]:
@@ -142,17 +164,56 @@ def _parse(url: str) -> tuple[str, str, bool]:
     return made, place, prepared == "on"
 
 
+class Limited(psycopg.Connection[Row]):
+    """A connection whose waits have a limit.
+
+    libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
+
+    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
+    """
+
+    seconds: float = GRACE
+    patience: Callable[[], float] | None = None
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Run what waits for the server, and no longer than the limit."""
+        return super().wait(self._limited(gen), *args, **options)
+
+    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
+        # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
+        end = 0.0
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    end = 0.0
+                elif not end:
+                    end = time.monotonic() + self.seconds
+                elif time.monotonic() > end:
+                    more = self.patience() if self.patience is not None else 0.0
+                    if not more:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server has said nothing for too long")
+                    end = time.monotonic() + more
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
-    raw: psycopg.Connection[Any]
+    raw: Limited
     engine: PostgreSQLEngine
 
     def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
         self._names: dict[str, str] = {}  # of those that are
         self._prepared = 0  # numbers them
+        self._lock_timeout = 1  # milliseconds, of the transaction that is begun
         self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
         self._name = NAMED.format(name=self._id)
@@ -180,6 +241,11 @@ class PostgreSQLConnection(ServerConnection):
         if word is Control.LOCK_CATALOG:
             return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         return super().obey(word)
+
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer."""
+        self.raw.patience = self.waits_on if self.wait.lasts else None
+        self.raw.seconds = seconds
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
@@ -210,7 +276,9 @@ class PostgreSQLConnection(ServerConnection):
             self.say(f"DEALLOCATE {self._names.pop(oldest)}")
         self._prepared += 1
         name = f"roost_{self._id}_{self._prepared}"
-        self.say(f"PREPARE {name} AS {sql % tuple([f'${n}' for n in range(1, parameters + 1)])}")
+        # It takes locks on the tables as the statement does, and stands before the transaction.
+        text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
+        self.say_all(f"SET LOCAL lock_timeout = {self._lock_timeout};\nPREPARE {name} AS {text}")
         del self._uses[sql]
         self._names[sql] = name
         return name
@@ -227,10 +295,10 @@ class PostgreSQLConnection(ServerConnection):
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
-        if word is Control.BEGIN_READ:
-            self._begin = [BEGIN_READ]
+        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
+        if word in READS:
+            self._begin = [BEGIN_READ.format(wait=wait)]
             return None
-        wait = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         begin = BEGIN.format(wait=wait)
         if word is Control.BEGIN_ALONE:
             return self.say_all(begin)
@@ -298,7 +366,7 @@ class PostgreSQLConnection(ServerConnection):
         found = translate(error, self.engine.place, sql)
         if self.raw.closed or self.raw.broken:
             self.broken = True
-            return ConnectionLost(str(found))
+            return ConnectionLost(f"{self.engine.place}: {str(error).strip()}")
         return found
 
     def close_raw(self) -> None:
@@ -320,7 +388,7 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return Conflict(told)
         case _, "55P03" | "57014":
             return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
-        case _, "42P01" if "roost_" in str(error):
+        case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case "53", "53100":
             return DiskFull(told)
@@ -330,7 +398,7 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return StatementFailed(where)
         case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
             return StatementFailed(where)
-        case _, "57P01" | "57P02" | "57P03" | "25P03" | "57P05":
+        case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
             return ConnectionLost(told)
         case (("08" | "57" | "28" | "3D" | "53"), _):
             return CannotOpen(told)

@@ -11,17 +11,21 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
-from roost.engines.engine import HASTE, Trace, Wait
-from roost.errors import ConnectionLost, Error
+from roost.engines.engine import GRACE, HASTE, Trace, Wait
+from roost.errors import CannotOpen, ConnectionLost, Error
 from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
+READS = (Control.BEGIN_READ, Control.BEGIN_READ_HASTY)
+
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
+SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
+SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
 
 
 class ServerExecutor(ABC):
@@ -79,7 +83,14 @@ class ServerEngine(Protocol):
     reached: bool  # the server has been there: when it is away it may come back
 
     def open(self, timeout: float) -> Any:
-        """Return a new connection of the driver; `ConnectionLost` where another attempt may succeed."""
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
+        """
+        ...
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
         ...
 
 
@@ -150,6 +161,19 @@ class ServerConnection(ServerExecutor):
             self._send(texts[first:place], first - len(begin), returns, answers)
         return answers
 
+    def say(self, sql: str, row: Row = ()) -> None:
+        """Send one text with its parameters."""
+        self._bound(len(sql))
+        super().say(sql, row)
+
+    def _bound(self, size: int) -> None:
+        # Of the exchange that comes, for a text of so many bytes.
+        self.limit(self.wait.left + GRACE + size * SECONDS_PER_BYTE)
+
+    def waits_on(self) -> float:
+        """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
+        return SILENCE if self.wait.lasts and self.engine.answers(LOOKUP) else 0.0
+
     def _text(self, sql: str, row: Row) -> str:
         try:
             return self.written(sql, row)
@@ -160,6 +184,7 @@ class ServerConnection(ServerExecutor):
         # place: of the first one, counted from the first that has an answer.
         cursor = self._cursor
         text = self._mark + ";\n".join(texts)
+        self._bound(len(text))
         try:
             cursor.execute(text)
             for number in range(place, place + len(texts)):
@@ -184,8 +209,14 @@ class ServerConnection(ServerExecutor):
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""
         match word:
-            case Control.BEGIN | Control.BEGIN_HASTY | Control.BEGIN_ALONE | Control.BEGIN_READ:
-                self._reads = word is Control.BEGIN_READ
+            case (
+                Control.BEGIN
+                | Control.BEGIN_HASTY
+                | Control.BEGIN_ALONE
+                | Control.BEGIN_READ
+                | Control.BEGIN_READ_HASTY
+            ):
+                self._reads = word in READS
                 self._ended = False
                 self._mark = ""
                 self._begin_somehow(word)
@@ -207,12 +238,16 @@ class ServerConnection(ServerExecutor):
 
     def _anew(self, work: Callable[[], T], wait: Wait) -> T:
         # On a new connection, as often as that is lost as well.
-        while True:
-            try:
-                self.reconnect(wait)
-                return work()
-            except ConnectionLost:
-                self._pause(wait)
+        callers, self.wait = self.wait, wait
+        try:
+            while True:
+                try:
+                    self.reconnect(wait)
+                    return work()
+                except ConnectionLost:
+                    self._pause(wait)
+        finally:
+            self.wait = callers
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
@@ -227,7 +262,7 @@ class ServerConnection(ServerExecutor):
 
     def lock_wait(self, word: Control) -> float:
         """Return the seconds that a transaction begun in this way waits for a single lock."""
-        most = HASTE if word is Control.BEGIN_HASTY else self.wait.most
+        most = HASTE if word in (Control.BEGIN_HASTY, Control.BEGIN_READ_HASTY) else self.wait.most
         return self.wait.left if most is None else min(most, self.wait.left)
 
     def reconnect(self, wait: Wait) -> None:
@@ -242,9 +277,9 @@ class ServerConnection(ServerExecutor):
             try:
                 self.raw = self.engine.open(wait.left)
                 break
-            except ConnectionLost:
-                if not self.engine.reached:
-                    raise
+            except ConnectionLost as error:
+                if not self.engine.reached:  # nothing was lost: the URL may be wrong
+                    raise CannotOpen(str(error)) from error.__cause__
                 self._pause(wait)
         self.engine.reached = True
         self._cursor = self.raw.cursor()
@@ -294,6 +329,13 @@ class ServerConnection(ServerExecutor):
     @abstractmethod
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+
+    @abstractmethod
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer, for its answer or until it takes what is sent.
+
+        After that the connection is lost, unless `waits_on` says otherwise.
+        """
 
     @abstractmethod
     def begin(self, word: Control) -> None:

@@ -18,7 +18,7 @@ from roost.engines.guests.guest import (
     play,
 )
 from roost.engines.postgresql import FAILURES, AsyncPlainCursor, PlainCursor, is_idle, translate
-from roost.errors import Error, Invalid
+from roost.errors import ConnectionLost, Error, Invalid
 
 
 class PostgreSQLGuest(Guest):
@@ -50,7 +50,10 @@ class PostgreSQLGuest(Guest):
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
-        return translate(error, self.place, sql)
+        found = translate(error, self.place, sql)
+        if self.is_lost() and not isinstance(found, ConnectionLost):  # psycopg's own error, which has no SQLSTATE
+            return ConnectionLost(f"{self.place}: {str(error).strip()}")
+        return found
 
 
 def psycopg_guest(raw: Any, engine: Engine) -> Play:

@@ -1,0 +1,503 @@
+"""Connections that are older than every timeout, on servers that are started anew, drop sessions, hold locks or stand
+still: no call lasts longer than its `timeout` and a little, and the same store works when the cause is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import roost
+from roost.dialects import Statement
+from roost.dialects.dialect import Answer, Template
+from roost.engines import server as server_engine
+from tests import servers
+from tests.campaigns.outage import DAEMONS
+from tests.suite import clients
+from tests.suite.shapes import likes, pageviews
+
+LIMIT = 40.0  # seconds, for calls that waited for ever: timeout, what is granted beyond it, a look-up, a slow machine
+
+
+@dataclass
+class Place:
+    """A server of the test's own, and a database on it."""
+
+    name: str
+    daemon: servers.Daemon
+    server: servers.Server
+    url: str
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.name == "mariadb"
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.daemon.pause()
+        try:
+            yield
+        finally:
+            self.daemon.resume()
+
+    def end_sessions(self) -> None:
+        """End every session of the database, as an administrator does."""
+        with clients.connect(self.url) as sql:
+            if not self.is_mariadb:
+                ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                sql.execute(f"{ended} WHERE datname = current_database() AND pid <> pg_backend_pid()")
+            else:
+                listed = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+                for (number,) in sql.execute(listed).fetchall():
+                    sql.execute(f"KILL {number}")
+        servers.wait_for_silence(self.url)
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """Let somebody else hold the lock of a whole table."""
+        sql = clients.connect(self.url)
+        if self.is_mariadb:
+            sql.execute(f"LOCK TABLES {table} WRITE")
+        else:
+            sql.execute("BEGIN")
+            sql.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        try:
+            yield
+        finally:
+            sql.close()
+
+
+@pytest.fixture(scope="module", params=DAEMONS)
+def own_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, servers.Daemon, servers.Server]]:
+    make, server = DAEMONS[request.param]
+    try:
+        daemon = make()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    yield request.param, daemon, server(daemon.url)
+    daemon.kill()
+
+
+@pytest.fixture
+def place(own_server: tuple[str, servers.Daemon, servers.Server], request: pytest.FixtureRequest) -> Iterator[Place]:
+    name, daemon, server = own_server
+    url = server.database("".join([letter for letter in request.node.name.partition("[")[0] if letter.isalnum()])[:50])
+    with roost.Store(url) as store:
+        store.create(pageviews, likes)
+        store.run_all(pageviews.add("/home"), likes.add(1, "a"))
+    yield Place(name, daemon, server, url)
+    with roost.Store(url) as store:
+        assert store.check() == []
+    server.drop(url)
+
+
+class Call(threading.Thread):
+    """A call in a thread of its own, which has to end."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> Call:
+        self.join(LIMIT)
+        assert not self.is_alive(), "it does not end"
+        return self
+
+    def answer(self) -> object:
+        self.ended()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def grow_old(store: roost.Store) -> None:
+    """Open the connections for reading and writing, and let their first deadlines pass."""
+    inner: Any = store._core
+    timeout, inner.timeout = inner.timeout, 0.0
+    store.run(pageviews.add("/home"))
+    assert store.run(pageviews.total("/home"))
+    inner.timeout = timeout
+
+
+class Asked(threading.Event):
+    """Set when a store says something to its server."""
+
+    def trace(self, sql: str, row: object) -> None:
+        self.set()
+
+    def awaited(self) -> None:
+        assert self.wait(LIMIT)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+READS: dict[str, Callable[[roost.Store], object]] = {
+    "run": lambda store: store.run(pageviews.total("/home")),
+    "check": lambda store: store.check(),
+    "structures": lambda store: store.structures(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_f6_a_read_waits_for_a_server_that_is_started_anew(place: Place, read: str) -> None:
+    asked = Asked()
+    with roost.Store(place.url, timeout=LIMIT, trace=asked.trace) as store:
+        grow_old(store)
+        before = READS[read](store)
+        place.daemon.kill()
+        asked.clear()
+        call = Call(lambda: READS[read](store))
+        if read == "run":  # the others connect anew
+            asked.awaited()
+        place.daemon.start()
+        assert call.answer() == before
+
+
+def test_f6_so_does_a_read_of_asyncio(place: Place) -> None:
+    asked = Asked()
+
+    async def work() -> None:
+        async with roost.AsyncStore(place.url, timeout=LIMIT, trace=asked.trace) as store:
+            grow: Any = store._working
+            grow.timeout = 0.0
+            assert await store.run(pageviews.total("/home")) == 1
+            grow.timeout = LIMIT
+            place.daemon.kill()
+            asked.clear()
+            read = asyncio.ensure_future(store.run(pageviews.total("/home")))
+            await asyncio.to_thread(asked.awaited)
+            await asyncio.to_thread(place.daemon.start)
+            assert await read == 1
+
+    Call(lambda: asyncio.run(work())).answer()
+
+
+def test_sessions_that_were_ended_cost_no_call_anything(place: Place) -> None:
+    with roost.Store(place.url) as store:
+        grow_old(store)
+        for n in range(2):
+            place.end_sessions()
+            store.run(pageviews.add("/home"))
+            place.end_sessions()
+            assert store.run(pageviews.total("/home")) == 3 + n
+            assert store.check() == []
+        place.end_sessions()
+        store.create(roost.Counter("others"))
+
+
+def test_nor_do_sessions_that_were_idle_for_too_long(place: Place) -> None:
+    limits = ("SET GLOBAL wait_timeout = {}", "ALTER SYSTEM SET idle_session_timeout = '{}s'")
+    with roost.Store(place.url) as store:
+        with clients.connect(place.url) as sql:
+            sql.execute(limits[not place.is_mariadb].format(1))
+            if not place.is_mariadb:
+                sql.execute("SELECT pg_reload_conf()")
+        try:
+            grow_old(store)
+            servers.wait_for_silence(place.url)
+            store.run(pageviews.add("/home"))
+            assert store.run(pageviews.total("/home")) == 3
+        finally:
+            place.server.run(limits[not place.is_mariadb].format(28800 if place.is_mariadb else 0))
+            if not place.is_mariadb:
+                place.server.run("SELECT pg_reload_conf()")
+
+
+def test_f7_who_reads_what_is_locked_is_busy_and_holds_up_nobody(place: Place) -> None:
+    with roost.Store(place.url, timeout=1) as store, roost.Store(place.url, timeout=LIMIT) as patient:
+        grow_old(store)
+        with place.locked("roost_pageviews_rows"):
+            waiting = Call(lambda: patient.run(pageviews.total("/home")))
+            assert patient.run(likes.members(1)) == {"a"}
+            call = Call(lambda: store.run(pageviews.total("/home")))
+            both = Call(lambda: store.run_all(pageviews.total("/home"), likes.size(1)))
+            assert store.run(likes.members(1)) == {"a"}
+            assert isinstance(call.ended().error, roost.Busy)
+            assert isinstance(both.ended().error, roost.Busy)
+            for _ in range(10):  # PostgreSQL's are prepared by then
+                assert patient.run(likes.members(1)) == {"a"}
+            assert waiting.is_alive()
+        assert waiting.answer() == 2
+        assert store.run_all(pageviews.total("/home"), likes.size(1)) == (2, 1)
+
+
+def test_f7_in_asyncio_too(place: Place) -> None:
+    async def work() -> None:
+        async with roost.AsyncStore(place.url, timeout=1) as store:
+            assert await store.run(pageviews.total("/home")) == 1
+            with place.locked("roost_pageviews_rows"):
+                told = await asyncio.gather(
+                    *[store.run(pageviews.total("/home")) for _ in range(3)],
+                    *[store.run(likes.members(1)) for _ in range(3)],
+                    return_exceptions=True,
+                )
+            assert [type(each) for each in told] == [roost.Busy] * 3 + [set] * 3
+            assert await store.run(pageviews.total("/home")) == 1
+
+    Call(lambda: asyncio.run(work())).answer()
+
+
+CALLS: dict[str, Callable[[roost.Store], object]] = {
+    **READS,
+    "add": lambda store: store.run(pageviews.add("/home")),
+    "create": lambda store: store.create(roost.Counter("others")),
+    "alter": lambda store: store.alter(likes),
+    "doctor": lambda store: store.doctor(),
+}
+ENDS = (roost.Busy, roost.CannotOpen, roost.OutcomeUnknown)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_call_waits_for_ever_for_a_server_that_stands_still(place: Place, name: str) -> None:
+    with roost.Store(place.url, timeout=1) as store:
+        grow_old(store)
+        before = store.run(pageviews.total("/home"))
+        with place.paused():
+            call = Call(lambda: CALLS[name](store)).ended()
+            assert isinstance(call.error, ENDS)
+            if name != "create" and name != "alter":
+                assert not isinstance(call.error, roost.OutcomeUnknown)  # COMMIT was not reached
+        CALLS[name](store)
+        assert store.run(pageviews.total("/home")) == before + (name == "add")
+
+
+def test_nor_do_those_who_wait_behind_it(place: Place) -> None:
+    with roost.Store(place.url, timeout=1) as store:
+        grow_old(store)
+        with place.paused():
+            reads = [Call(lambda: store.run(pageviews.total("/home"))) for _ in range(8)]
+            adds = [Call(lambda: store.run(pageviews.add("/home"))) for _ in range(8)]
+            for call in [*reads, *adds]:
+                assert isinstance(call.ended().error, (roost.Busy, roost.CannotOpen))
+        store.run(pageviews.add("/home"))
+        assert store.run(pageviews.total("/home")) == 3
+
+
+def test_nor_do_calls_of_asyncio(place: Place) -> None:
+    async def work() -> None:
+        async with roost.AsyncStore(place.url, timeout=1) as store:
+            await store.run(pageviews.add("/home"))
+            assert await store.run(pageviews.total("/home")) == 2
+            with place.paused():
+                first: list[asyncio.Future[Any]] = []
+                first += [asyncio.ensure_future(store.run(pageviews.total("/home"))) for _ in range(3)]
+                first += [asyncio.ensure_future(store.run(pageviews.add("/home"))) for _ in range(3)]
+                for _ in range(3):
+                    await asyncio.sleep(0)  # their batches are under way
+                behind = [asyncio.ensure_future(store.run(pageviews.total("/home"))) for _ in range(3)]
+                for error in await asyncio.gather(*first, *behind, return_exceptions=True):
+                    assert isinstance(error, (roost.Busy, roost.CannotOpen))
+            await store.run(pageviews.add("/home"))
+            assert await store.run(pageviews.total("/home")) == 3
+
+    Call(lambda: asyncio.run(work())).answer()
+
+
+def test_a_commit_that_has_no_answer_is_looked_up_and_that_ends_too(place: Place) -> None:
+    armed = False
+
+    def trace(sql: str, row: object) -> None:
+        if armed and sql == "COMMIT":
+            place.daemon.pause()
+
+    with roost.Store(place.url, timeout=1, trace=trace) as store:
+        grow_old(store)
+        armed = True
+        try:
+            call = Call(lambda: store.run(pageviews.add("/home"))).ended()
+            armed = False
+        finally:
+            place.daemon.resume()
+        assert isinstance(call.error, roost.OutcomeUnknown)
+        before = store.run(pageviews.total("/home"))
+        assert before in (2, 3)
+        store.run(pageviews.add("/other"))
+        wait_until(lambda: store.run(pageviews.total("/other")) == 1)
+        assert store.run(pageviews.total("/home")) in (2, 3)
+
+
+def test_a_commit_that_is_late_is_answered_once(place: Place) -> None:
+    armed, paused = False, threading.Event()
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal armed
+        if armed and sql == "COMMIT":
+            armed = False
+            place.daemon.pause()
+            paused.set()
+
+    with roost.Store(place.url, timeout=1, trace=trace) as store:
+        grow_old(store)
+        armed = True
+        call = Call(lambda: store.run(pageviews.add("/home")))
+        try:
+            assert paused.wait(LIMIT)
+        finally:
+            place.daemon.resume()
+        assert call.answer() is None
+        assert store.run(pageviews.total("/home")) == 3
+
+
+def test_a_first_connection_to_a_server_that_stands_still_ends(place: Place) -> None:
+    with roost.Store(place.url, timeout=1) as store, place.paused():
+        for name in ("run", "add"):
+            error = Call(lambda name=name: CALLS[name](store)).ended().error  # type: ignore[misc]
+            assert isinstance(error, roost.CannotOpen)
+
+
+def test_closing_a_store_ends_too(place: Place) -> None:
+    store = roost.Store(place.url, timeout=1)
+    grow_old(store)
+    with place.paused():
+        Call(store.close).answer()
+
+
+SLEEP = {"mariadb": "SELECT 0, SLEEP(3)", "postgresql": "SELECT 0, pg_sleep(3)"}
+
+
+def long(store: roost.Store, place: Place) -> Call:
+    """Begin what takes the server longer than everything that is granted to a batch."""
+
+    def work() -> Any:
+        yield Statement(Template(SLEEP[place.name], answer=Answer.ORDINAL), [()])
+        return "done"
+
+    return Call(lambda: store._core.exclusive(work()))
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["works", "stands still"])
+def test_what_takes_long_is_waited_for_as_long_as_the_server_answers_others(
+    place: Place, paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_engine, "GRACE", 0.2)
+    monkeypatch.setattr(server_engine, "SILENCE", 0.2)
+    with roost.Store(place.url, timeout=0.1) as store:
+        store.structures()
+        call = long(store, place)
+        if paused:
+            wait_until(lambda: store._core._writer.connection is not None)
+            with place.paused():
+                assert isinstance(call.ended().error, (roost.CannotOpen, roost.OutcomeUnknown))
+        else:
+            assert call.answer() == "done"
+
+
+def test_a_server_that_takes_no_writes_for_a_while(place: Place) -> None:
+    url = place.url
+    if place.is_mariadb:  # root may always write
+        place.server.run("CREATE USER IF NOT EXISTS plain@'%'")
+        place.server.run("GRANT ALL ON *.* TO plain@'%'")
+        place.server.run("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM plain@'%'")
+        url = url.replace("root@", "plain@")
+    with roost.Store(url, timeout=1) as store:
+        grow_old(store)
+        switch = ("SET GLOBAL read_only = {}", "ALTER SYSTEM SET default_transaction_read_only = {}")
+        try:
+            place.server.run(switch[not place.is_mariadb].format("ON"))
+            if not place.is_mariadb:
+                place.server.run("SELECT pg_reload_conf()")
+            wait_until(lambda: isinstance(Call(lambda: store.run(pageviews.add("/other"))).ended().error, roost.Error))
+            call = Call(lambda: store.run(pageviews.add("/home")))
+            assert isinstance(call.ended().error, roost.ReadOnly)
+            assert store.run(pageviews.total("/home")) == 2
+        finally:
+            place.server.run(
+                "SET GLOBAL read_only = OFF" if place.is_mariadb else "ALTER SYSTEM RESET default_transaction_read_only"
+            )
+            if not place.is_mariadb:
+                place.server.run("SELECT pg_reload_conf()")
+        wait_until(lambda: Call(lambda: store.run(pageviews.add("/other"))).ended().error is None)
+        store.run(pageviews.add("/home"))
+        assert store.run(pageviews.total("/home")) == 3
+
+
+@pytest.mark.parametrize("name", ["permissions", "connect_timeout", "authentication"])
+def test_f11_a_waiting_time_does_not_depend_on_the_name_of_the_database(place: Place, name: str) -> None:
+    url = place.server.database(name)
+    try:
+        asked = Asked()
+        with roost.Store(url, timeout=LIMIT, trace=asked.trace) as store:
+            store.create(pageviews)
+            grow_old(store)
+            place.daemon.kill()
+            asked.clear()
+            call = Call(lambda: store.run(pageviews.add("/home")))
+            asked.awaited()
+            place.daemon.start()
+            call.answer()
+            assert store.run(pageviews.total("/home")) == 2
+    finally:
+        place.server.drop(url)
+
+
+def test_f11_a_missing_table_of_somebody_else_is_not_one_of_roost(place: Place) -> None:
+    url = place.server.database("roost_app")
+    try:
+        with roost.Store(url) as store:
+            store.create(pageviews)
+
+            def work() -> Any:
+                yield Statement(Template("SELECT n AS roost_n FROM orders"), [()])
+
+            with pytest.raises(roost.StatementFailed):
+                store._core.exclusive(work())
+            with pytest.raises(roost.Missing):
+                store.run(likes.size(1))
+    finally:
+        place.server.drop(url)
+
+
+def test_f65_whoever_never_was_there_cannot_be_opened(place: Place) -> None:
+    place.daemon.kill()
+    try:
+        with roost.Store(place.url, timeout=LIMIT) as store:
+            for call in (CALLS["run"], CALLS["add"], CALLS["check"]):
+                began = time.monotonic()
+                with pytest.raises(roost.CannotOpen) as told:
+                    call(store)
+                assert type(told.value) is roost.CannotOpen
+                assert time.monotonic() - began < LIMIT / 2  # answered at once
+    finally:
+        place.daemon.start()
+    with roost.Store(f"{place.url}_missing", timeout=LIMIT) as store, pytest.raises(roost.CannotOpen) as told:
+        store.run(pageviews.add("/home"))
+    assert type(told.value) is roost.CannotOpen
+
+
+def test_an_applications_own_connection_that_is_lost_says_so(place: Place) -> None:
+    sql = clients.connect(place.url)
+    with roost.Store(place.url) as store:
+        sql.execute("BEGIN")
+        store.on(sql).run(pageviews.add("/home"))
+        if place.is_mariadb:
+            place.daemon.kill()
+        else:
+            os.kill(sql.info.backend_pid, signal.SIGKILL)  # which says nothing more; all others are ended by the server
+        try:
+            with pytest.raises(roost.ConnectionLost):
+                store.on(sql).run(pageviews.add("/home"))
+        finally:
+            place.daemon.kill()
+            place.daemon.start()
