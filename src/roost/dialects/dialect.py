@@ -123,6 +123,7 @@ class Dialect:
     order: Mapping[str, str] = field(default_factory=dict)  # by kind: what a column is sorted by, where not by itself
     table_options: str = ""
     literal: Callable[[str], str] = doubled  # a text as a literal
+    modulo: str = "{} % {}"
     concat: Callable[..., str] = lambda *parts: " || ".join(parts)  # texts and numbers as one text
     slots: int = 1  # of a counter that names none
     fronts: bool = False  # whether structures can have one

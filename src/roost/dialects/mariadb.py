@@ -42,15 +42,13 @@ def literal(text: str) -> str:
     """Return text as a literal that means the same in every sql_mode.
 
     A backslash escapes what follows it, or does not (NO_BACKSLASH_ESCAPES), and '' may be NULL (EMPTY_STRING_IS_NULL),
-    but not what has its character set before it. A driver cannot know: a text is written before the server has told its
-    mode, and statements before it in the same text may change that.
+    but X'' is not. A driver cannot know: a text is written before the server has told its mode, and what comes before
+    it in the same text may change that.
 
     >>> literal("it's"), literal("C:\\"), literal("")
-    ("'it''s'", "_utf8mb4 X'433A5C'", "_utf8mb4''")
+    ("'it''s'", "_utf8mb4 X'433A5C'", "_utf8mb4 X''")
     """
-    if not text:
-        return "_utf8mb4''"
-    if "\\" in text or "\0" in text:
+    if not text or "\\" in text or "\0" in text:
         return f"_utf8mb4 X'{text.encode().hex().upper()}'"
     return doubled(text)
 
@@ -80,6 +78,8 @@ def written(value: Any) -> str:
         case float() if math.isfinite(value):
             told = repr(value)
             return told if "e" in told else f"{told}e0"  # without, it would be a DECIMAL
+        case uuid.UUID():  # of a column of that type
+            return f"'{value}'"
         case dt.date() | dt.time():
             return f"'{value.isoformat()}'"
         case dt.timedelta():  # of a column of type TIME
@@ -131,6 +131,7 @@ MARIADB = Dialect(
     },
     order={"text": "{0}, LENGTH({0})"},  # a sort fills texts up with NUL, so 'a' and 'a\0' tie
     literal=literal,
+    modulo="MOD({}, {})",  # % is no operator under sql_mode=ORACLE
     # || is OR, unless the session's sql_mode says otherwise when the text is parsed.
     concat=lambda *parts: f"CONCAT({', '.join(parts)})",
     table_options=" ENGINE=InnoDB",

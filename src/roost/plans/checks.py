@@ -195,7 +195,7 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
         yield (
             "slot",
             f"SELECT {r_key}, {told(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
-            f"  FROM {rows} r WHERE slot <> sequence % {keep}",
+            f"  FROM {rows} r WHERE slot <> {dialect.modulo.format('sequence', keep)}",
         )
         yield (
             "keep",
