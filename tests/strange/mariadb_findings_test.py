@@ -55,7 +55,7 @@ def test_f1_the_first_text_behind_a_reconnect_is_right_in_every_sql_mode() -> No
         with connection(url) as killer:
             for n, text in enumerate(ODD):
                 for (number,) in killer.read("SELECT id FROM information_schema.processlist WHERE db = DATABASE()"):
-                    if number != killer.server_thread_id[0]:
+                    if number != killer.number:
                         killer.read(f"KILL {number}")
                 store.run(pageviews.add(text))
                 assert len(store.run(pageviews.top(100))) == n + 1
