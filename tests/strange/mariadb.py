@@ -100,7 +100,7 @@ def _literal(value: Any) -> str:
         case bytes():
             return f"X'{value.hex()}'"
         case float():
-            return f"'{value!r}'"
+            return repr(value) if "e" in repr(value) else f"{value!r}e0"
         case UUID():
             return f"X'{value.hex}'"
         case dt.datetime():
