@@ -382,7 +382,7 @@ def test_top_elsewhere_sums_as_decimals(dialect: Dialect) -> None:
     assert sent == [
         (
             f"SELECT {q}site{q}, {q}page{q}, 0, SUM(n) AS total FROM roost_places_rows GROUP BY {q}site{q}, {q}page{q}"
-            f" ORDER BY total DESC, {q}site{q}, {q}page{q} LIMIT %s",
+            f" ORDER BY total DESC, {dialect.in_order(places.key.columns)} LIMIT %s",
             (10,),
         )
     ]

@@ -128,7 +128,7 @@ def _print(op: Any, statements: Sequence[str]) -> None:
 
 
 def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
-    executor = _Executor(op.get_bind(), known.dialect.family)
+    executor = _Executor(op.get_bind(), known.dialect)
     try:
         return drive(work, executor)
     finally:
@@ -138,7 +138,7 @@ def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
 class _Executor:
     """Runs statements on the migration's connection, whatever driver is below: also one of asyncio's."""
 
-    def __init__(self, connection: sa.Connection, dialect: str) -> None:
+    def __init__(self, connection: sa.Connection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
         self._unlocking = ""
@@ -155,9 +155,16 @@ class _Executor:
         try:
             sql, row = next(work)
             while True:
-                sql, row = work.send(self._answer(sql, row))
+                sql, row = work.send(self._answer(*self._sent(sql, row)))
         except StopIteration as stop:
             return stop.value
+
+    def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        if self._dialect.family != "mariadb":
+            return sql, row
+        from roost.engines.mariadb_session import joined_text
+
+        return joined_text(self._dialect, sql, row), ()
 
     def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
         # Without parameters a text goes out as it is: no driver looks for % in it.
@@ -169,7 +176,7 @@ class _Executor:
 
     def _translated(self, error: sa.exc.DBAPIError, sql: str) -> Exception:
         cause: Any = error.orig
-        match self._dialect:
+        match self._dialect.family:
             case "postgresql":
                 from roost.engines import postgresql
 
@@ -182,7 +189,7 @@ class _Executor:
 
     def _lock(self) -> None:
         # As `store.create` does: where tables are made outside of transactions, the lock is the session's.
-        match self._dialect:
+        match self._dialect.family:
             case "postgresql":
                 from roost.engines.postgresql import CREATE_LOCK as NUMBER
 

@@ -185,6 +185,7 @@ class ServerConnection(ServerExecutor):
         cursor = self._cursor
         text = self._mark + ";\n".join(texts)
         self._bound(len(text))
+        number = place
         try:
             cursor.execute(text)
             for number in range(place, place + len(texts)):
@@ -195,7 +196,14 @@ class ServerConnection(ServerExecutor):
             while cursor.nextset():
                 pass
         except self.failures as error:
-            raise self.failed(error, text) from error
+            once_more = self.again(error, texts[number - place])
+            if once_more is None:
+                raise self.failed(error, text) from error
+            self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
+
+    def again(self, error: Exception, text: str) -> str | None:
+        """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""
+        return None
 
     def say_all(self, sql: str) -> None:
         """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""

@@ -122,7 +122,7 @@ class MariaDBAdoption(Adoption):
         found = yield read(
             "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
             "  WHERE TRIGGER_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
-            r"    OR EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME LIKE 'roostcap\_%%' AND TRIGGER_NAME NOT IN (%s, %s))",
+            "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
             *(*names, cap.table, cap.table, *names),
         )
         if found[0]:

@@ -161,7 +161,12 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
             return f"'\\x{stored.hex()}'" if dialect.name == "postgresql" else f"X'{stored.hex()}'"
     if "\x00" in stored:
         raise Invalid(f"{column.name}: a default cannot hold NUL")
-    return dialect.literal(str(stored))
+    text = str(stored)
+    if dialect.family == "mariadb" and (not text or "'" in text or "\\" in text):
+        # MariaDB keeps the default of a long column as SQL, writes quotes and backslashes into it by one sql_mode, and
+        # reads it by that of whoever opens the table.
+        return f"(CONVERT(X'{text.encode().hex()}' USING utf8mb4))"
+    return dialect.literal(text)
 
 
 def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
@@ -203,7 +208,8 @@ def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, A
             [()],
         )
         # By way of negative slots: a row never lands on one that has yet to move.
-        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - sequence % {keep}"), [()])
+        slot = plan.dialect.modulo.format("sequence", keep)
+        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - {slot}"), [()])
         yield Statement(Template(f"UPDATE {rows} SET slot = -1 - slot"), [()])
         return
     assert isinstance(plan, CappedPlan)

@@ -96,7 +96,7 @@ TOP = {
 SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows_table} GROUP BY {key}
   ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
     "mariadb": """\
-SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s""",
+SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {in_order} LIMIT %s""",
 }
 TOP["postgresql"] = TOP["mariadb"]
 
@@ -115,6 +115,7 @@ class CounterPlan(StructurePlan):
         words = {
             "rows_table": self.rows_table,
             "key": key,
+            "in_order": dialect.in_order(columns),
             "equal": dialect.equal(columns),
             "holes": dialect.holes(len(columns) + 2),
             "arrays": dialect.arrays(columns),

@@ -308,13 +308,18 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
-        objects[f"roost_{inlet}"] = body
+        objects[f"roost_{inlet}"] = _told(body)
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
     renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
     make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
     return Front(tuple(make), (), objects, tuple(make.values()))
+
+
+def _told(body: str) -> str:
+    # As information_schema has it: without the character sets of literals.
+    return body.replace("_utf8mb4 X'", " X'")
 
 
 def _digest(text: str) -> str:

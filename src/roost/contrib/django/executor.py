@@ -14,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from roost.batches import Atom, Known, joined
+from roost.contrib.django.address import dialect_of
 from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
 from roost.engines import sqlite
@@ -39,6 +40,7 @@ class DjangoExecutor(ServerExecutor):
         super().__init__(connection.cursor(), None)
         self._connection = connection
         self._vendor = connection.vendor
+        self._dialect = dialect_of(connection)
         self._takes_write_lock = writes and self._vendor == "sqlite"
         self._savepoint: str | None = None
         self._lost = False  # the savepoint went with the transaction
@@ -51,7 +53,21 @@ class DjangoExecutor(ServerExecutor):
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
+        if self._vendor == "mysql":
+            from roost.engines.mariadb_session import joined_text
+
+            return joined_text(self._dialect, sql, row), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
+
+    def _look(self) -> None:
+        # Whether it is a session that Roost's statements can be run in.
+        if self._vendor == "mysql":
+            from roost.engines.mariadb_session import judge, question
+
+            raw = self._connection.connection
+            if asked := question(raw, self._dialect):
+                self.say(asked)
+                judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
@@ -71,6 +87,7 @@ class DjangoExecutor(ServerExecutor):
             raise self.failed(error, word.value) from error
 
     def _set_savepoint(self) -> None:
+        self._look()
         self._savepoint = self._connection.savepoint()
         if self._takes_write_lock:
             try:
@@ -102,6 +119,7 @@ class DjangoExecutor(ServerExecutor):
         self._connection.needs_rollback = True
 
     def _lock_catalog(self) -> None:
+        self._look()
         if self._vendor == "postgresql":
             from roost.engines.postgresql import CREATE_LOCK
 

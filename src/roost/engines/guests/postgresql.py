@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from roost.engines.engine import Engine
@@ -13,6 +12,7 @@ from roost.engines.guests.guest import (
     Guest,
     GuestExecutor,
     Play,
+    Words,
     Work,
     aplay,
     play,
@@ -26,7 +26,7 @@ class PostgreSQLGuest(Guest):
 
     failures = FAILURES
 
-    def begin(self) -> Iterator[str]:
+    def begin(self) -> Words:
         """Yield what sets the savepoint; psycopg begins a transaction before it, except under autocommit."""
         raw = self.raw
         if raw.info.encoding != "utf-8":
