@@ -6,7 +6,6 @@ import asyncio
 import copy
 import datetime as dt
 import random as random_module
-import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import Trace
 from roost.engines.guests import async_guest_of, guest_of
+from roost.engines.urls import redacted
 from roost.errors import Closed, Invalid
 from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
@@ -31,9 +31,6 @@ from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
-
-
-_PASSWORD = re.compile(r"(?<=://)([^:@/]*:)[^@/]*(?=@)|([?&]password=)[^&]*")  # in a URL
 
 
 class _Base:
@@ -57,7 +54,7 @@ class _Base:
             self._working = CacheCore(url, timeout, trace, clock, random)
         else:
             self._working = Core(url, timeout, lock_wait, trace, clock, random)
-        self.url = _PASSWORD.sub(r"\1\2***", url)
+        self.url = redacted(url)
         self._finalizer = weakref.finalize(self, self._working.dispose)
 
     def __repr__(self) -> str:

@@ -113,7 +113,9 @@ class Dialect:
     decoders: Mapping[str, Callable[[Column], Callable[[Any], Any]]] = field(default_factory=dict)
     table_options: str = ""
     backslash_escapes: bool = False  # in a literal
+    escaping: str = "'"  # what a literal with a backslash begins with, in which backslashes escape
     slots: int = 1  # of a counter that names none
+    nul: bool = True  # whether a text may have a NUL in it
     fronts: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # a server is asked, and each time costs: what can goes together
@@ -146,8 +148,10 @@ class Dialect:
 
     def literal(self, text: str) -> str:
         """Return text as a literal."""
-        doubled = text.replace("\\", "\\\\") if self.backslash_escapes else text
-        return "'" + doubled.replace("'", "''") + "'"
+        doubled = text.replace("'", "''")
+        if "\\" in text and (self.backslash_escapes or self.escaping != "'"):
+            return self.escaping + doubled.replace("\\", "\\\\") + "'"
+        return f"'{doubled}'"
 
     def declared(self, column: Column) -> str:
         """Return a column as CREATE TABLE has it."""

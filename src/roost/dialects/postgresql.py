@@ -8,7 +8,6 @@ knows.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +23,6 @@ def _enum(column: Column) -> str:
 def _enum_decoder(column: Column) -> Callable[[Any], Any]:
     assert column.type.enum is not None
     return column.type.enum
-
-
-def _read_moment(value: dt.datetime) -> dt.datetime:
-    return value.astimezone(dt.UTC)  # a driver answers in the session's zone
 
 
 POSTGRESQL = Dialect(
@@ -47,7 +42,9 @@ POSTGRESQL = Dialect(
         "enum": _enum,
     },
     encoders={"enum": lambda value: value.value},
-    decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
+    decoders={"enum": _enum_decoder},
+    escaping=" E'",  # the same under every standard_conforming_strings; the blank keeps it from what is before it
+    nul=False,
     slots=16,
     fronts=True,
     for_share=" FOR SHARE",

@@ -28,6 +28,7 @@ from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.mariadb_rows import Reading
 from roost.engines.server import ServerConnection
+from roost.engines.urls import take_apart
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -94,6 +95,7 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
 
 
 def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
+    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
     try:
         parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
         place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"

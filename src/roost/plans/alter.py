@@ -158,7 +158,7 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
         case int() | float():
             return repr(stored)
         case bytes():
-            return f"'\\x{stored.hex()}'" if dialect.name == "postgresql" else f"X'{stored.hex()}'"
+            return dialect.literal(f"\\x{stored.hex()}") if dialect.name == "postgresql" else f"X'{stored.hex()}'"
     if "\x00" in stored:
         raise Invalid(f"{column.name}: a default cannot hold NUL")
     return dialect.literal(str(stored))
