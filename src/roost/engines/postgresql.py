@@ -350,7 +350,7 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case "53", "53100":
             return DiskFull(told)
         case _, "25006":
-            return ReadOnly(told)
+            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
         case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
             return StatementFailed(where)
         case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import postgres
-from psycopg.adapt import AdaptersMap, Loader
+from psycopg.adapt import AdaptersMap, Loader, PyFormat
 from psycopg.types import datetime as moments
-from psycopg.types.array import ListBinaryDumper, register_all_arrays
+from psycopg.types.array import BaseListDumper, ListBinaryDumper, register_all_arrays
 
 from roost.errors import Invalid
 
 BINARY = psycopg.pq.Format.BINARY
+TEXT_ARRAY = 1009  # the number of the type text[]
 
 
 class Setting(NamedTuple):
@@ -42,7 +43,7 @@ SETTINGS = (
     Setting("intervalstyle", begin="postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
-    # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
+    # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary.
     Setting("array_nulls", begin="on"),
     # What the server's functions write: views that are compared, and search paths.
     Setting("quote_all_identifiers", begin="off"),
@@ -110,11 +111,24 @@ class TimestampLoader(moments.TimestampLoader):
 class IntervalLoader(moments.IntervalLoader):
     """An interval as `postgres` has it."""
 
-    def __init__(self, oid: int, context: Any = None) -> None:
-        super().__init__(oid)
+    def load(self, data: Any) -> dt.timedelta:
+        """Return the interval."""
+        return self._load_postgres(self, data)
 
 
-LOADERS = {
+class ArrayDumper(ListBinaryDumper):
+    """An array in binary: as text it has backslashes for bytes, and a NULL that array_nulls makes a text of."""
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:
+        """Return the dumper for the values of a list; psycopg would take one of None alone for a text."""
+        found = super().upgrade(obj, format)
+        if obj and not isinstance(found, ListBinaryDumper):
+            found = type(self)(self.cls, self._tx)
+            found.oid = TEXT_ARRAY
+        return found
+
+
+LOADERS: dict[str, tuple[type[Loader], ...]] = {
     "timestamptz": (MomentLoader, BinaryMomentLoader),
     "date": (DateLoader,),
     "timestamp": (TimestampLoader,),
@@ -122,16 +136,11 @@ LOADERS = {
 }
 
 
-def register(adapters: AdaptersMap) -> None:
-    """Let moments be read whatever a session is set to."""
-    for name, loaders in LOADERS.items():
-        for loader in loaders:
-            adapters.register_loader(name, loader)
-
-
 # Values are converted as psycopg does, whatever the application has registered with it.
 ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
 postgres.register_default_adapters(ADAPTERS)
 register_all_arrays(ADAPTERS)
-register(ADAPTERS)
-ADAPTERS.register_dumper(list, ListBinaryDumper)  # for '%s'; the text has array_nulls and, for bytes, backslashes
+for _name, _loaders in LOADERS.items():
+    for _loader in _loaders:
+        ADAPTERS.register_loader(_name, _loader)
+ADAPTERS.register_dumper(list, ArrayDumper)

@@ -159,7 +159,7 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
             return repr(stored)
         case bytes():
             return dialect.literal(f"\\x{stored.hex()}") if dialect.name == "postgresql" else f"X'{stored.hex()}'"
-    if "\x00" in stored:
+    if "\x00" in str(stored):
         raise Invalid(f"{column.name}: a default cannot hold NUL")
     return dialect.literal(str(stored))
 
