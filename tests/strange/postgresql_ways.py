@@ -60,6 +60,9 @@ class Row:
     seen: dt.datetime | None = None
     cost: Annotated[Decimal, roost.decimal(12, 2)] | None = None
 
+    def __deepcopy__(self, _: Any) -> Row:
+        return self  # it never changes, and the model copies all it has before each atom
+
 
 @dataclass(frozen=True)
 class Longer(Row):
