@@ -43,7 +43,7 @@ SETTINGS = (
     Setting("intervalstyle", begin="postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
-    # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary.
+    # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
     Setting("array_nulls", begin="on"),
     # What the server's functions write: views that are compared, and search paths.
     Setting("quote_all_identifiers", begin="off"),

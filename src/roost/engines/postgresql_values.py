@@ -34,6 +34,17 @@ def literal(value: Any) -> str:
     return _quoted(_text(value))
 
 
+def spelt_out(value: Any) -> str:
+    """Return a value as a literal that does not depend on array_nulls either; an array with NULL needs a cast.
+
+    >>> spelt_out(["a", None])
+    "ARRAY['a', NULL]"
+    """
+    if type(value) is list and None in value:
+        return f"ARRAY[{', '.join(map(literal, value))}]"
+    return literal(value)
+
+
 def _quoted(text: str) -> str:
     if "\0" in text:  # libpq would take the text of the statement up to there
         raise Invalid("PostgreSQL has no text with NUL in it")

@@ -55,6 +55,10 @@ class DjangoExecutor(ServerExecutor):
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
+        if row and self._vendor == "postgresql":  # with its values in it, as Django's logs have them
+            from roost.engines.postgresql_values import spelt_out
+
+            return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
 
     def obey(self, word: Control) -> None:
