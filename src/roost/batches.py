@@ -30,6 +30,7 @@ from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index
 from roost.plans.catalog import Catalog
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
+from roost.structures.types import shown
 
 Work = Generator[Wanted, Any, None]
 
@@ -129,6 +130,26 @@ class Known:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
+    def refuses(self, atom: Atom) -> bool:
+        """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
+
+        Before a statement is made of it: it is to cost the others of its batch nothing.
+        """
+        if self.dialect.nul:
+            return False
+        for op in atom.operations:
+            if isinstance(op.structure, Structure) and (path := _path_of_nul(op.args)) is not None:
+                value: Any = op.args
+                for place in path:
+                    value = value[place]
+                atom.error = Invalid(
+                    f"{op.structure.name}.{op.structure.column_at(op, path)}: {shown(value)} has a NUL, which no text "
+                    "of PostgreSQL can have"
+                )
+                atom.done = True
+                return True
+        return False
+
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
         return {
@@ -174,6 +195,17 @@ class Known:
         if isinstance(found, Error):
             return [found] * len(operations)
         return (yield from found.run(operations, context))
+
+
+def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
+    # Where the first text with a NUL stands.
+    for place, value in enumerate(values):
+        if type(value) is str:
+            if "\0" in value:
+                return (place,)
+        elif type(value) is tuple and (path := _path_of_nul(value)) is not None:
+            return (place, *path)
+    return None
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -283,7 +315,7 @@ class Batch:
         An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
         """
         yield begin
-        taken = take()
+        taken = [atom for atom in take() if not self._known.refuses(atom)]
         if self._aside is not None:
             taken = [atom for atom in taken if not self._aside.concerns(atom)]
         if not taken:
@@ -412,6 +444,8 @@ class Batch:
 
 def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
+    if known.refuses(atom):
+        return
     yield Control.SAVEPOINT
     try:
         answer([atom], (yield from retried(atom.operations, known, context)))

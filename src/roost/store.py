@@ -6,7 +6,6 @@ import asyncio
 import copy
 import datetime as dt
 import random as random_module
-import re
 import sqlite3
 import time
 import weakref
@@ -21,6 +20,7 @@ from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import GRACE, Trace
 from roost.engines.guests import async_guest_of, guest_of
+from roost.engines.urls import redacted
 from roost.errors import Busy, Closed, Invalid
 from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
@@ -33,9 +33,6 @@ from roost.structures import Adopted, from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
-
-
-_PASSWORD = re.compile(r"(?<=://)([^:@/]*:)[^@/]*(?=@)|([?&]password=)[^&]*")  # in a URL
 
 
 class _Base:
@@ -59,7 +56,7 @@ class _Base:
             self._working = CacheCore(url, timeout, trace, clock, random)
         else:
             self._working = Core(url, timeout, lock_wait, trace, clock, random)
-        self.url = _PASSWORD.sub(r"\1\2***", url)
+        self.url = redacted(url)
         self._finalizer = weakref.finalize(self, self._working.dispose)
 
     def __repr__(self) -> str:

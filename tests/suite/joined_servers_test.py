@@ -402,7 +402,7 @@ def test_row_factories_loaders_and_kinds_of_cursors_do_not_matter(open_store: Ma
 @pytest.mark.ways("postgresql", "driver")
 def test_an_encoding_that_cannot_carry_every_text_is_refused(store: Any, app: Connect) -> None:
     one = app(client_encoding="LATIN1")
-    with pytest.raises(roost.Invalid, match="client_encoding is iso8859-1"):
+    with pytest.raises(roost.Invalid, match="client_encoding is LATIN1"):
         one.run(pageviews.add("/home"))
 
 

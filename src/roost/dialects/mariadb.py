@@ -39,7 +39,7 @@ def _enum_decoder(column: Column) -> Callable[[Any], Any]:
 
 
 def literal(text: str) -> str:
-    """Return text as a literal that means the same in every sql_mode.
+    r"""Return text as a literal that means the same in every sql_mode.
 
     A backslash escapes what follows it, or does not (NO_BACKSLASH_ESCAPES), and '' may be NULL (EMPTY_STRING_IS_NULL),
     but X'' is not. A driver cannot know: a text is written before the server has told its mode, and what comes before

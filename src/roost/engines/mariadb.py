@@ -28,6 +28,7 @@ from roost.engines.engine import Trace, Wait
 from roost.engines.mariadb_rows import Reading
 from roost.engines.mariadb_session import own, too_small
 from roost.engines.server import PAUSE, READS, ServerConnection
+from roost.engines.urls import take_apart
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -101,6 +102,7 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
 
 
 def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
+    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
     try:
         parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
         place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -49,9 +49,16 @@ class ServerExecutor(ABC):
             sql, row = next(work)
             while True:
                 self.say(sql, row)
-                sql, row = work.send(self._cursor.fetchall() if returns else self._cursor.rowcount)
+                sql, row = work.send(self.fetched(sql) if returns else self._cursor.rowcount)
         except StopIteration as stop:
             return stop.value
+
+    def fetched(self, sql: str) -> Any:
+        """Return the rows of the last answer; what the driver cannot read is an error like those of the server."""
+        try:
+            return self._cursor.fetchall()
+        except self.failures as error:
+            raise self.failed(error, sql) from error
 
     def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters."""

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
+from roost.engines.urls import redacted
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -373,25 +374,26 @@ def _why_not(path: str) -> str | None:
 
 def parse(url: str) -> tuple[str | None, dict[str, str]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
+    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sqlite":
         raise Invalid(
-            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// "
-            "in memory"
+            f"{told!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or "
+            "sqlite:// in memory"
         )
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []
     except ValueError:
-        raise Invalid(f"{url!r}: {query!r} is no list of options") from None
+        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
     options = {}
     for name, value in pairs:
         choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
         if choices is None or value.lower() not in choices:
-            raise Invalid(f"{url!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
         options[name] = value.upper() if name == "synchronous" else value.lower()
     if path in ("", "/", "/:memory:"):
         return None, options
     if not path.startswith("/"):
-        raise Invalid(f"{url!r}: a file takes three slashes, or four when its path is absolute")
+        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
     return unquote(path[1:]), options

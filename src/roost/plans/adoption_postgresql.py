@@ -282,7 +282,7 @@ class PostgreSQLAdoption(Adoption):
         found = yield read(
             "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
             "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
-            "    THEN t.tgname LIKE 'roostcap\\_%%' AND t.tgname <> ALL (%s)\n"
+            "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
             "    ELSE p.proname = ANY (%s) AND p.pronamespace = r.relnamespace AND pg_table_is_visible(r.oid) END\n"
             "UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid\n"
             "  JOIN pg_class r ON r.oid = x.indrelid\n"

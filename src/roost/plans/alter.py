@@ -158,8 +158,8 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
         case int() | float():
             return repr(stored)
         case bytes():
-            return f"'\\x{stored.hex()}'" if dialect.name == "postgresql" else f"X'{stored.hex()}'"
-    if "\x00" in stored:
+            return dialect.literal(f"\\x{stored.hex()}") if dialect.name == "postgresql" else f"X'{stored.hex()}'"
+    if "\x00" in str(stored):
         raise Invalid(f"{column.name}: a default cannot hold NUL")
     text = str(stored)
     if dialect.family == "mariadb" and (not text or "'" in text or "\\" in text):

@@ -56,6 +56,12 @@ class RowStructure(Structure, Generic[R, K]):
         """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
         return super().keys(after, n)
 
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb in ("push", "add"):
+            return self.columns[path[-1]].name
+        return super().column_at(operation, path)
+
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
             case "push" | "add":

@@ -46,10 +46,14 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the savepoint went with the transaction
         self._locked = False
         if self._vendor == "postgresql":
-            from psycopg.types.datetime import TimestamptzLoader
+            from roost.engines.postgresql import PlainCursor
+            from roost.engines.postgresql_session import refuse
 
-            # Django's own loader drops the zone when USE_TZ is off.
-            self._cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+            # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the
+            # session's settings have them, and drops the zone of a moment when USE_TZ is off.
+            refuse(connection.connection.info, _place(connection))
+            self._cursor.cursor.close()
+            self._cursor.cursor = PlainCursor(connection.connection)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
@@ -57,6 +61,10 @@ class DjangoExecutor(ServerExecutor):
             from roost.engines.mariadb_session import joined_text
 
             return joined_text(self._dialect, sql, row), None
+        if row and self._vendor == "postgresql":  # with its values in it, as Django's logs have them
+            from roost.engines.postgresql_values import spelt_out
+
+            return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
 
     def _look(self) -> None:

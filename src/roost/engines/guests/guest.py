@@ -131,9 +131,15 @@ class AsyncGuestExecutor:
             sql, row = next(work)
             while True:
                 await self._say(sql, row)
-                sql, row = work.send(await self._cursor.fetchall() if returns else self._cursor.rowcount)
+                sql, row = work.send(await self._fetched(sql) if returns else self._cursor.rowcount)
         except StopIteration as stop:
             return stop.value
+
+    async def _fetched(self, sql: str) -> Any:
+        try:
+            return await self._cursor.fetchall()
+        except self._guest.failures as error:
+            raise self._guest.failed(error, sql) from error
 
     async def _say(self, sql: str, row: Row = ()) -> None:
         if self._trace is not None:
