@@ -43,6 +43,10 @@ _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 # can then say so at once, and one that has not read yet will see the newest.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
+# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
+SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 _IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
 
@@ -374,11 +378,8 @@ def _why_not(path: str) -> str | None:
 def parse(url: str) -> tuple[str | None, dict[str, str]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "sqlite":
-        raise Invalid(
-            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// "
-            "in memory"
-        )
+    if not separator or scheme not in SCHEMES:
+        raise Invalid(f"{url!r} is no file of SQLite: {URLS}")
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []
