@@ -103,6 +103,18 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_f65_the_readme_claims_what_was_measured_on_a_quiet_machine() -> None:
+    measured = (ROOT / "bench/README.md").read_text()
+    claimed = " ".join((ROOT / "README.md").read_text().split())
+    (threads,) = re.findall(r"\| 16 threads, quiet machine .*\| ([\d.]+ to [\d.]+) \|", measured)
+    (tasks,) = re.findall(r"\| 16 tasks of asyncio, quiet .*\| ([\d.]+ to [\d.]+) \|", measured)
+    assert f"16 threads get {threads} times" in claimed
+    assert f"16 tasks of `asyncio` {tasks};" in claimed
+    ratios = [float(each) for each in re.findall(r"/s \| \**([\d.]+)\** \([\d., ]+\) \|\n", measured)]
+    assert len(ratios) == 8
+    assert f"1,024 tasks does {min(ratios):.1f} to {max(ratios):.1f} times" in claimed
+
+
 def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
     page = (ROOT / "docs/databases.md").read_text()
     table = page.partition("| guarantee |")[2].partition("\n\n")[0]

@@ -169,7 +169,7 @@ class Core:
         """Ask the engine what it is, and return what follows from it."""
 
         def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
-            return examine(self.engine.dialect, self.engine.durability, connection.session)
+            return examine(self.engine.dialect, self.engine.durability, connection.session, self.engine.prepares)
 
         if self.engine.memory:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
