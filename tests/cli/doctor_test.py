@@ -133,7 +133,7 @@ def test_a_pooler_shows_by_the_number_of_the_session(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize(("option", "advice"), [("", "add ?prepared=off"), ("?prepared=off", "")], ids=["on", "off"])
-def test_f65_prepared_off_is_advised_only_where_it_is_not_said(
+def test_f65_on_postgresql_prepared_off_is_advised_only_where_it_is_not_said(
     monkeypatch: pytest.MonkeyPatch, option: str, advice: str
 ) -> None:
     try:

@@ -167,7 +167,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
 
 
-@pytest.fixture(params=[_plugin, _roost], ids=["plugin", "roost"])
+@pytest.fixture(params=[_plugin, _roost], ids=["mariadb-plugin", "roost"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A database of the test's own on each kind of server, with a table of fruit."""
     try:
