@@ -458,6 +458,23 @@ def test_f62_every_operation_is_answered_as_by_the_store(
     assert by_driver == [store.run(each) for each in asked]
 
 
+@pytest.mark.ways("postgresql", "driver")
+def test_f62_a_value_that_is_refused_leaves_the_transaction_as_it_was(
+    open_store: Make, app: Connect, application: Application
+) -> None:
+    application(VISITS)
+    store = open_store(pageviews)
+    cap(store, keep=2)
+    own = roost.Capped.of("visits")
+    one = app()
+    one.run(pageviews.add("/before"))
+    with pytest.raises(roost.StatementFailed):
+        one.run_all(pageviews.add("/"), own.add(uid=1, visitor="nobody", at="2008"))
+    one.run(pageviews.add("/after"))
+    one.commit()
+    assert store.run(pageviews.totals(["/before", "/", "/after"])) == {"/before": 1, "/": 0, "/after": 1}
+
+
 @pytest.mark.ways("over asyncpg", "driver")
 def test_f62_connections_of_a_pool_join_in_its_transactions(store: Any, app: Connect, store_url: str) -> None:
     one = app()

@@ -72,9 +72,7 @@ _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSErro
 def _as_psycopg(error: Exception) -> psycopg.Error:
     # So that what an error means is written once, by its SQLSTATE.
     told = str(error).strip()
-    if isinstance(error, asyncpg.DataError):  # asyncpg's own, not the server's: a value that it cannot send
-        return psycopg.DataError(told)
-    state = getattr(error, "sqlstate", None)
+    state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
     if isinstance(error, TimeoutError):
         state, told = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
     elif isinstance(error, OSError):
