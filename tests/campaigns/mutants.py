@@ -294,12 +294,13 @@ def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: flo
 
 @contextlib.contextmanager
 def copied(root: Path) -> Iterator[Path]:
-    """Copy what tests need into a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="roost-mutants-") as folder:
-        copy = Path(folder) / "tree"
-        ignored = shutil.ignore_patterns(".*", "__pycache__", "*.pyc")
-        shutil.copytree(root, copy, ignore=ignored)
-        yield copy
+    """Copy what tests need into a temporary folder; what still works there at the end is ended."""
+    folder = servers.folder_for(None)
+    try:
+        shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*", "__pycache__", "*.pyc"))
+        yield folder / "tree"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
