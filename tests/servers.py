@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
@@ -121,12 +122,49 @@ def binary(name: str, folders: list[str], package: str) -> str:
 
 
 def folder_for(user: str | None) -> Path:
-    """Return a temporary folder that a server may write, removed when the tests end."""
+    """Return a temporary folder that a server may write, removed when the tests end, however they do."""
     folder = Path(tempfile.mkdtemp(prefix="roost-", dir=place))
+    keeper = _keeper()
+    assert keeper.stdin is not None
+    keeper.stdin.write(f"{folder}\n".encode())
+    keeper.stdin.flush()
     if user is not None:
         shutil.chown(folder, user)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+# Ctrl-C of a parallel run kills the processes that run tests, so nothing registered with atexit is done there. This one
+# is in a session of its own, outlives them, and then ends what works in their folders.
+KEEPER = """
+import os, shutil, signal, sys, time
+folders = [line.rstrip(b"\\n") for line in sys.stdin.buffer]
+def inside(process):
+    try:
+        place = os.readlink(b"/proc/%s/cwd" % process).removesuffix(b" (deleted)")
+    except OSError:
+        return False
+    return any(place == folder or place.startswith(folder + b"/") for folder in folders)
+while found := [int(each) for each in os.listdir(b"/proc") if each.isdigit() and inside(each)]:
+    for each in found:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    time.sleep(0.01)
+for folder in folders:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+@functools.cache
+def _keeper() -> subprocess.Popen[bytes]:
+    """Start what sees the end of this process by that of a pipe."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-S", "-c", KEEPER], stdin=subprocess.PIPE, start_new_session=True, cwd="/"
+    )
+    atexit.register(keeper.communicate)  # after all that is registered later
+    return keeper
 
 
 def account(name: str) -> str | None:

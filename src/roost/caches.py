@@ -7,7 +7,6 @@ Every caller's thread talks to memcached itself. Operations that are run togethe
 from __future__ import annotations
 
 import datetime as dt
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.batches import Atom, Stats, refuse_all
 from roost.engines.engine import Trace, drive
+from roost.engines.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
 from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work
@@ -358,4 +358,4 @@ def _after_fork() -> None:
         cache.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 import random as random_module
 import time
 import weakref
@@ -18,6 +17,7 @@ from roost.detours import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, commit, drive
+from roost.engines.forks import at_fork
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
@@ -176,7 +176,7 @@ class Core:
         """Ask the engine what it is, and return what follows from it."""
 
         def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
-            return examine(self.engine.dialect, self.engine.durability, connection.session)
+            return examine(self.engine.dialect, self.engine.durability, connection.session, self.engine.prepares)
 
         if self.engine.memory:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
@@ -373,4 +373,4 @@ def _after_fork() -> None:
         core.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

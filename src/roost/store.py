@@ -22,7 +22,7 @@ from roost.engines.engine import GRACE, Trace
 from roost.engines.guests import async_guest_of, guest_of
 from roost.engines.urls import redacted
 from roost.errors import Busy, Closed, Invalid
-from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
+from roost.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
@@ -260,11 +260,12 @@ class AsyncStore(_Base, AsyncRunner):
         """Look at the database; see `Store.doctor`."""
         return await self._in_thread(self._doctor)
 
-    def on(self, connection: AsyncTransaction | sqlite3.Connection) -> AsyncRunner:
+    def on(self, connection: AsyncTransaction | AsyncpgTransaction | sqlite3.Connection) -> AsyncRunner:
         """Return what runs operations inside the application's own transaction; see `Store.on`.
 
-        connection: of asyncmy, psycopg (`AsyncConnection`) or aiosqlite, or an `AsyncConnection` or `AsyncSession` of
-            SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands still meanwhile.
+        connection: of asyncmy, psycopg (`AsyncConnection`), asyncpg or aiosqlite, or an `AsyncConnection` or
+            `AsyncSession` of SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands
+            still meanwhile.
         """
         core = self._core
         return AsyncJoined(async_guest_of(connection, core.engine), core.known, core.joined_context)

@@ -264,3 +264,22 @@ def test_text_that_is_no_utf8_is_read_all_the_same(write: Bench) -> None:
     assert write.say(session, "0\t=\t1\t2") == wanted
     assert write.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3\n0\t=\t1\t4")[1:2] == wanted
     assert write.say(session, "0\t>=\t1\t2") == wanted
+
+
+def test_a_row_that_cannot_be_read_costs_its_own_request_alone(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE odd (id INTEGER PRIMARY KEY, n INT);"
+        "INSERT INTO odd (id, n) VALUES (1, -5), (2, -9223372036854775808), (3, 7);"  # whose abs is no integer
+        "ALTER TABLE odd ADD COLUMN m INT GENERATED ALWAYS AS (abs(n)) VIRTUAL"
+    )
+    connection.close()
+    made = bench(path, "read")
+    try:
+        session = made.session()
+        assert made.say(session, "P\t0\tmain\todd\tPRIMARY\tid,m") == ["0\t1"]
+        one, two, three = made.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3")
+        assert (one, three) == ("0\t2\t1\t5", "0\t2\t3\t7")
+        assert two.startswith("1\t1\t")
+    finally:
+        made.turn._connection.close()

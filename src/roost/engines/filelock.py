@@ -7,14 +7,21 @@ a helper thread; a caller who gives up leaves its place to the next one.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
 from queue import SimpleQueue
 
 from roost.engines.engine import Wait
-from roost.errors import Busy
+from roost.engines.forks import at_fork
+from roost.errors import Busy, CannotOpen
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: the module is imported there all the same, for stores of servers
+    HAS_FLOCK = False
+else:
+    HAS_FLOCK = True
 
 SUFFIX = "-lock"
 
@@ -26,6 +33,11 @@ class FileLock:
     """
 
     def __init__(self, path: str) -> None:
+        if not HAS_FLOCK:
+            raise CannotOpen(
+                f"{path}: this system has no flock (Windows has none), by which those who write a file of SQLite take "
+                "turns; here there are mysql://…, postgresql://…, and sqlite:// in memory"
+            )
         self.path = path
         self._held = False
         self._fd = _opened(path)
@@ -150,4 +162,4 @@ def _after_fork() -> None:
         _close(fd)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

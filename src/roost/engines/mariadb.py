@@ -166,6 +166,7 @@ class MariaDBEngine:
     memory = False
     file: str | None = None
     durability: str | None = None
+    prepares = False
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:

@@ -44,6 +44,10 @@ _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 # can then say so at once, and one that has not read yet will see the newest.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
+# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
+SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 _IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
 
@@ -52,6 +56,7 @@ class SQLiteEngine:
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
+    prepares = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         path, options = parse(url)
@@ -376,11 +381,8 @@ def parse(url: str) -> tuple[str | None, dict[str, str]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
     told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "sqlite":
-        raise Invalid(
-            f"{told!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or "
-            "sqlite:// in memory"
-        )
+    if not separator or scheme not in SCHEMES:
+        raise Invalid(f"{told!r} is no file of SQLite: {URLS}")
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []

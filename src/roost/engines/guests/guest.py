@@ -121,8 +121,7 @@ class AsyncGuestExecutor:
             try:
                 sql = next(words)
                 while True:
-                    await self._say(sql)
-                    sql = words.send(await self._cursor.fetchall() if self._cursor.description else ())
+                    sql = words.send(await self._word(sql))
             except StopIteration:
                 return None
         returns = wanted.template.returns
@@ -130,24 +129,26 @@ class AsyncGuestExecutor:
         try:
             sql, row = next(work)
             while True:
-                await self._say(sql, row)
-                sql, row = work.send(await self._fetched(sql) if returns else self._cursor.rowcount)
+                sql, row = work.send(await self._say(sql, row, returns))
         except StopIteration as stop:
             return stop.value
 
-    async def _fetched(self, sql: str) -> Any:
-        try:
-            return await self._cursor.fetchall()
-        except self._guest.failures as error:
-            raise self._guest.failed(error, sql) from error
-
-    async def _say(self, sql: str, row: Row = ()) -> None:
+    async def _say(self, sql: str, row: Row = (), returns: bool = False) -> Any:
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            await self._cursor.execute(*self._guest.sent(sql, row))
+            return await self._answer(*self._guest.sent(sql, row), returns)
         except self._guest.failures as error:
             raise self._guest.failed(error, sql) from error
+
+    async def _word(self, sql: str) -> Sequence[Row]:
+        await self._say(sql)
+        rows: Sequence[Row] = await self._cursor.fetchall() if self._cursor.description else ()
+        return rows
+
+    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
+        await self._cursor.execute(sql, row)
+        return await self._cursor.fetchall() if returns else self._cursor.rowcount
 
 
 def play(work: Work, executor: Executor[Wanted]) -> None:
