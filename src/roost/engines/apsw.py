@@ -47,9 +47,14 @@ class ApswConnection:
     def __init__(self, engine: SQLiteEngine, wait: Wait, *, writes: bool) -> None:
         self.wait = wait  # for what BEGIN waits for
         self.path = engine.path
-        self.broken = False
         self._engine = engine
+        self._writes = writes
         self._lock: FileLock | None = None
+        self._open()
+
+    def _open(self) -> None:
+        engine, writes = self._engine, self._writes
+        self.broken = True  # until it is known to be well
         engine.must_exist()
         forbid(engine.path)
         mode = "rw" if writes and not engine.read_only else "ro"
@@ -60,12 +65,21 @@ class ApswConnection:
             raise self._failed(error, "") from error
         cursor = self.raw.cursor()
         self.run, self.run_many = cursor.execute, cursor.executemany  # bare, for who has no use for the rest
-        self._lock = engine.lock() if writes else None
         try:
-            engine.patiently(lambda: self._set_up(writes), wait)
+            self._lock = engine.lock() if writes else None
+            engine.patiently(lambda: self._set_up(writes), self.wait)
         except BaseException:
             self.close()
             raise
+        self.broken = False
+
+    def reopen(self) -> None:
+        """Open the file anew, after an error that concerns it; whoever has this connection goes on with it.
+
+        Raises: Error; it is broken then, and may be reopened later.
+        """
+        self.close()
+        self._open()
 
     def _set_up(self, writes: bool) -> None:
         # A reader waits only where SQLite recovers a log, or the last writer has just gone.
@@ -186,7 +200,8 @@ class ApswConnection:
 
     def _failed(self, error: BaseException, sql: str) -> Error:
         found = self.failure(error, sql)
-        self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
+        if isinstance(found, DatabaseError) and not isinstance(found, StatementFailed):
+            self.broken = True
         return found
 
     def failure(self, error: BaseException, sql: str = "") -> Error:
@@ -195,7 +210,8 @@ class ApswConnection:
         return failure(code, str(error), self.path, sql)
 
     def close(self) -> None:
-        """Close the connection; whatever is open is rolled back."""
+        """Close the connection; whatever is open is rolled back. Nothing happens when it is closed."""
         self.raw.close()
-        if self._lock is not None:
-            self._lock.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

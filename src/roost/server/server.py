@@ -18,7 +18,6 @@ from typing import cast
 from roost.engines.apsw import ApswConnection
 from roost.engines.engine import Wait
 from roost.engines.sqlite import SQLiteEngine
-from roost.errors import Error
 from roost.server.counters import Counters
 from roost.server.session import TRIES, Session
 from roost.server.settings import Role, Settings
@@ -51,17 +50,12 @@ class Server:
         self._scheduled = False
         self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._open()
-
-    def _open(self) -> None:
-        engine = SQLiteEngine(self.settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
+        engine = SQLiteEngine(settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
         self._wait = Wait(time.monotonic() + LOCK_WAIT)
-        self._connection = ApswConnection(engine, self._wait, writes=self.role == "write")
-        stem = os.path.splitext(os.path.basename(self.settings.path))[0]
-        self._tables = Tables(
-            self._connection, self.settings, ("main", stem), self.counters, writes=self.role == "write"
-        )
-        self._turn = Turn(self._connection, self._tables, self.role, self.counters)
+        self._connection = ApswConnection(engine, self._wait, writes=role == "write")
+        stem = os.path.splitext(os.path.basename(settings.path))[0]
+        self._tables = Tables(self._connection, settings, ("main", stem), counters, writes=role == "write")
+        self._turn = Turn(self._connection, self._tables, role, counters)
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
@@ -102,10 +96,10 @@ class Server:
         try:
             played = self._turn.play([(client.session, text) for client, text in waiting])
         except Exception:
-            log.exception("a turn failed; its connections are closed")
+            log.exception("a turn failed at its COMMIT; its connections are closed, since what was done is not known")
             for client, _ in waiting:
                 client.abort()
-            self._reopen()
+            self._connection.broken = True
             return
         taken = time.monotonic() - begun
         if self.settings.slow and taken > self.settings.slow:
@@ -120,8 +114,6 @@ class Server:
             self._tidy(-1)
         for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
             client.answer(told, played.late.get(place) if played.late else None)
-        if self._connection.broken:
-            self._reopen()
 
     def _tidy(self, turns: int) -> None:
         # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
@@ -132,19 +124,10 @@ class Server:
             assert self._loop is not None
             self._loop.call_later(REST, self._tidy, self.counters.batches)
 
-    def _reopen(self) -> None:
-        # After an error that concerns the file, on a connection that is known to be well. The indexes stay open.
-        self._connection.close()
-        try:
-            self._open()
-        except Error as error:
-            log.error("the database cannot be opened: %s", error)
-            self._connection.broken = True
-
     def reload(self, settings: Settings) -> None:
-        """Go on with other settings; connections keep what they have been granted."""
+        """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
         self.settings = settings
-        self._tables.settings = settings
+        self._tables.reload(settings)
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""

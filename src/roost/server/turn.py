@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from roost.engines.apsw import ApswConnection, SQLiteError
-from roost.errors import Error
+from roost.errors import CannotOpen, Error
 from roost.protocols.requests import Refused
 from roost.server.counters import Counters
 from roost.server.guard import Guard, Undone
@@ -107,8 +107,7 @@ class Turn:
                 played = self._play([(session, line)])
             except Undone as undone:
                 self._connection.settle()
-                cause = undone.__cause__
-                told.append(self._guard.refusal(cause if isinstance(cause, Error) else Error()) + "\n")
+                told.append(self._guard.refusal(_error_of(undone)) + "\n")
                 continue
             told += played.texts
             if played.late:
@@ -126,27 +125,33 @@ class Turn:
             while going:
                 going = [talk for talk in going if self._go_on(talk)]
                 self._run()
-            self._commit()
+            late = {talk.place: Late(talk.late, "\n".join(talk.lines[talk.next :])) for talk in talks if talk.late}
         except Undone:
             raise
+        except Exception as error:  # a mistake: whose request it is, is found out by playing each alone
+            raise Undone from error
         except BaseException:
             self._connection.settle()
             raise
-        late = {talk.place: Late(talk.late, "\n".join(talk.lines[talk.next :])) for talk in talks if talk.late}
+        self._commit()  # the last that can fail: what is played again was never committed
         return Played(self._answers, late)
 
     def _begin(self) -> None:
         self._plain.failed = None
+        connection = self._connection
         try:
+            if connection.broken:  # by an error that concerned the file: on a connection that is known to be well
+                self._tables.reopened()
+                connection.reopen()
             if self._writes:
-                self._connection.begin()
+                connection.begin()
             else:
-                self._connection.fetch("BEGIN")
+                connection.fetch("BEGIN")
             self._tables.look()
-        except Error as error:
+        except (Error, OSError) as error:  # OSError: the lock file's
             log.warning("no transaction could be begun: %s", error)
-            self._connection.settle()
-            self._plain.failed = error
+            connection.settle()
+            self._plain.failed = error if isinstance(error, Error) else CannotOpen(str(error))
 
     def _commit(self) -> None:
         if self._plain.failed is None:
@@ -266,3 +271,11 @@ class Turn:
         answers = self._answers
         for place, answer in zip(owners, told, strict=True):
             answers[place] += answer + "\n"
+
+
+def _error_of(undone: Undone) -> Error:
+    cause = undone.__cause__
+    if isinstance(cause, Error):
+        return cause
+    log.error("a request failed", exc_info=cause)
+    return Error()
