@@ -10,7 +10,7 @@ from roost.engines.engine import drive
 from roost.errors import Error
 from roost.plans.index.opened import Change, OpenedIndex, Working
 from roost.plans.index.scan import Filtering, Scan
-from roost.protocols.requests import Find, Insert, Refused, Token, number, parse, parse_open
+from roost.protocols.requests import Find, Insert, Refused, Token, is_request, number, parse, parse_open
 from roost.server import answers as say
 from roost.server.guard import Guard
 from roost.server.performing import Performer
@@ -38,6 +38,8 @@ class Plain:
         """
         try:
             first = tokens[0]
+            if not session.known and not is_request(first):
+                session.foreign = True
             if first == "A":
                 return session.authorize(tokens)
             if first == "P":

@@ -298,6 +298,10 @@ class Client(asyncio.Protocol):
                 self._pace = max(SLOWEST, self._pace * most // size)
             elif self._pace < FASTEST:
                 self._pace *= 2
+        if self.session.foreign:
+            self.gone = True
+            self.transport.close()
+            return
         if late is not None:
             self._held = True
             self._pause()

@@ -110,6 +110,8 @@ class Turn:
                 told.append(self._guard.refusal(_error_of(undone)) + "\n")
                 continue
             told += played.texts
+            if session.foreign:
+                break
             if played.late:
                 return "".join(told), Late(played.late[0].text, "\n".join(lines[place + 1 :]))
         return "".join(told), None
@@ -248,6 +250,8 @@ class Turn:
                     return False
                 self._answers[place] += told + "\n"
                 self._counters.requests += 1
+                if talk.session.foreign:
+                    return False
             else:
                 alike = self._runs.get(run)
                 if alike is None:
