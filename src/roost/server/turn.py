@@ -175,6 +175,7 @@ class Turn:
         except Undone:
             raise
         except Exception as error:  # a mistake: whose request it is, is found out by playing each alone
+            log.exception("a turn failed; each of its requests is played alone")
             raise Undone from error
         except BaseException:
             self._connection.settle()
