@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.server.session import Session
-from roost.server.turn import Late, Played
+from roost.server.turn import Late
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -228,7 +228,7 @@ def test_the_secret(path: Path) -> None:
     assert made.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
     played = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
     late = Late("3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
-    assert played == Played(["3\t1\tauthtype\n"], {0: late})
+    assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: late}, {})
     assert made.say(session, late.rest) == ["0\t1", "0\t1"]
     assert made.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
     made.turn._connection.close()
