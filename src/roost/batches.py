@@ -17,17 +17,33 @@ threads and for asyncio:
 from __future__ import annotations
 
 import copy
+import logging
+import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
-from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
+from roost.errors import (
+    Busy,
+    Conflict,
+    ConnectionLost,
+    Error,
+    Invalid,
+    Mismatch,
+    Missing,
+    OutcomeUnknown,
+    StatementFailed,
+)
 from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
+from roost.plans.overlap import run_overlapping
+from roost.plans.plan import difference
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
+
+log = logging.getLogger("roost")
 
 Work = Generator[Wanted, Any, None]
 
@@ -96,14 +112,21 @@ class Stats:
     operations: int = 0  # in them
     waits: int = 0  # times that a batch waited for a lock that somebody else held
     retries: int = 0  # transactions that were undone and run again
+    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
 
 
 class Known:
-    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept."""
+    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
 
-    def __init__(self, dialect: Dialect) -> None:
+    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    """
+
+    def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self.stats = Stats()
+        self._exact = exact
+        self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -168,7 +191,21 @@ class Known:
         found = plan if plan.trusted_by is self else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
+        if found.overlaps:
+            told = difference(definition, structure.definition)
+            if self._exact:
+                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {told}")] * len(operations)
+            self.tell({structure.name: told})
+            self.stats.overlaps += len(operations)
+            return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
+
+    def tell(self, differences: Mapping[str, str]) -> None:
+        """Log once in this process, for each structure, that another declaration of it is stored."""
+        for name, told in differences.items():
+            if (process := (os.getpid(), name)) not in self._told:
+                self._told.add(process)
+                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, told)
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:

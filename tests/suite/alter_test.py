@@ -182,18 +182,3 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
         store.alter(changed)
     assert store.ddl(stored) != store.ddl(changed)
     store.create(stored)
-
-
-@pytest.mark.needs("second store")
-def test_another_process_with_the_old_declaration_gets_mismatch_and_loses_nothing(open_store: Make) -> None:
-    old, new = open_store(visits, pageviews), open_store()
-    old.run_all(*[visits.push(Visit(5, n)) for n in range(1, 8)])
-    three = ring(3)
-    new.alter(three)
-    for operation in (visits.push(Visit(5, 99)), visits.latest(5)):
-        with pytest.raises(roost.Mismatch, match="keep is 3 in the database and 5 in the declaration"):
-            old.run(operation)
-    with pytest.raises(roost.Mismatch):
-        old.run_all(pageviews.add("/home"), visits.push(Visit(5, 99)))
-    assert old.run_all(pageviews.total("/home"), three.push(Visit(5, 8))) == (0, 8)
-    assert [visit.visitor for visit in new.run(three.latest(5))] == [8, 7, 6]

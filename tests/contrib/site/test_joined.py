@@ -81,7 +81,7 @@ class JoinedTests(Checked):
             (roost.Full, [carts.add(Item(1, n)) for n in range(2, 9)]),
             (roost.Overflow, [pageviews.add("/x"), pageviews.add("/x", MOST)]),
             (roost.Missing, [pageviews.add("/x"), roost.Counter("nowhere").add("a")]),
-            (roost.Mismatch, [pageviews.add("/x"), roost.Counter("pageviews", slots=3).add("/x")]),
+            (roost.Mismatch, [pageviews.add("/x"), roost.Counter("pageviews", key=int).add(1)]),
         ]
         for error, operations in failing:
             with self.subTest(error.__name__):

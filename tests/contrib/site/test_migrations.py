@@ -91,8 +91,7 @@ class MigrateTests(TransactionTestCase):
         store.run_all(*[visits.push(Visit(1, n)) for n in range(9)])
         change = AlterStructure(ring(3), was=ring(5))
         self.apply(change)
-        with self.assertRaises(roost.Mismatch):
-            store.run(visits.latest(1))
+        self.assertEqual([row.visitor for row in store.run(visits.latest(1))], [8, 7, 6])
         self.assertEqual([row.visitor for row in store.run(ring(3).latest(1))], [8, 7, 6])
         self.apply(change, back=True)
         self.assertEqual([row.visitor for row in store.run(visits.latest(1))], [8, 7, 6])

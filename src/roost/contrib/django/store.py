@@ -84,7 +84,8 @@ class DjangoStore(Runner):
         """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
         connection = connections[self.using]
         core = self._store(connection)._core
-        change(create(core.known.catalog, [core.known.plan(each) for each in structures], front), connection)
+        plans = [core.known.plan(each) for each in structures]
+        core.known.tell(change(create(core.known.catalog, plans, front, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, when none is named); return what is broken.
