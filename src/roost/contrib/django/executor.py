@@ -6,6 +6,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import Error as DjangoError
@@ -19,7 +20,7 @@ from roost.dialects.dialect import Row
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
-from roost.errors import Busy, Conflict
+from roost.errors import Busy, Conflict, Missing
 from roost.plans import Context
 
 T = TypeVar("T")
@@ -102,6 +103,9 @@ class DjangoExecutor(ServerExecutor):
         self._connection.needs_rollback = True
 
     def _lock_catalog(self) -> None:
+        if self._vendor == "sqlite":
+            with suppress(Missing):  # the first structure is about to be made
+                self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
             from roost.engines.postgresql import CREATE_LOCK
 
