@@ -125,6 +125,7 @@ class Known:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
         self.stats = Stats()
+        self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
         self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
@@ -183,9 +184,9 @@ class Known:
         try:
             stored = yield question
         except Missing as missing:
-            return [missing] * len(operations)
+            return [self._missing(plan) if self.made_by else missing] * len(operations)
         if not stored[0]:
-            return [Missing(f"{structure.name} is not in this database; {plan.made_by}")] * len(operations)
+            return [self._missing(plan)] * len(operations)
         definition = stored[0][0][0]
         plan.trusted_by = self if definition == structure.definition else None
         found = plan if plan.trusted_by is self else plan.as_stored(definition)
@@ -199,6 +200,10 @@ class Known:
             self.stats.overlaps += len(operations)
             return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
+
+    def _missing(self, plan: StructurePlan) -> Missing:
+        made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
+        return Missing(f"{plan.structure.name} is not in this database; {made_by}")
 
     def tell(self, differences: Mapping[str, str]) -> None:
         """Log once in this process, for each structure, that another declaration of it is stored."""

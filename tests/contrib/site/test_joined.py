@@ -93,6 +93,15 @@ class JoinedTests(Checked):
         self.assertEqual(store.run_all(carts.count(1), pageviews.total("/x")), (1, 0))
         self.assertEqual(Page.objects.count(), len(failing))
 
+    def test_f18_what_the_database_refuses_is_an_error_of_roosts(self) -> None:
+        store.run(pageviews.add("/", MOST))
+        with self.assertRaises(roost.Overflow):
+            store.run(pageviews.add("/"))
+        with self.assertRaises(roost.Missing) as missing:
+            store.run(roost.Counter("nowhere").add("/"))
+        self.assertIn("nowhere is not in this database; `manage.py migrate` makes it", str(missing.exception))
+        self.assertEqual(store.run(pageviews.total("/")), MOST)
+
     def test_a_sum_that_fits_in_the_end_is_no_overflow(self) -> None:
         store.run(pageviews.add("/", MOST))
         store.run_all(pageviews.add("/", 5), pageviews.add("/", -6))

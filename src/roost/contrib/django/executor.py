@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import Error as DjangoError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
@@ -174,13 +174,17 @@ def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> 
 
 
 def _place(connection: BaseDatabaseWrapper) -> str:
-    return f"{connection.alias} ({connection.settings_dict['NAME']})"
+    facts = connection.settings_dict
+    host, port = facts.get("HOST") or "", facts.get("PORT") or ""
+    return f"{connection.alias} ({facts['NAME']}{f' on {host}' * bool(host)}{f':{port}' * bool(port)})"
 
 
 def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
     """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
+    if cause is None and isinstance(error, IntegrityError):
+        cause = error.__context__  # MySQL's backend makes it of an OperationalError, and does not say of which
     if not isinstance(cause, driver.Database.Error):
         return None  # TransactionManagementError, "connection is closed"
     match connection.vendor:

@@ -14,8 +14,8 @@ def _refuse(what: str) -> Any:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         model = getattr(self, "model", None) or type(self)
         raise Invalid(
-            f"{model.__name__}.{what}: the rows of {model._meta.db_table} are those of a structure; the ORM reads them, and "
-            "store.run(…) with an operation of the structure writes them"
+            f"{model.__name__}.{what}: the rows of {model._meta.db_table} are those of a structure; the ORM reads them,"
+            " and store.run(…) with an operation of the structure writes them"
         )
 
     refuse.__name__ = what

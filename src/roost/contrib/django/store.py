@@ -136,7 +136,9 @@ class DjangoStore(Runner):
                 url = url_of(connection, dialect_of(connection))
             except DjangoError as error:
                 raise translated(connection, error, "") or error from error
-            found = self._batches = (told, Store(url, timeout=self._timeout, lock_wait=self._lock_wait))
+            store = Store(url, timeout=self._timeout, lock_wait=self._lock_wait)
+            store._core.known.made_by = "`manage.py migrate` makes it, where a migration has CreateStructure"
+            found = self._batches = (told, store)
         return found[1]
 
 
