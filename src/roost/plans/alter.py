@@ -57,19 +57,27 @@ def alter(
     had_front = bool(stored.objects)
     if front is False and stored.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
-    dropped = NO_FRONT
-    if front is False or old != new:
-        dropped = yield from drop_front(plan)
-    try:
+    if plan.dialect.transactional_ddl:
+        dropped = (yield from drop_front(plan)) if front is False or old != new else NO_FRONT
         told = yield from _change(catalog, plan, found, old, new, defaults or {})
-    except Error:
-        if dropped.objects and not plan.dialect.transactional_ddl:
-            yield Control.ROLLBACK
-            yield Control.LOCK_CATALOG
-            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect), dropped)
-        raise
-    if front or (front is None and dropped.objects):
-        yield from make_front(plan, dropped)
+        if front or (front is None and dropped.objects):
+            yield from make_front(plan, dropped)
+    else:
+        if had_front and old != new:  # one of an older version may have what is to be changed written into it
+            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect))
+        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        try:
+            if front is False:
+                yield from drop_front(plan)
+            elif front or had_front:
+                yield from make_front(plan)
+        except Error as error:
+            if not told:
+                raise
+            raise type(error)(
+                f"{structure.name} was changed ({', '.join(told)}), but not its front: {error}; "
+                f"store.alter({structure.name}{'' if front is None else f', front={front}'}) again does the rest"
+            ) from error
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
