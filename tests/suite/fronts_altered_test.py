@@ -35,7 +35,7 @@ class LongEgg:
 
 @dataclass
 class LongerEgg(LongEgg):
-    sold: int = 7
+    sold: int | None = None
 
 
 def capped(row: type[Any] = Egg, **options: Any) -> Any:
