@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
+from roost.engines.mariadb import CREATE_LOCK
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, rows, visits
 
 Make = Callable[..., Any]
 MOST = 2**63 - 1
@@ -182,3 +183,13 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
         store.alter(changed)
     assert store.ddl(stored) != store.ddl(changed)
     store.create(stored)
+
+
+@pytest.mark.needs("pymysql")
+def test_f83_a_refused_change_gives_the_lock_of_the_session_back(open_store: Make, sql: Any) -> None:
+    store = open_store(visits)
+    with pytest.raises(roost.Invalid):
+        store.alter(roost.Ring("visits", Fewer, per="uid", keep=5))
+    assert [tuple(row) for row in rows(sql, f"SELECT IS_FREE_LOCK({CREATE_LOCK})")] == [(1,)]
+    store.create(visits)
+    assert [tuple(row) for row in rows(sql, f"SELECT IS_FREE_LOCK({CREATE_LOCK})")] == [(1,)]
