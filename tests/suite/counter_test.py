@@ -155,4 +155,5 @@ def test_f66_keys_of_a_counter_are_removed_by_its_rows_too(open_store: Make) -> 
     store.run_all(*[pageviews.add(f"/{n}", n) for n in range(100)])
     by_hand(store, "DELETE FROM roost_pageviews_rows")
     assert store.check() == []
-    assert store.run_all(pageviews.top(), pageviews.add("/1"), pageviews.total("/1")) == ([], None, 1)
+    assert store.run(pageviews.top()) == []
+    assert store.run_all(pageviews.add("/1"), pageviews.total("/1")) == (None, 1)
