@@ -17,20 +17,36 @@ threads and for asyncio:
 from __future__ import annotations
 
 import copy
+import logging
 import math
+import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
 from roost.engines.engine import GRACE
-from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
+from roost.errors import (
+    Busy,
+    Conflict,
+    ConnectionLost,
+    Error,
+    Invalid,
+    Mismatch,
+    Missing,
+    OutcomeUnknown,
+    StatementFailed,
+)
 from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
+from roost.plans.overlap import run_overlapping
+from roost.plans.plan import difference
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
 from roost.structures.types import shown
+
+log = logging.getLogger("roost")
 
 Work = Generator[Wanted, Any, None]
 
@@ -102,14 +118,22 @@ class Stats:
     operations: int = 0  # in them
     waits: int = 0  # times that a batch waited for a lock that somebody else held
     retries: int = 0  # transactions that were undone and run again
+    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
 
 
 class Known:
-    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept."""
+    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
 
-    def __init__(self, dialect: Dialect) -> None:
+    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    """
+
+    def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self.stats = Stats()
+        self.made_by = ""  # what makes structures, where that is not the store's create()
+        self._exact = exact
+        self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -186,15 +210,33 @@ class Known:
         try:
             stored = yield question
         except Missing as missing:
-            return [missing] * len(operations)
+            return [self._missing(plan) if self.made_by else missing] * len(operations)
         if not stored[0]:
-            return [Missing(f"{structure.name} is not in this database; {plan.made_by}")] * len(operations)
+            return [self._missing(plan)] * len(operations)
         definition = stored[0][0][0]
         plan.trusted_by = self if definition == structure.definition else None
         found = plan if plan.trusted_by is self else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
+        if found.overlaps:
+            told = difference(definition, structure.definition)
+            if self._exact:
+                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {told}")] * len(operations)
+            self.tell({structure.name: told})
+            self.stats.overlaps += len(operations)
+            return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
+
+    def _missing(self, plan: StructurePlan) -> Missing:
+        made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
+        return Missing(f"{plan.structure.name} is not in this database; {made_by}")
+
+    def tell(self, differences: Mapping[str, str]) -> None:
+        """Log once in this process, for each structure, that another declaration of it is stored."""
+        for name, told in differences.items():
+            if (process := (os.getpid(), name)) not in self._told:
+                self._told.add(process)
+                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, told)
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:

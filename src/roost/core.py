@@ -61,7 +61,7 @@ class Core:
         _cores[id(self)] = self
 
     def _start(self) -> None:
-        self.stats = Stats()
+        self.stats = self.known.stats = Stats()
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self._detours = Detours(self.known, self._context)

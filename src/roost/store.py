@@ -93,7 +93,8 @@ class _Base:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
+            making = create(self._core.known.catalog, self._plans(structures), front, exact=False)
+            self._core.known.tell(self._core.exclusive(making, create=True))
 
     def _alter(self, structure: Structure, front: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
@@ -143,7 +144,9 @@ class Store(_Base, Runner):
     def create(self, *structures: Structure, front: bool = True) -> None:
         """Make what is missing, the database file too; safe to call by many processes at once.
 
-        `Mismatch` when a structure is stored otherwise than declared: the message names the difference.
+        `Mismatch` when a structure is stored otherwise than declared: the message names the difference. A declaration
+        that was stored before an `alter` is left to what is stored now, where it can be used with that: see
+        docs/migrations.md.
 
         front: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
             database has something else of that name.
@@ -154,7 +157,8 @@ class Store(_Base, Runner):
         """Change what is stored to this declaration, on a live store; returns what was changed, in words.
 
         A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
-        refused with `Invalid` and the reason. Processes with the old declaration get `Mismatch` from then on.
+        refused with `Invalid` and the reason. Processes with the old declaration go on, by what is stored from then on;
+        a warning and `stats().overlaps` tell of them.
 
         front: add it, or drop it; None leaves it as it is.
         """

@@ -70,8 +70,12 @@ def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, c
     store = make(*ALL)
     with pytest.raises(roost.Mismatch, match=told):
         store.create(changed)
-    with pytest.raises(roost.Mismatch, match=told):
-        store.run(changed.clear((changed.key.columns[0].type.kind == "text" and "1") or 1))
+    operation = changed.clear((changed.key.columns[0].type.kind == "text" and "1") or 1)
+    if told.partition(" ")[0] in ("keep", "slots", "on_full"):  # as while a change is deployed
+        assert store.run(operation) == 0
+    else:
+        with pytest.raises(roost.Mismatch, match=told):
+            store.run(operation)
 
 
 def test_two_declarations_of_one_name_in_one_batch(make: Make) -> None:

@@ -18,6 +18,7 @@ The work is done on the migration's own connection, in its transaction. With `--
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from roost.batches import Known
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
 from roost.engines import sqlite
 from roost.engines.engine import drive
-from roost.errors import Busy, Invalid
+from roost.errors import Busy, Invalid, Missing
 from roost.plans import StructurePlan, catalog
 from roost.plans import alter as altering
 from roost.structures.structure import Structure
@@ -190,6 +191,9 @@ class _Executor:
     def _lock(self) -> None:
         # As `store.create` does: where tables are made outside of transactions, the lock is the session's.
         match self._dialect.family:
+            case "sqlite":
+                with suppress(Missing):  # the first structure is about to be made
+                    self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
                 from roost.engines.postgresql import CREATE_LOCK as NUMBER
 

@@ -502,7 +502,7 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
             return ConnectionLost(told)
     if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
-        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095),
+        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095, 3819, 4025),
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

@@ -139,7 +139,7 @@ class Adoption(ABC):
 
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
-        there = yield read(THERE[self.dialect.name])
+        there = yield read(THERE[self.dialect.name].format("roost_catalog"))
         if not there[0][0][0]:
             return None
         found = yield read(self.definition_of, table)

@@ -74,7 +74,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private = {"roost_catalog", "roost_writers"}
+    private = {"roost_catalog", "roost_former", "roost_writers"}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)

@@ -18,12 +18,15 @@ from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statem
 from roost.errors import Error, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
+from roost.structures.overlap import overlap
 from roost.structures.structure import Structure
 from roost.structures.types import ColumnType
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
+
+MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 
 
 # Roost's own columns beside the user's.
@@ -109,6 +112,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.trusted_by: object = None  # the store that has found this declaration in its catalog
+        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         # Whoever writes keeps the definition from being changed until its COMMIT.
         self.held = self.stored
@@ -125,10 +130,19 @@ class StructurePlan(TargetPlan):
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
-        return Mismatch(
-            f"{self.structure.name} is declared otherwise than it is stored: "
-            f"{difference(definition, self.structure.definition)}"
-        )
+        found = self._as_stored.get(definition)
+        if found is None:
+            structure = overlap(self.structure, definition)
+            if structure is None:
+                return Mismatch(
+                    f"{self.structure.name} is declared otherwise than it is stored: "
+                    f"{difference(definition, self.structure.definition)}"
+                )
+            if len(self._as_stored) >= MOST_OVERLAPS:
+                self._as_stored.clear()
+            found = self._as_stored[definition] = type(self)(structure, self.dialect)
+            found.overlaps = True
+        return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
@@ -232,6 +246,16 @@ class StructurePlan(TargetPlan):
         self.layout[table] = tuple(columns)
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], given: str) -> str:
+    """Return the assignments by which an upsert makes another row of one: `a = excluded.a, b = excluded.b`.
+
+    unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
+    """
+    default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
+    told = [f"{name} = {given.format(name)}" for name in names]
+    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

@@ -32,7 +32,7 @@ class Performer:
     def __init__(self, connection: ApswConnection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
-        self._known = Known(SQLITE)
+        self._known = Known(SQLITE, exact=True)  # a handle is made anew when what is stored has changed
         self._context = Context(utc_now, 0)
         self._seconds = inf
 

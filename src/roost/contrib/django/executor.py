@@ -6,10 +6,11 @@ import functools
 import re
 import sqlite3
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import Error as DjangoError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
@@ -20,7 +21,7 @@ from roost.dialects.dialect import Row
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
-from roost.errors import Busy, Conflict
+from roost.errors import Busy, Conflict, Missing
 from roost.plans import Context
 
 T = TypeVar("T")
@@ -128,6 +129,9 @@ class DjangoExecutor(ServerExecutor):
 
     def _lock_catalog(self) -> None:
         self._look()
+        if self._vendor == "sqlite":
+            with suppress(Missing):  # the first structure is about to be made
+                self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
             from roost.engines.postgresql import CREATE_LOCK
 
@@ -196,13 +200,17 @@ def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> 
 
 
 def _place(connection: BaseDatabaseWrapper) -> str:
-    return f"{connection.alias} ({connection.settings_dict['NAME']})"
+    facts = connection.settings_dict
+    host, port = facts.get("HOST") or "", facts.get("PORT") or ""
+    return f"{connection.alias} ({facts['NAME']}{f' on {host}' * bool(host)}{f':{port}' * bool(port)})"
 
 
 def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
     """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
+    if cause is None and isinstance(error, IntegrityError):
+        cause = error.__context__  # MySQL's backend makes it of an OperationalError, and does not say of which
     if not isinstance(cause, driver.Database.Error):
         return None  # TransactionManagementError, "connection is closed"
     match connection.vendor:
