@@ -68,6 +68,11 @@ class Adoption(ABC):
         """Return a cap in this dialect's words."""
         return Words(cap, self.dialect)
 
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap in the words for the table as it is now."""
+        yield from ()
+        return self.words(cap)
+
     def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
         """Return what capping a table would mean: `Found`.
 
@@ -298,9 +303,9 @@ class Adoption(ABC):
         What is too much is found under the lock: the application may have deleted rows since the keys were listed.
         """
         yield from self.as_made(cap)
-        deleted = 0
+        words, deleted = (yield from self.here(cap)), 0
         while keys:
-            gone, done = yield from self.cut(cap, keys[0], is_over)
+            gone, done = yield from self.cut(words, keys[0], is_over)
             deleted += gone
             if done:
                 keys.popleft()
@@ -318,7 +323,7 @@ class Adoption(ABC):
             )
 
     @abstractmethod
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete some rows that a key has too many; return how many, and whether these were all."""
 
     @abstractmethod

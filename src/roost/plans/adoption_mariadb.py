@@ -24,7 +24,7 @@ from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wa
 from roost.dialects.mariadb import MARIADB
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
-from roost.plans.caps import Cap, read, write
+from roost.plans.caps import Cap, Words, read, write
 from roost.plans.caps_mariadb import CUT, MariaDBWords
 from roost.plans.catalog import Catalog
 
@@ -254,9 +254,9 @@ class MariaDBAdoption(Adoption):
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
 
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
-        words = self.words(cap)
+        assert isinstance(words, MariaDBWords)
         victims = yield read(words.victims(), *key, *key)
         if victims[0]:
             yield words.delete_all(victims[0])
@@ -279,7 +279,7 @@ class MariaDBAdoption(Adoption):
         values = yield from self.key_values(cap, key)
         if not isinstance(values, Invalid):
             with suppress(Busy):
-                yield from self.cut(cap, values, lambda: False)
+                yield from self.cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, and the last number."""
@@ -299,7 +299,7 @@ class MariaDBAdoption(Adoption):
         words, deleted = self.words(cap), 0
         while noted:
             key, numbers = noted[0]
-            gone, done = yield from self.cut(cap, key, is_over)
+            gone, done = yield from self.cut(words, key, is_over)
             deleted += gone
             if done:
                 noted.popleft()

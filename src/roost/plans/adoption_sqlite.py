@@ -227,9 +227,9 @@ class SQLiteAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete row by row: the lock is everybody's, and one row may take long."""
-        words = self.words(cap)
+        cap = words.cap
         found = yield read(words.excess(SLICE), *key)
         holes = self.dialect.holes(len(cap.id))
         delete = Template(words.delete(f"({holes})" if len(cap.id) > 1 else holes))
