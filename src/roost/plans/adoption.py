@@ -287,7 +287,7 @@ class Adoption(ABC):
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
         """Return the next keys behind one that have too many rows."""
-        words = self.words(cap)
+        words = yield from self.here(cap)
         behind = "" if after is None else f" AND {words.behind}"
         found = yield read(
             f"SELECT {words.key} FROM {words.table} WHERE {words.has_key}{behind} GROUP BY {words.key}\n"
@@ -342,6 +342,8 @@ class Adoption(ABC):
             except Invalid as kept:  # it was renamed
                 return [("tables", None, f"{error}; {kept}")]
             return [("tables", None, str(error))]
+        if unfit := self.unfit(cap.table):
+            return [("tables", None, f"{unfit}; `roost uncap {cap.table}`")]
         names = [self.folded(name) for name in layout.columns]
         wanted = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]
         if lost := [name for name in wanted if self.folded(name) not in names]:
@@ -354,9 +356,12 @@ class Adoption(ABC):
             yield from self.may_lose_rows(cap.table)
         except Invalid as error:
             found.append(("foreign key", None, str(error)))
-        again = f"`roost cap {cap.table}` again makes it"
+        why = "was changed, or made by an earlier version of Roost"
         changed: list[str] = yield from self.changed(cap)
-        found += [("triggers", None, f"{name} is not as Roost makes it; {again}") for name in changed]
+        found += [
+            ("triggers", None, f"{name} is not as Roost makes it ({why}); `roost cap {cap.table}` again replaces it")
+            for name in changed
+        ]
         if not (yield from self.index(cap)):
             found.append(
                 ("tables", None, "no index leads to a key's rows in their order: every INSERT reads the table")
@@ -373,6 +378,10 @@ class Adoption(ABC):
             if row[:-1] in overdue
         ]
         return found
+
+    def unfit(self, table: str) -> str:
+        """Return why no table of this name can be capped; "" when one can."""
+        return ""
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         """Return which of the keys that have too many rows should have been trimmed by now."""

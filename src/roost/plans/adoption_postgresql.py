@@ -26,7 +26,7 @@ from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.adoption import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.caps_postgresql import CUT, Home, KeyType, PostgreSQLWords
+from roost.plans.caps_postgresql import CUT, PATH, Home, KeyType, PostgreSQLWords
 from roost.plans.catalog import Catalog
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
@@ -326,7 +326,10 @@ class PostgreSQLAdoption(Adoption):
         try:
             found = yield read(ask)
         except StatementFailed as error:
-            raise Invalid(f"{cap.table}: its rows cannot be deleted, so it cannot be capped ({error})") from error
+            raise Invalid(
+                f"{cap.table}: its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it "
+                f"would be done, so it cannot be capped ({error})"
+            ) from error
         if found[0][0][0]:
             raise Invalid(f"{cap.table}: {KEPT}")
         yield write("ROLLBACK TO SAVEPOINT roost_probe")

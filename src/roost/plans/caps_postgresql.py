@@ -97,8 +97,12 @@ class PostgreSQLWords(Words):
         notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
         return (
             f"SELECT {self.named(self.functions[3])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
-            f"  WHERE {' AND '.join(f'i.{self.dialect.quoted(name)} = %s' for name in self.cap.per)} LIMIT 1"
+            f"  WHERE {self._same(self.cap.per, 'i', lambda *_: '%s')} LIMIT 1"
         )
+
+    def compares(self, name: str, how: str) -> str:
+        """Return an operator for a column, where the table is known one that nobody else's is taken for."""
+        return f"{self.home.types[name].operator[:-2]}{how})" if name in self.home.types else how
 
     def _note(self, values: Sequence[str], n: str) -> str:
         # A key, and how many rows of it have come. The server's own types know JSON; of others the text is taken, as to
