@@ -656,6 +656,41 @@ def test_f30_names_that_the_triggers_use_themselves(
     assert store.check() == []
 
 
+# What is told
+
+
+def test_f61_check_says_that_there_are_more_keys_than_it_names(store_url: str, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    hits = roost.Counter("hits")
+    with roost.Store(store_url) as store:
+        store.create(hits)
+        cap(store, keep=1)
+        sql.execute("DROP TRIGGER roostcap_visits_insert")
+        numbers = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {}) "
+        for n, more in ((100, []), (101, ["there are more than these 100"])):
+            sql.execute("DELETE FROM visits")
+            sql.execute("DELETE FROM roost_hits_rows")
+            for _ in range(2):
+                sql.execute(f"INSERT INTO visits (uid, visitor, at) {numbers.format(n)} SELECT n, 1, 'x' FROM n")
+            sql.execute(f"INSERT INTO roost_hits_rows (key, slot, n) {numbers.format(n)} SELECT 'k' || n, 5, 1 FROM n")
+            for rule, structure in (("keep", roost.Capped.of("visits")), ("slot", hits)):
+                found = [each for each in store.check(structure) if each.rule == rule]
+                assert len([each for each in found if each.key is not None]) == 100
+                assert [each.detail for each in found if each.key is None] == more
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("", 2), ("?synchronous=normal", 1), ("?synchronous=off", 0)])
+def test_f22_after_capping_a_connection_is_as_durable_as_the_store_says(tmp_path: Path, said: str, wanted: int) -> None:
+    with sqlite3.connect(tmp_path / "own.db") as connection:
+        connection.executescript(VISITS)
+    connection.close()
+    found: list[Any] = []
+    with roost.Store(f"sqlite:///{tmp_path}/own.db{said}") as store:
+        cap(store)
+        store._core.alone(lambda each: found.append(each.raw.execute("PRAGMA synchronous").fetchone()[0]))
+    assert found == [wanted]
+
+
 # From Python
 
 

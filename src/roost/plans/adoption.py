@@ -16,6 +16,7 @@ from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.catalog import THERE, Catalog
+from roost.plans.plan import MORE, MOST
 from roost.structures import from_definition
 from roost.structures.adopted import Adopted
 
@@ -369,14 +370,16 @@ class Adoption(ABC):
         words = self.words(cap)
         full = yield read(
             f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
-            f"  HAVING count(*) > {cap.keep} LIMIT 100"
+            f"  HAVING count(*) > {cap.keep} LIMIT {MOST + 1}"
         )
-        overdue = yield from self.overdue(cap, [row[:-1] for row in full[0]], bool(changed))
+        overdue = yield from self.overdue(cap, [row[:-1] for row in full[0][:MOST]], bool(changed))
         found += [
             ("keep", row[:-1], f"{row[-1]:,} rows, keep is {cap.keep:,}; `roost cap {cap.table}` goes on trimming")
-            for row in full[0]
+            for row in full[0][:MOST]
             if row[:-1] in overdue
         ]
+        if len(full[0]) > MOST and overdue:
+            found.append(("keep", None, MORE))
         return found
 
     def unfit(self, table: str) -> str:

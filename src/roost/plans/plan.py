@@ -26,6 +26,9 @@ Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
 
+MOST = 100  # violations of one rule that `check` reports
+MORE = f"there are more than these {MOST}"
+
 # Roost's own columns beside the user's.
 SLOT = Column("slot", ColumnType("int"))
 SEQUENCE = Column("sequence", ColumnType("int"))
