@@ -15,7 +15,7 @@ from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
 from roost.plans.counter import CounterPlan
 from roost.plans.fronts import found_front, wanted_front
-from roost.plans.plan import StructurePlan, each
+from roost.plans.plan import MORE, MOST, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
 from roost.plans.values import no_moment, wrong
@@ -43,14 +43,12 @@ TABLES = {
     "  WHERE schemaname = current_schema() AND left(tablename, 6) = 'roost_'",
 }
 
-MOST = 100  # violations of one rule that are reported
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A promise that was found broken.
 
-    `key` is None where the rule is not about one key; at most 100 are reported per rule.
+    `key` is None where the rule is not about one key; at most 100 are reported per rule, and one that says so.
     """
 
     structure: str
@@ -108,13 +106,15 @@ def _check_structure(plan: StructurePlan) -> Checking:
     if found:
         return found
     for rule, sql in _rules(plan):
-        broken = yield Statement(each(f"{sql} LIMIT {MOST}"), [()])
-        for row in broken[0]:
+        broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
+        for row in broken[0][:MOST]:
             try:
                 key = plan.key_value(row[:-1])
             except (ValueError, TypeError):
                 key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
             found.append(Violation(name, rule, key, row[-1]))
+        if len(broken[0]) > MOST:
+            found.append(Violation(name, rule, None, MORE))
     return found + (yield from _check_front(plan))
 
 

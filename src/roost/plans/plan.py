@@ -29,6 +29,9 @@ Operations = Sequence[Operation[Any]]
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 
 
+MOST = 100  # violations of one rule that `check` reports
+MORE = f"there are more than these {MOST}"
+
 # Roost's own columns beside the user's.
 SLOT = Column("slot", ColumnType("int"))
 SEQUENCE = Column("sequence", ColumnType("int"))
