@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from roost.batches import Atom, Stats, refuse_all
 from roost.engines.engine import Trace, drive
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
+from roost.plans import in_utc
 from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work
 from roost.plans.memcached import MemcachedPlan, Whole
@@ -58,7 +59,8 @@ class CacheCore:
         self.engine = self._make()
         self.timeout = timeout
         self._random = random or Random()
-        self._memory = Memory(lambda: clock().timestamp(), self._random)
+        moment = in_utc(clock)
+        self._memory = Memory(lambda: moment().timestamp(), self._random)
         self.closed = False
         self._dismissed = False
         self._executor: ThreadPoolExecutor | None = None

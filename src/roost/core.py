@@ -21,7 +21,7 @@ from roost.engines.engine import Connection, Trace, Wait, commit, drive
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
-from roost.plans import Context
+from roost.plans import Context, in_utc
 from roost.plans.probes import Finding, examine
 from roost.queues import Queue, Take
 
@@ -54,7 +54,7 @@ class Core:
         self.engine = open_engine(url, timeout=timeout, trace=trace, random=self._random)
         self.timeout = timeout
         self.lock_wait = lock_wait
-        self._clock = clock
+        self._clock = in_utc(clock)
         self.known = Known(self.engine.dialect)
         self.closed = False
         self._start()

@@ -126,7 +126,7 @@ class Store(_Base, Runner):
     lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
         batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.
-    clock: the time for the column `at`; for showing only.
+    clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
     random: for jitter, and the slots of counters.
 
     Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
