@@ -50,6 +50,7 @@ MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
 MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
 MOST_INDEXES = 1000  # whose tables one store remembers
 MAX_BYTES = 16 * 2**20  # of their values, likewise
+FEW = 64  # operations whose bytes are not counted: that takes a good part of the time for running them
 
 OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whatever statement was told them
 
@@ -90,10 +91,44 @@ class Atom:
         return sum([_weight(op.args) for op in self.operations])
 
 
-def _weight(value: Any) -> int:
-    if isinstance(value, tuple):
-        return 8 + sum([_weight(part) for part in value])
-    return len(value) if isinstance(value, (str, bytes)) else 8
+def _weight(values: tuple[Any, ...]) -> int:
+    weight = 8
+    for value in values:
+        kind = type(value)
+        if kind is tuple:
+            weight += _weight(value)
+        elif kind is str or kind is bytes:
+            weight += len(value)
+        else:
+            weight += 8
+    return weight
+
+
+class Load:
+    """How much a batch of several callers has, and whether that is enough."""
+
+    __slots__ = ("_operations", "_weight")
+
+    def __init__(self) -> None:
+        self._operations = 0
+        self._weight = 0
+
+    def add(self, atoms: Iterable[Atom]) -> bool:
+        """Count atoms that the batch takes, whatever their size; return whether it is to take no more."""
+        for atom in atoms:
+            self._operations += len(atom.operations)
+            if self._operations > FEW:
+                self._weight += atom.weight()
+        return self._operations >= MAX_OPERATIONS or self._weight >= MAX_BYTES
+
+
+def fitting(atoms: Sequence[Atom], most: int) -> int:
+    """Return how many of the first atoms, `most` of them at most, are enough for a batch."""
+    load = Load()
+    for number in range(1, most):
+        if load.add(atoms[number - 1 : number]):
+            return number
+    return most
 
 
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import datetime as dt
 import random as random_module
 import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Stats
+from roost.batches import Atom, Stats, copied, fitting
 from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import Trace
@@ -72,7 +70,7 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._working.stats)
+        return self._working.total()
 
     @property
     def _core(self) -> Core:
@@ -323,7 +321,7 @@ class _Lanes:
         """Return when nothing waits any more."""
         for lane in (self.reads, self.writes):
             await lane.drained()
-        for lane in self._aside.values():
+        for lane in self._aside.values():  # the writes of before have sent there whom they would
             await lane.drained()
 
 
@@ -379,11 +377,12 @@ class _Lane:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._called = False
-        self._waiting = waiting = [atom for atom in self._waiting if not atom.future.cancelled()]
+        self._waiting = waiting = [atom for atom in self._waiting if not self._given_up(atom)]
         while waiting and self._may_send():
             part = len(waiting)
             if len(self._free) > 1 and part >= 2 * MANY:
                 part = (part + 1) // 2
+            part = fitting(waiting, part)
             batch, self._waiting = waiting[:part], waiting[part:]
             waiting = self._waiting
             self._send_one(loop, batch)
@@ -403,6 +402,7 @@ class _Lane:
                 self._free.append(submit)
                 for atom in batch:
                     atom.future = None
+                    self._core.give_up(atom)
 
         try:
             work = self._core.executor.submit(submit, batch)
@@ -416,16 +416,23 @@ class _Lane:
     ) -> None:
         self._free.append(submit)
         for atom in batch:
-            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
-            if future.done():
+            if self._given_up(atom):
+                atom.future = None
                 continue
+            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
             if error is not None and not atom.done:
-                future.set_exception(copy.copy(error))
+                self._core.give_up(atom)
+                future.set_exception(copied(error))
             elif atom.aside is None:
                 future.set_result(None)
-            elif self._core.closed:
-                future.set_exception(Closed("the store was closed"))
             else:
                 atom.future = future
                 self._lanes.aside(atom.aside)._add(atom, loop)
         self._send(loop)
+
+    def _given_up(self, atom: Atom) -> bool:
+        # Whether its task was cancelled. Nobody will wait for the lock for whose sake it may have been sent aside.
+        if not atom.future.done():
+            return False
+        self._core.give_up(atom)
+        return True
