@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import datetime as dt
 import random as random_module
 import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Stats
+from roost.batches import Atom, Stats, copied, fitting
 from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import GRACE, Trace
@@ -71,7 +69,7 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._working.stats)
+        return self._working.total()
 
     @property
     def _core(self) -> Core:
@@ -127,7 +125,7 @@ class Store(_Base, Runner):
     lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
         batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.
-    clock: the time for the column `at`; for showing only.
+    clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
     random: for jitter, and the slots of counters.
 
     Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
@@ -328,7 +326,7 @@ class _Lanes:
         """Return when nothing waits any more."""
         for lane in (self.reads, self.writes):
             await lane.drained()
-        for lane in self._aside.values():
+        for lane in self._aside.values():  # the writes of before have sent there whom they would
             await lane.drained()
 
 
@@ -389,11 +387,12 @@ class _Lane:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._called = False
-        self._waiting = waiting = [atom for atom in self._waiting if not atom.future.cancelled()]
+        self._waiting = waiting = [atom for atom in self._waiting if not self._given_up(atom)]
         while waiting and self._may_send():
             part = len(waiting)
             if len(self._free) > 1 and part >= 2 * MANY:
                 part = (part + 1) // 2
+            part = fitting(waiting, part)
             batch, self._waiting = waiting[:part], waiting[part:]
             waiting = self._waiting
             self._send_one(loop, batch)
@@ -436,6 +435,7 @@ class _Lane:
                 self._free.append(submit)
                 for atom in batch:
                     atom.future = None
+                    self._core.give_up(atom)
 
         try:
             work = self._core.executor.submit(submit, batch)
@@ -451,16 +451,23 @@ class _Lane:
         if any(atom.error is None for atom in batch) and error is None:
             self._answered = time.monotonic()
         for atom in batch:
-            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
-            if future.done():
+            if self._given_up(atom):
+                atom.future = None
                 continue
+            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
             if error is not None and not atom.done:
-                future.set_exception(copy.copy(error))
+                self._core.give_up(atom)
+                future.set_exception(copied(error))
             elif atom.aside is None:
                 future.set_result(None)
-            elif self._core.closed:
-                future.set_exception(Closed("the store was closed"))
             else:
                 atom.future = future
                 self._lanes.aside(atom.aside)._add(atom, loop)
         self._send(loop)
+
+    def _given_up(self, atom: Atom) -> bool:
+        # Whether its task was cancelled. Nobody will wait for the lock for whose sake it may have been sent aside.
+        if not atom.future.done():
+            return False
+        self._core.give_up(atom)
+        return True

@@ -185,7 +185,7 @@ class _Executor:
             case "mariadb":
                 from roost.engines import mariadb
 
-                return mariadb.failure(cause, "the database", sql)
+                return mariadb.translate(cause, "the database", sql)
         return sqlite.translate(cause, "the database", sql)
 
     def _lock(self) -> None:

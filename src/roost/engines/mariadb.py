@@ -41,19 +41,22 @@ from roost.errors import (
     Missing,
     ReadOnly,
     StatementFailed,
+    worded,
 )
-from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
-OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
+NO_SAVEPOINT = 1305
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
 
 # The name of the lock of those who make or change structures. MySQL takes 64 characters.
 CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
+
+# Of its memory, and of tables that cannot be read any more.
+OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
 
 # READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
 BEGIN = """\
@@ -429,9 +432,9 @@ class MariaDBConnection(ServerConnection):
         if old:
             self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
 
-    def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
+    def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
-        found = failure(error, self.engine.place, sql)
+        found = translate(error, self.engine.place, sql)
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
             return ConnectionLost(str(found))
@@ -469,11 +472,6 @@ def advice(code: int, sql: str) -> str:
     return ADVICE.get(code, "")
 
 
-def failure(error: Exception, place: str, sql: str) -> Exception:
-    """Return what a statement's error is to a plan."""
-    return Careful() if error.args[:1] == (OUT_OF_RANGE,) else translate(error, place, sql)
-
-
 def translate(error: Exception, place: str, sql: str = "") -> Error:
     """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -483,6 +481,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     match code:
         case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
             return Conflict(told)
+        case 1690:
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "range")
         case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
@@ -501,8 +501,11 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return CannotOpen(told)
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
             return ConnectionLost(told)
-    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
-        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095, 3819, 4025),
+    # A statement is refused with any number: a trigger's author chooses it. Those below 1000 are of the server's files,
+    # those from 2000 on of the driver.
+    of_statement = 1000 <= code < 2000 or code >= 3000
+    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
+        of_statement and code not in OF_SERVER
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

@@ -419,13 +419,13 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
         case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
             return StatementFailed(where)
-        case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
-            return StatementFailed(where)
         case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
             return ConnectionLost(told)
-        case (("08" | "57" | "28" | "3D" | "53"), _):
+        case "57", _:
             return CannotOpen(told)
-    return DatabaseError(where)
+        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
+            return DatabaseError(where)
+    return StatementFailed(where)  # a trigger's author may choose any other
 
 
 class PlainCursor(psycopg.Cursor[Row]):

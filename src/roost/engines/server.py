@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import GRACE, HASTE, Trace, Wait
 from roost.errors import CannotOpen, ConnectionLost, Error
-from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
@@ -127,7 +126,7 @@ class ServerConnection(ServerExecutor):
             if isinstance(wanted, Together):
                 return self._run(wanted.statements, wanted.last)
             return self._run([wanted], False)[0]
-        except (Error, Careful):
+        except Error:
             raise
         except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
             self.broken = True

@@ -18,7 +18,7 @@ from roost.plans.checks import COLUMNS
 from roost.plans.counter import CounterPlan
 from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, found_front, make_front
-from roost.plans.plan import Careful, StructurePlan, each
+from roost.plans.plan import StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures import from_definition
 from roost.structures.columns import Column
@@ -195,7 +195,7 @@ def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
                     f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n"
                 )
             yield Statement(Template(put), [()])
-    except (StatementFailed, Careful) as error:
+    except StatementFailed as error:
         raise Overflow(f"{plan.structure.name}: a total would not fit into {after} slots: {error}") from error
     yield Statement(Template(f"DELETE FROM {table} WHERE slot >= {after}"), [()])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Overflow
+from roost.errors import Overflow, StatementFailed
 from roost.plans.plan import SLOT, Careful, Context, N, Operations, Plan, StructurePlan, each, seizing, write
 from roost.structures.counter import Counter
 from roost.structures.types import INT_MAX, INT_MIN
@@ -161,10 +161,13 @@ class CounterPlan(StructurePlan):
         rows.sort()
         if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
             raise Careful
-        changed = yield Statement(self.add, rows)
-        if self.dialect.family != "mariadb" and changed != len(
-            rows
-        ):  # there it is error 1690, and the engine's Careful
+        try:
+            changed = yield Statement(self.add, rows)
+        except StatementFailed as error:
+            if error.word == "range":  # so MariaDB tells it; what fails in the other way too is told there
+                raise Careful from None
+            raise
+        if self.dialect.family != "mariadb" and changed != len(rows):
             raise Careful
         return [None] * len(run)
 

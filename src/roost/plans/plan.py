@@ -15,12 +15,12 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
-from roost.errors import Error, Mismatch
+from roost.errors import Error, Invalid, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure
-from roost.structures.types import ColumnType
+from roost.structures.types import CHECKS, ColumnType, Refused
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Wanted, Any, list[Any]]
@@ -37,6 +37,8 @@ SLOT = Column("slot", ColumnType("int"))
 SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
 N = Column("n", ColumnType("int"))
+
+_utc: Callable[[Any], dt.datetime] = CHECKS[AT.type.kind](AT.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,21 @@ class Context:
     def hastily(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
         return replace(self, hasty=True)
+
+
+def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
+    """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
+
+    def told() -> dt.datetime:
+        moment = clock()
+        if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
+            return moment
+        try:
+            return _utc(moment)
+        except Refused as refused:
+            raise Invalid(f"the store's clock: {refused}") from None
+
+    return told
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and

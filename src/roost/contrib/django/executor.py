@@ -224,7 +224,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
     from roost.engines import mariadb
 
     # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
-    return mariadb.failure(cause, place, sql)
+    return mariadb.translate(cause, place, sql)
 
 
 _QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")

@@ -10,7 +10,7 @@ from roost.dialects import Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Engine
 from roost.engines.guests.guest import NO_TRANSACTION, Guest, GuestExecutor, Play, Words, Work, play
-from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, failure
+from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, translate
 from roost.engines.mariadb_session import joined_text, judge, question
 from roost.errors import Conflict, Invalid
 
@@ -47,7 +47,7 @@ class MariaDBGuest(Guest):
         if error.args[:1] == (NO_SAVEPOINT,):
             self.is_set = False
             return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
-        found = failure(error, self.place, sql)
+        found = translate(error, self.place, sql)
         if isinstance(found, Conflict):
             self.is_set = False
         return found
