@@ -122,7 +122,10 @@ def test_f2_everything_works_whatever_is_set(
     texts = TEXTS if "LATIN1" in strange.value and not strange.name.startswith("PG") else TEXTS + EMOJI
     if strange.name in ("client_encoding", "PGCLIENTENCODING"):
         monkeypatch.setattr("tests.strange.postgresql_ways.WAYS", [])  # the application's own sessions are refused
-    play_everything(url, tmp_path, texts, WHOLE, WHOLE or strange in ALL[:2] or strange.name == "datestyle")
+    django = WHOLE or strange in ALL[:2] or strange.name == "datestyle"
+    if strange.name == "quote_all_identifiers":  # Django's check would compare what the server writes of the fronts
+        django = False
+    play_everything(url, tmp_path, texts, WHOLE, django)
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])

@@ -27,7 +27,9 @@ COLUMNS = {
     "sqlite": 'SELECT name, type, "notnull" FROM pragma_table_info(?)',
     "mariadb": "SELECT column_name, column_type, is_nullable = 'NO' FROM information_schema.columns\n"
     "  WHERE table_schema = DATABASE() AND table_name = %s",
-    "postgresql": "SELECT attname, format_type(atttypid, atttypmod), attnotnull::integer FROM pg_attribute\n"
+    # Under quote_all_identifiers even the names of types are quoted.
+    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer\n"
+    "  FROM pg_attribute\n"
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
 INDEX = {
