@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 
-.PHONY: run test format bench campaigns clean
+.PHONY: run test format bench campaigns faults mutants clean
 
 run: $(DEV)
 	$(BIN)/roost demo --yes
@@ -23,7 +23,9 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python -m bench
 
-campaigns: $(DEV)
+campaigns: faults mutants
+
+faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.kill --rounds 1000
 	$(BIN)/python -m tests.campaigns.forks --rounds 100
 	$(BIN)/python -m tests.campaigns.interrupt --rounds 40
@@ -36,12 +38,16 @@ campaigns: $(DEV)
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
+	$(BIN)/python -m tests.campaigns.strange
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
 	$(BIN)/python -m tests.campaigns.hostile
 	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
 	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
+
+mutants: $(DEV)  # small defects: which of them do the tests notice?
+	$(BIN)/python -m tests.campaigns.mutants
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

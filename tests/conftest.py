@@ -13,6 +13,7 @@ import pytest
 
 import roost
 from tests import servers
+from tests.ids import used
 
 MakeStore = Callable[..., roost.Store]
 
@@ -22,6 +23,10 @@ MEMORY, ROOM = "/dev/shm", 2 * 2**30
 def pytest_configure() -> None:
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         servers.place = MEMORY
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.extra_keyword_matches.update(used(item))
 
 
 def pytest_sessionfinish() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
@@ -103,6 +106,18 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_f65_the_readme_claims_what_was_measured_on_a_quiet_machine() -> None:
+    measured = (ROOT / "bench/README.md").read_text()
+    claimed = " ".join((ROOT / "README.md").read_text().split())
+    (threads,) = re.findall(r"\| 16 threads, quiet machine .*\| ([\d.]+ to [\d.]+) \|", measured)
+    (tasks,) = re.findall(r"\| 16 tasks of asyncio, quiet .*\| ([\d.]+ to [\d.]+) \|", measured)
+    assert f"16 threads get {threads} times" in claimed
+    assert f"16 tasks of `asyncio` {tasks};" in claimed
+    ratios = [float(each) for each in re.findall(r"/s \| \**([\d.]+)\** \([\d., ]+\) \|\n", measured)]
+    assert len(ratios) == 8
+    assert f"1,024 tasks does {min(ratios):.1f} to {max(ratios):.1f} times" in claimed
+
+
 def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
     page = (ROOT / "docs/databases.md").read_text()
     table = page.partition("| guarantee |")[2].partition("\n\n")[0]
@@ -159,6 +174,62 @@ def test_every_operation_of_a_set_in_memcached_has_its_line() -> None:
     assert [name for name in operations if f"{name}(" not in page] == []
 
 
+COMPLETION = """\
+## Completion
+
+Commands, options and the names of files are completed by the shell, once it is told to. For bash (4.4 or newer), in
+`~/.bashrc`:
+
+```bash
+eval "$(_ROOST_COMPLETE=bash_source roost)"
+```
+
+For zsh, in `~/.zshrc`: `eval "$(_ROOST_COMPLETE=zsh_source roost)"`. For fish, in
+`~/.config/fish/completions/roost.fish`: `_ROOST_COMPLETE=fish_source roost | source`. `_ROOST_COMPLETE` is for the
+shell alone: with it `roost` prints its script, and does nothing else.
+"""
+
+
+def test_f64_bash_completes_as_the_page_says(tmp_path: Path) -> None:
+    (line,) = blocks(ROOT / "docs/cli.md", "bash")
+    assert COMPLETION in (ROOT / "docs/cli.md").read_text()
+    asked = f"""{line}
+COMP_WORDS=(roost doc) COMP_CWORD=1
+_roost_completion roost doc
+echo "${{COMPREPLY[@]}}"
+complete -p roost
+"""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, cwd=tmp_path, env={"PATH": path}, timeout=100
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[0] == "doctor"
+    assert ran.stdout.splitlines()[-1].startswith("complete ")
+
+
+def test_f64_blackhole_is_loaded_before_what_needs_it_is_shown() -> None:
+    for page in (ROOT / "docs/fronts.md", ROOT / "README.md"):
+        text = page.read_text()
+        assert 0 < text.find("BLACKHOLE") < text.find("_in (") or "_in (" not in text
+    text = (ROOT / "docs/fronts.md").read_text()
+    assert 0 < text.find("INSTALL SONAME 'ha_blackhole'") < text.find("NAME_in")
+
+
+def test_f64_the_page_of_the_store_has_every_argument_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/store.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, re.MULTILINE))
+    for kind in (roost.Store, roost.AsyncStore):
+        parameters = inspect.signature(kind).parameters
+        assert rows.keys() == parameters.keys()
+        for name in ("timeout", "lock_wait", "trace"):
+            assert rows[name] == str(parameters[name].default)
+            assert name == "timeout" or f"## `{name}=`" in page
+    example = blocks(ROOT / "docs/store.md", "python")[-1]
+    exec(example, {"roost": roost, "pageviews": shapes.pageviews})
+    assert capsys.readouterr().out == f"{example.rpartition(': ')[2]}"
+
+
 def cli_page() -> str:
     """The page of the command line: the help text of every command, as it is."""
     parts = [
@@ -176,6 +247,7 @@ def cli_page() -> str:
                 add(each, [*words, name])
 
     add(main, [])
+    parts.append(COMPLETION)
     return "\n".join(parts)
 
 

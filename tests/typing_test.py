@@ -18,6 +18,7 @@ from roost.structures import Structure
 if TYPE_CHECKING:
     import aiosqlite
     import asyncmy.connection
+    import asyncpg  # type: ignore[import-untyped]
     import psycopg
     import pymysql
     import sqlalchemy as sa
@@ -410,11 +411,13 @@ def every_awaited_connection_is_taken(
     five: sa_async.async_scoped_session[sa_async.AsyncSession],
     six: aiosqlite.Connection,
     seven: sqlite3.Connection,
+    eight: asyncpg.Connection,
 ) -> None:
     """Only for type checkers, as above."""
     for runner in (store.on(one), store.on(two), store.on(three), store.on(four), store.on(five), store.on(six)):
         assert_type(runner, roost.AsyncRunner)
     assert_type(store.on(seven), roost.AsyncRunner)
+    assert_type(store.on(eight), roost.AsyncRunner)
 
 
 def the_other_kind_is_not(

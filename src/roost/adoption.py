@@ -213,8 +213,8 @@ class _Manners:
 class _FileManners(_Manners):
     """No burst waits for the disk with the lock in its hand."""
 
-    def __init__(self, synchronous: str) -> None:
-        self._synchronous = synchronous
+    def __init__(self, durability: str) -> None:
+        self._durability = durability
 
     def come(self, connection: Connection) -> None:
         """What a power cut undoes of the trimming is done again."""
@@ -229,7 +229,7 @@ class _FileManners(_Manners):
     def leave(self, connection: Connection) -> None:
         """Be as other connections of Roost again."""
         connection.raw.execute("PRAGMA foreign_keys = OFF")
-        connection.raw.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.raw.execute(f"PRAGMA synchronous = {self._durability}")
         connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
 
     def pause(self, held: float) -> float:
@@ -239,4 +239,4 @@ class _FileManners(_Manners):
 
 def _manners(core: Core) -> _Manners:
     engine = core.engine
-    return _FileManners(getattr(engine, "synchronous", "FULL")) if engine.dialect.name == "sqlite" else _Manners()
+    return _FileManners(engine.durability or "FULL") if engine.dialect.name == "sqlite" else _Manners()

@@ -11,27 +11,49 @@ threads and for asyncio:
 - An atom that needs a lock which somebody else holds for long leaves the batch, and waits aside (`detours.py`).
 - A connection that is lost before COMMIT costs a new one, and the batch is run again. When it is lost during COMMIT,
   the engine is asked for the outcome; only where that cannot be known, `OutcomeUnknown` is the answer.
-- What concerns the whole database (a full disk, a lost file) is every atom's answer.
+- What is known to concern the whole database (a full disk, a lost file, one that takes no writes) is every atom's
+  answer. An error that nobody knows is a statement's.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import math
+import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
 from roost.engines.engine import GRACE
-from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, OutcomeUnknown, StatementFailed
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    ConnectionLost,
+    DiskFull,
+    Error,
+    Invalid,
+    Mismatch,
+    Missing,
+    OutcomeUnknown,
+    ReadOnly,
+    StatementFailed,
+)
 from roost.plans import Careful, Context, Plan, StructurePlan, TargetPlan, index_plan_for, plan_for
 from roost.plans.catalog import Catalog
+from roost.plans.overlap import run_overlapping
+from roost.plans.plan import difference
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.structure import Structure
+from roost.structures.types import shown
+
+log = logging.getLogger("roost")
 
 Work = Generator[Wanted, Any, None]
+E = TypeVar("E", bound=BaseException)
 
 HASTY = {Control.BEGIN: Control.BEGIN_HASTY, Control.BEGIN_READ: Control.BEGIN_READ_HASTY}
 
@@ -41,6 +63,9 @@ SHORT = 0.1  # seconds, with which nobody is sent back to the queue
 MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
 MOST_INDEXES = 1000  # whose tables one store remembers
 MAX_BYTES = 16 * 2**20  # of their values, likewise
+FEW = 64  # operations whose bytes are not counted: that takes a good part of the time for running them
+
+OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whatever statement was told them
 
 
 class Atom:
@@ -79,18 +104,61 @@ class Atom:
         return sum([_weight(op.args) for op in self.operations])
 
 
-def _weight(value: Any) -> int:
-    if isinstance(value, tuple):
-        return 8 + sum([_weight(part) for part in value])
-    return len(value) if isinstance(value, (str, bytes)) else 8
+def _weight(values: tuple[Any, ...]) -> int:
+    weight = 8
+    for value in values:
+        kind = type(value)
+        if kind is tuple:
+            weight += _weight(value)
+        elif kind is str or kind is bytes:
+            weight += len(value)
+        else:
+            weight += 8
+    return weight
+
+
+class Load:
+    """How much a batch of several callers has, and whether that is enough."""
+
+    __slots__ = ("_operations", "_weight")
+
+    def __init__(self) -> None:
+        self._operations = 0
+        self._weight = 0
+
+    def add(self, atoms: Iterable[Atom]) -> bool:
+        """Count atoms that the batch takes, whatever their size; return whether it is to take no more."""
+        for atom in atoms:
+            self._operations += len(atom.operations)
+            if self._operations > FEW:
+                self._weight += atom.weight()
+        return self._operations >= MAX_OPERATIONS or self._weight >= MAX_BYTES
+
+
+def fitting(atoms: Sequence[Atom], most: int) -> int:
+    """Return how many of the first atoms, `most` of them at most, are enough for a batch."""
+    load = Load()
+    for number in range(1, most):
+        if load.add(atoms[number - 1 : number]):
+            return number
+    return most
 
 
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
     """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
     for atom in atoms:
         if not atom.done and atom.aside is None:
-            atom.error = copy.copy(error).with_traceback(None)
+            atom.error = copied(error)
             atom.done = True
+
+
+def copied(error: E) -> E:
+    """Return a copy of an error, for one more caller; the same where the application's own class allows none."""
+    try:
+        made = copy.copy(error)
+    except Exception:
+        made = error
+    return (made if isinstance(made, type(error)) else error).with_traceback(None)
 
 
 @dataclass(slots=True)
@@ -101,14 +169,22 @@ class Stats:
     operations: int = 0  # in them
     waits: int = 0  # times that a batch waited for a lock that somebody else held
     retries: int = 0  # transactions that were undone and run again
+    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
 
 
 class Known:
-    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept."""
+    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
 
-    def __init__(self, dialect: Dialect) -> None:
+    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    """
+
+    def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self.stats = Stats()
+        self.made_by = ""  # what makes structures, where that is not the store's create()
+        self._exact = exact
+        self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -128,6 +204,26 @@ class Known:
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
+
+    def refuses(self, atom: Atom) -> bool:
+        """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
+
+        Before a statement is made of it: it is to cost the others of its batch nothing.
+        """
+        if self.dialect.nul:
+            return False
+        for op in atom.operations:
+            if isinstance(op.structure, Structure) and (path := _path_of_nul(op.args)) is not None:
+                value: Any = op.args
+                for place in path:
+                    value = value[place]
+                atom.error = Invalid(
+                    f"{op.structure.name}.{op.structure.column_at(op, path)}: {shown(value)} has a NUL, which no text "
+                    "of PostgreSQL can have"
+                )
+                atom.done = True
+                return True
+        return False
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
@@ -161,19 +257,49 @@ class Known:
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:
                     raise Careful
-                return (yield from _resumed(work, answer))
+                results: list[Any] = yield from _resumed(work, answer)
+                return results
         try:
             stored = yield question
         except Missing as missing:
-            return [missing] * len(operations)
+            return [self._missing(plan) if self.made_by else missing] * len(operations)
         if not stored[0]:
-            return [Missing(f"{structure.name} is not in this database; {plan.made_by}")] * len(operations)
+            return [self._missing(plan)] * len(operations)
         definition = stored[0][0][0]
         plan.trusted_by = self if definition == structure.definition else None
         found = plan if plan.trusted_by is self else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
+        if found.overlaps:
+            told = difference(definition, structure.definition)
+            if self._exact:
+                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {told}")] * len(operations)
+            self.tell({structure.name: told})
+            self.stats.overlaps += len(operations)
+            return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
+
+    def _missing(self, plan: StructurePlan) -> Missing:
+        made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
+        return Missing(f"{plan.structure.name} is not in this database; {made_by}")
+
+    def tell(self, differences: Mapping[str, str]) -> None:
+        """Log once in this process, for each structure, that another declaration of it is stored."""
+        for name, told in differences.items():
+            if (process := (os.getpid(), name)) not in self._told:
+                self._told.add(process)
+                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, told)
+
+
+def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
+    # Where the first text with a NUL stands.
+    for place, value in enumerate(values):
+        if type(value) is str:
+            if "\0" in value:
+                return (place,)
+        elif type(value) is tuple and (path := _path_of_nul(value)) is not None:
+            return (place, *path)
+    return None
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
@@ -193,7 +319,9 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
         work = known.work(structure, [operations[place] for place in places], context)
         first = not begun or begun[-1][0] != structure.name
-        begun.append((structure.name, work, places, (yield from _until_locked(work)) if first else None))
+        begun.append(
+            (structure.name, work, places, (yield from _resumed(work, None, Control.LOCKED)) if first else None)
+        )
     yield Control.LOCKED
     for _, work, places, outcome in begun:
         for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
@@ -201,11 +329,12 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
     return results
 
 
-def _resumed(work: Plan, answer: Any) -> Plan:
-    # The rest of a plan whose first statement has been answered.
+def _resumed(work: Plan, answer: Any, until: Control | None = None) -> Generator[Wanted, Any, Any]:
+    # Runs a plan whose last question has this answer, None where it has asked none: to its end, its results; or to the
+    # point where it yields `until`, None.
     try:
         wanted = work.send(answer)
-        while True:
+        while wanted is not until:
             try:
                 answer = yield wanted
             except Exception as error:
@@ -213,8 +342,8 @@ def _resumed(work: Plan, answer: Any) -> Plan:
             else:
                 wanted = work.send(answer)
     except StopIteration as stop:
-        results: list[Any] = stop.value
-        return results
+        return stop.value
+    return None
 
 
 def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
@@ -229,18 +358,6 @@ def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]
             runs.append(run)
         run[1].append(place)
     return runs
-
-
-def _until_locked(plan: Plan) -> Generator[Wanted, Any, list[Any] | None]:
-    # Brings a plan to the point where it holds all its locks: None; or to its end: its results.
-    try:
-        wanted = next(plan)
-        while wanted is not Control.LOCKED:
-            wanted = plan.send((yield wanted))
-    except StopIteration as stop:
-        results: list[Any] = stop.value
-        return results
-    return None
 
 
 def _halves(part: list[Atom]) -> list[list[Atom]]:
@@ -283,7 +400,7 @@ class Batch:
         An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
         """
         yield begin
-        taken = take()
+        taken = [atom for atom in take() if not self._known.refuses(atom)]
         if self._aside is not None:
             taken = [atom for atom in taken if not self._aside.concerns(atom)]
         if not taken:
@@ -294,21 +411,24 @@ class Batch:
         begun = True
         while parts:
             part = parts.pop()
+            begins = not begun
+            begun = False
             try:
-                if not begun:
+                if begins:
                     self._stats.retries += 1
                     yield self._begin
-                begun = False
+                begins = False
                 parts += yield from self._attempt(part)
             except ConnectionLost as error:
                 yield from self._lost(part, parts, error)
             except Exception as error:
                 if self.committing and not isinstance(error, Error):
                     raise  # an interrupt of the application's own: who drives the batch asks for the outcome
-                yield from self._failed(part, parts, error)
+                yield from self._failed(part, parts, error, begins)
 
-    def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception) -> Work:
+    def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception, begins: bool) -> Work:
         # Undoes what failed, and refuses it, sends it aside, or puts it back into `parts`, what is to be run again.
+        # begins: it was BEGIN that failed, and no statement of theirs.
         self.committing = ()
         yield Control.ROLLBACK
         if isinstance(error, Conflict):
@@ -327,8 +447,8 @@ class Batch:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]
             refuse_all(late or part, error)
             parts.clear()  # who still has time goes back to the queue
-        elif isinstance(error, Error) and not isinstance(error, (StatementFailed, Missing, Invalid)):
-            # It concerns the whole database: a full disk, a lost file.
+        elif isinstance(error, OF_ALL) or (isinstance(error, Error) and begins) or isinstance(error, Busy):
+            # A lock that is waited for here is the one of a whole file.
             refuse_all([atom for each in [part, *parts] for atom in each], error)
             parts.clear()
         else:  # a statement, a defect, or the caller's own trace function: the others must not suffer
@@ -412,6 +532,8 @@ class Batch:
 
 def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
+    if known.refuses(atom):
+        return
     yield Control.SAVEPOINT
     try:
         answer([atom], (yield from retried(atom.operations, known, context)))
@@ -448,7 +570,5 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
             atom.results = results[place:end]
             place = end
         # That of an attempt before is no answer: what was refused there may be done here.
-        atom.error = (
-            next((copy.copy(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
-        )
+        atom.error = next((copied(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
     return errors

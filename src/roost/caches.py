@@ -7,19 +7,21 @@ Every caller's thread talks to memcached itself. Operations that are run togethe
 from __future__ import annotations
 
 import datetime as dt
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from roost.batches import Atom, Stats, refuse_all
 from roost.engines.engine import Trace, drive
+from roost.engines.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
+from roost.plans import in_utc
 from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work
 from roost.plans.memcached import MemcachedPlan, Whole
@@ -59,29 +61,29 @@ class CacheCore:
         self.engine = self._make()
         self.timeout = timeout
         self._random = random or Random()
-        self._memory = Memory(lambda: clock().timestamp(), self._random)
+        moment = in_utc(clock)
+        self._memory = Memory(lambda: moment().timestamp(), self._random)
         self.closed = False
         self._dismissed = False
         self._executor: ThreadPoolExecutor | None = None
-        self._mutex = threading.Lock()  # of the numbers in `_stats`
+        self._mutex = threading.Lock()  # of the numbers in `_stats`, and of the executor
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
         _caches.add(self)
 
-    @property
-    def stats(self) -> Stats:
-        """What was done in this process: `batches` of operations, and races lost, as `retries`."""
-        self._stats.retries = self._memory.lost_races
-        return self._stats
+    def total(self) -> Stats:
+        """Return what was done in this process: `batches` of operations, and races lost, as `retries`."""
+        return replace(self._stats, retries=self._memory.lost_races)
 
     @property
     def executor(self) -> ThreadPoolExecutor:
         """The threads that work for asyncio; made when the first is needed."""
-        if self._executor is None:
-            if self._dismissed:
-                raise Closed("the store was closed")
-            self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
-        return self._executor
+        with self._mutex:  # loops of several threads may need it at once
+            if self._executor is None:
+                if self._dismissed:
+                    raise Closed("the store was closed")
+                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
+            return self._executor
 
     def refused(self) -> Invalid:
         """Return what is raised for all that takes a database."""
@@ -172,6 +174,9 @@ class CacheCore:
 
     def _drive(self, work: Work[Any]) -> Any:
         return drive(work, self.engine)
+
+    def give_up(self, atom: Atom) -> None:
+        """Note that nobody waits for the atom any more: nothing here waits for a lock."""
 
     def check(self, structures: Sequence[Structure]) -> list[Violation]:
         """Read every set of these structures that memcached lists, and return what is not as it should be."""
@@ -363,4 +368,4 @@ def _after_fork() -> None:
         cache.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 import random as random_module
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,10 +19,11 @@ from roost.detours import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, commit, drive
+from roost.engines.forks import at_fork
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
-from roost.plans import Context
+from roost.plans import Context, in_utc
 from roost.plans.probes import Finding, examine
 from roost.queues import Queue, Take
 from roost.single import Single
@@ -56,14 +58,15 @@ class Core:
         self.engine = open_engine(url, timeout=timeout, trace=trace, random=self._random)
         self.timeout = timeout
         self.lock_wait = lock_wait
-        self._clock = clock
+        self._clock = in_utc(clock)
         self.known = Known(self.engine.dialect)
         self.closed = False
         self._start()
         _cores[id(self)] = self
 
     def _start(self) -> None:
-        self.stats = Stats()
+        self.known.stats = Stats()  # of overlaps
+        self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self._detours = Detours(self.known, self._context)
@@ -71,10 +74,11 @@ class Core:
         self.joined_context = Context(self._clock, spot, joined=True)
         self._executor: ThreadPoolExecutor | None = None
         self._dismissed = False
-        self._writer = self._link()
+        self._mutex = threading.Lock()  # of the executor
+        self._writer = self._batch_link()
         # A server works on one batch of reads while Python makes the results of another.
         self.reading = 2 if self.engine.dialect.exchanges else 1
-        self._readers = [self._link() for _ in range(self.reading)]
+        self._readers = [self._batch_link() for _ in range(self.reading)]
         self._looking: set[Link] = set()  # those of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
@@ -85,7 +89,7 @@ class Core:
         reader = self._writer if self.engine.memory else self._readers[0]
         self._single = Single(
             self.known,
-            self.stats,
+            self._counts,
             reader if single else None,
             self.writers,
             self._writer if single else None,
@@ -94,17 +98,17 @@ class Core:
 
     def _lane(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
-        link = self._link()
+        link = self._batch_link()
 
         def wait(deadline: float, take: Take, wake: Callable[[], None]) -> None:
-            self._write(link, _Patience(self, deadline, wake), take, None)
+            self._write(link, _Patience(self, deadline, wake, link=link), take, None)
 
         def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
             trying = Trying()
             if number == READING:
                 self._read(link, deadline, take, wake, trying)
             else:
-                self._write(link, _Patience(self, deadline, wake), take, trying, Control.BEGIN_HASTY)
+                self._write(link, _Patience(self, deadline, wake, link=link), take, trying, Control.BEGIN_HASTY)
             if trying.again:
                 wake()
                 time.sleep(PAUSE * (1 + self._random.random()))
@@ -114,14 +118,25 @@ class Core:
     def _link(self) -> Link:
         return Link(self.engine.file, self.timeout)
 
+    def _batch_link(self) -> Link:
+        link = self._link()
+        self._counts[link] = Stats()
+        return link
+
+    def total(self) -> Stats:
+        """Return what was done in this process so far."""
+        counts = [astuple(each) for each in [self.known.stats, *self._counts.values()]]
+        return Stats(*[sum(numbers) for numbers in zip(*counts, strict=True)])
+
     @property
     def executor(self) -> ThreadPoolExecutor:
         """The threads that work for asyncio; made when the first is needed."""
-        if self._executor is None:
-            if self._dismissed:
-                raise Closed("the store was closed")
-            self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
-        return self._executor
+        with self._mutex:  # loops of several threads may need it at once
+            if self._executor is None:
+                if self._dismissed:
+                    raise Closed("the store was closed")
+                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
+            return self._executor
 
     def run_single(self, op: Operation[Any]) -> Any:
         """Return the result of an operation that needs no batch, or `UNANSWERED`."""
@@ -129,10 +144,15 @@ class Core:
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
-        self.submit_some(atoms)
-        for atom in atoms:
-            if atom.aside is not None:
-                self.submit_aside([atom])
+        try:
+            self.submit_some(atoms)
+            for atom in atoms:
+                if atom.aside is not None:
+                    self.submit_aside([atom])
+        except BaseException:
+            for atom in atoms:
+                self.give_up(atom)
+            raise
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer, or is to be submitted aside; reads by one of the readers."""
@@ -160,6 +180,12 @@ class Core:
             for atom in atoms:
                 (self._detours if atom.writes else self._read_detours).settled(atom)
 
+    def give_up(self, atom: Atom) -> None:
+        """Note that nobody waits for the atom any more: where it was sent aside, its key is nobody else's obstacle."""
+        if atom.aside is not None:
+            atom.aside = None
+            self._detours.settled(atom)
+
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
         results: list[T] = []
@@ -180,7 +206,7 @@ class Core:
         """Give the writers' connection to one piece of work, between two batches."""
 
         def errand(deadline: float) -> None:
-            self._use(self._writer, _Patience(self, deadline, lasts=True), work, create)
+            self._use(self._writer, _Patience(self, deadline, lasts=True, link=self._writer), work, create)
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
@@ -192,7 +218,7 @@ class Core:
         """Ask the engine what it is, and return what follows from it."""
 
         def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
-            return examine(self.engine.dialect, self.engine.durability, connection.session)
+            return examine(self.engine.dialect, self.engine.durability, connection.session, self.engine.prepares)
 
         if self.engine.memory:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
@@ -250,13 +276,13 @@ class Core:
 
     def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
         aside = self._detours if self._lanes else None
-        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait), take, aside)
+        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait, link=self._writer), take, aside)
 
     def _write(
         self, link: Link, wait: _Patience, take: Take, aside: Aside | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.known, self._context, self.stats, aside)
+            batch = Batch(self.known, self._context, self._counts[link], aside)
             try:
                 drive(batch.run(begin, take), connection)
             except BaseException:
@@ -305,7 +331,7 @@ class Core:
                 connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
             connection.wait = Wait(deadline, self.lock_wait)
             try:
-                drive(Batch(self.known, self._context, self.stats, aside).run(begin, take), connection)
+                drive(Batch(self.known, self._context, self._counts[link], aside).run(begin, take), connection)
             except BaseException:
                 connection.settle()
                 raise
@@ -343,7 +369,7 @@ class Core:
 class _Patience(Wait):
     """Waits until the deadline; counts, logs, and after `lock_wait` asks whether the thread waits for itself."""
 
-    __slots__ = ("_core", "_counted", "_wake", "_worried", "told")
+    __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "told")
 
     def __init__(
         self,
@@ -352,9 +378,11 @@ class _Patience(Wait):
         wake: Callable[[], None] | None = None,
         most: float | None = None,
         lasts: bool = False,
+        link: Link | None = None,
     ) -> None:
         super().__init__(deadline, most, lasts)
         self._core = core
+        self._link = link
         self._wake = wake
         self._counted = False
         self._worried = False
@@ -370,7 +398,8 @@ class _Patience(Wait):
         core = self._core
         if not self._counted:
             self._counted = True
-            core.stats.waits += 1
+            if self._link is not None:
+                core._counts[self._link].waits += 1
         if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
             return
         self._worried = True
@@ -389,4 +418,4 @@ def _after_fork() -> None:
         core.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

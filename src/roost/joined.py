@@ -29,6 +29,13 @@ class AsyncTransaction(Protocol):
         """Commit."""
 
 
+class AsyncpgTransaction(Protocol):
+    """A connection of asyncpg, which has no `commit`."""
+
+    def is_in_transaction(self) -> bool:
+        """Return whether a transaction is open."""
+
+
 class Joined(Runner):
     """Runs operations inside the transaction that is open on a connection of the application."""
 

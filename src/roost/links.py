@@ -8,7 +8,6 @@ somebody was at work for too long, the child may not open that file at all, and 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from roost.engines.engine import Connection
+from roost.engines.forks import at_fork
 from roost.engines.sqlite import forbid
 
 S = TypeVar("S")
@@ -143,4 +143,4 @@ def _after_fork_in_child() -> None:
     _links.clear()  # the stores make new ones
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

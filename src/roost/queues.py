@@ -13,13 +13,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from roost.batches import MAX_BYTES, MAX_OPERATIONS, Atom, refuse_all
+from roost.batches import Atom, Load, refuse_all
 from roost.engines.engine import GRACE
 from roost.errors import Busy, Closed, Error
 
 LATE = "the calls before this one are still waiting for the database; it was not begun"
-
-FEW = 64  # operations whose bytes are not counted: that takes as long as running them
 
 _NOBODY = threading.Lock()  # of those who need not be woken
 
@@ -216,14 +214,9 @@ class Queue:
 
     def _take(self, taken: list[Waiter]) -> None:
         waiting = self._waiting
-        operations, weight = 0, 0
+        load = Load()
         while waiting and waiting[0].errand is None:
-            if taken:  # what stands alone is taken whatever its size
-                for atom in taken[-1].atoms:
-                    operations += len(atom.operations)
-                    if operations > FEW:
-                        weight += atom.weight()
-                if operations >= MAX_OPERATIONS or weight >= MAX_BYTES:
-                    break
+            if taken and load.add(taken[-1].atoms):  # what stands alone is taken whatever its size
+                break
             taken.append(waiting[0])  # in both for a moment, so that an interrupt loses nobody
             waiting.popleft()

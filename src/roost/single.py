@@ -7,7 +7,7 @@ lock that is held) is left to the batch, which knows what to do: nothing has bee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,14 +36,14 @@ class Single:
     def __init__(
         self,
         known: Known,
-        stats: Stats,
+        counts: Mapping[Link, Stats],
         reader: Link | None,
         queue: Queue,
         writer: Link | None,
         report: Callable[[Connection | None], None],
     ) -> None:
         self._dialect = known.dialect.name
-        self._stats = stats
+        self._counts = counts
         self._reader = reader
         self._queue = queue
         self._writer = writer
@@ -59,14 +59,15 @@ class Single:
             question = None if ask is None else ask(op)
             if question is None or self._reader is None:
                 return UNANSWERED
-            return self._reader.try_use(partial(self._work, _asked, question), UNANSWERED)
+            work = partial(self._work, _asked, question, self._counts[self._reader])
+            return self._reader.try_use(work, UNANSWERED)
         transact = plan.transactions.get(op.verb)
         if transact is None or self._writer is None:
             return UNANSWERED
-        work = partial(self._work, _transacted, transact(op, context))
+        work = partial(self._work, _transacted, transact(op, context), self._counts[self._writer])
         return self._queue.try_alone(partial(self._writer.try_use, work, UNANSWERED), UNANSWERED)
 
-    def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, connection: Any) -> Any:
+    def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, counts: Stats, connection: Any) -> Any:
         connection.wait = HURRIED
         try:
             result = do(connection, what)
@@ -79,8 +80,8 @@ class Single:
             connection.broken = True
             raise
         if result is not UNANSWERED:
-            self._stats.batches += 1
-            self._stats.operations += 1
+            counts.batches += 1
+            counts.operations += 1
         return result
 
 

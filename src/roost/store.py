@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import datetime as dt
 import random as random_module
-import re
 import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Stats
+from roost.batches import Atom, Stats, copied, fitting
 from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import GRACE, Trace
 from roost.engines.guests import async_guest_of, guest_of
+from roost.engines.urls import redacted
 from roost.errors import Busy, Closed, Invalid
-from roost.joined import AsyncJoined, AsyncTransaction, Joined, Transaction
+from roost.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check
@@ -35,9 +33,6 @@ from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
-
-
-_PASSWORD = re.compile(r"(?<=://)([^:@/]*:)[^@/]*(?=@)|([?&]password=)[^&]*")  # in a URL
 
 
 class _Base:
@@ -61,7 +56,7 @@ class _Base:
             self._working = CacheCore(url, timeout, trace, clock, random)
         else:
             self._working = Core(url, timeout, lock_wait, trace, clock, random)
-        self.url = _PASSWORD.sub(r"\1\2***", url)
+        self.url = redacted(url)
         self._finalizer = weakref.finalize(self, self._working.dispose)
 
     def __repr__(self) -> str:
@@ -76,7 +71,7 @@ class _Base:
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
-        return replace(self._working.stats)
+        return self._working.total()
 
     @property
     def _core(self) -> Core:
@@ -98,7 +93,8 @@ class _Base:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            self._core.exclusive(create(self._core.known.catalog, self._plans(structures), front), create=True)
+            making = create(self._core.known.catalog, self._plans(structures), front, exact=False)
+            self._core.known.tell(self._core.exclusive(making, create=True))
 
     def _alter(self, structure: Structure, front: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
@@ -131,7 +127,7 @@ class Store(_Base, Runner):
     lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
         batch goes on without those who need the lock, where rows have locks.
     trace: called with the text and the parameters of every statement.
-    clock: the time for the column `at`; for showing only.
+    clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
     random: for jitter, and the slots of counters.
 
     Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
@@ -148,7 +144,9 @@ class Store(_Base, Runner):
     def create(self, *structures: Structure, front: bool = True) -> None:
         """Make what is missing, the database file too; safe to call by many processes at once.
 
-        `Mismatch` when a structure is stored otherwise than declared: the message names the difference.
+        `Mismatch` when a structure is stored otherwise than declared: the message names the difference. A declaration
+        that was stored before an `alter` is left to what is stored now, where it can be used with that: see
+        docs/migrations.md.
 
         front: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
             database has something else of that name.
@@ -159,7 +157,8 @@ class Store(_Base, Runner):
         """Change what is stored to this declaration, on a live store; returns what was changed, in words.
 
         A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
-        refused with `Invalid` and the reason. Processes with the old declaration get `Mismatch` from then on.
+        refused with `Invalid` and the reason. Processes with the old declaration go on, by what is stored from then on;
+        a warning and `stats().overlaps` tell of them.
 
         front: add it, or drop it; None leaves it as it is.
         """
@@ -273,11 +272,12 @@ class AsyncStore(_Base, AsyncRunner):
         """Look at the database; see `Store.doctor`."""
         return await self._in_thread(self._doctor)
 
-    def on(self, connection: AsyncTransaction | sqlite3.Connection) -> AsyncRunner:
+    def on(self, connection: AsyncTransaction | AsyncpgTransaction | sqlite3.Connection) -> AsyncRunner:
         """Return what runs operations inside the application's own transaction; see `Store.on`.
 
-        connection: of asyncmy, psycopg (`AsyncConnection`) or aiosqlite, or an `AsyncConnection` or `AsyncSession` of
-            SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands still meanwhile.
+        connection: of asyncmy, psycopg (`AsyncConnection`), asyncpg or aiosqlite, or an `AsyncConnection` or
+            `AsyncSession` of SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands
+            still meanwhile.
         """
         core = self._core
         return AsyncJoined(async_guest_of(connection, core.engine), core.known, core.joined_context)
@@ -336,7 +336,7 @@ class _Lanes:
         """Return when nothing waits any more."""
         for lane in (self.reads, self.writes):
             await lane.drained()
-        for lane in self._aside.values():
+        for lane in self._aside.values():  # the writes of before have sent there whom they would
             await lane.drained()
 
 
@@ -397,11 +397,12 @@ class _Lane:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._called = False
-        self._waiting = waiting = [atom for atom in self._waiting if not atom.future.cancelled()]
+        self._waiting = waiting = [atom for atom in self._waiting if not self._given_up(atom)]
         while waiting and self._may_send():
             part = len(waiting)
             if len(self._free) > 1 and part >= 2 * MANY:
                 part = (part + 1) // 2
+            part = fitting(waiting, part)
             batch, self._waiting = waiting[:part], waiting[part:]
             waiting = self._waiting
             self._send_one(loop, batch)
@@ -444,6 +445,7 @@ class _Lane:
                 self._free.append(submit)
                 for atom in batch:
                     atom.future = None
+                    self._core.give_up(atom)
 
         try:
             work = self._core.executor.submit(submit, batch)
@@ -459,16 +461,23 @@ class _Lane:
         if any(atom.error is None for atom in batch) and error is None:
             self._answered = time.monotonic()
         for atom in batch:
-            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
-            if future.done():
+            if self._given_up(atom):
+                atom.future = None
                 continue
+            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
             if error is not None and not atom.done:
-                future.set_exception(copy.copy(error))
+                self._core.give_up(atom)
+                future.set_exception(copied(error))
             elif atom.aside is None:
                 future.set_result(None)
-            elif self._core.closed:
-                future.set_exception(Closed("the store was closed"))
             else:
                 atom.future = future
                 self._lanes.aside(atom.aside)._add(atom, loop)
         self._send(loop)
+
+    def _given_up(self, atom: Atom) -> bool:
+        # Whether its task was cancelled. Nobody will wait for the lock for whose sake it may have been sent aside.
+        if not atom.future.done():
+            return False
+        self._core.give_up(atom)
+        return True

@@ -222,6 +222,21 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(shell: Shell) -> None:
     assert rows("SELECT min(visitor), count(*) FROM visits") == [(57_500, 2500)]
 
 
+def test_f41_what_was_agreed_to_once_is_not_asked_again(visits: Shell) -> None:
+    visits(*CAP, "--newest-by", "at", "--yes")
+    visits.sql(
+        "roost.db", "DROP TRIGGER roostcap_visits_insert", "INSERT INTO visits SELECT NULL, 1, id, at FROM visits"
+    )
+    assert visits("cap", "visits", stdin="").startswith("visits: 50 rows deleted in ")
+    visits.sql(
+        "roost.db", "DROP TRIGGER roostcap_visits_insert", "INSERT INTO visits SELECT NULL, 1, id, at FROM visits"
+    )
+    assert visits("cap", "visits", "--keep", "4", stdin="", code=1) == ""
+    assert "nobody answered, so nothing was changed" in visits.error
+    assert visits("cap", "visits", "--newest-by", "id", stdin="", code=1) == ""
+    assert visits("cap", "visits", "--keep", "6", stdin="").startswith("visits: 49 rows deleted in ")
+
+
 def test_an_error_on_the_way_says_how_far_it_came(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adoption, "BURST", 1e-6)
     monkeypatch.setattr(adoption, "PAUSE", 0.0)

@@ -6,12 +6,10 @@ import asyncio
 import atexit
 import functools
 import itertools
-import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -127,18 +125,17 @@ def _plugin(folder: Path) -> Iterator[Server]:
 @functools.cache
 def _served() -> tuple[Path, int, int]:
     """Start one `roost serve` for all tests of this process; return its file and ports."""
-    folder = Path(tempfile.mkdtemp(prefix="roost-", dir=servers.place))
+    folder = servers.folder_for(None)
     path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     command = [sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{path}", "--workers", "1"]
     command += ["--read", f"127.0.0.1:{ports[0]}", "--write", f"127.0.0.1:{ports[1]}"]
-    process = subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"])
+    process = subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"], cwd=folder)
 
     def end() -> None:
         process.terminate()
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
     for port in ports:
@@ -167,7 +164,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
 
 
-@pytest.fixture(params=[_plugin, _roost], ids=["plugin", "roost"])
+@pytest.fixture(params=[_plugin, _roost], ids=["mariadb-plugin", "roost"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A database of the test's own on each kind of server, with a table of fruit."""
     try:

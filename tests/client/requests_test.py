@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,3 +99,22 @@ def talk(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
                 answer = (0, pieces.pop(0))
     except StopIteration as stop:
         return sent, stop.value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda users: users.find("=", 7, filters=[("visits", ">", 3)]),
+        lambda users: users.find("=", 7, in_=[1, 2]),
+        lambda users: users.find("=", 7, in_=5),
+        lambda users: users.find("=", 7, limit="3"),
+        lambda users: users.find("=", 7, offset=None),
+        lambda _: Index("app", None, "PRIMARY", ["id"]),  # type: ignore[arg-type]
+        lambda _: Index("app", "t", "PRIMARY", [1]),  # type: ignore[list-item]
+        lambda _: HandlerSocket("127.0.0.1:1").run("1\t=\t1\t1"),  # type: ignore[arg-type]
+        lambda _: HandlerSocket("127.0.0.1:1").pipeline([None]),  # type: ignore[arg-type]
+    ],
+)
+def test_f59_wrong_arguments_are_invalid(wrong: Callable[[Any], object]) -> None:
+    with pytest.raises(roost.Invalid):
+        wrong(Index("app", "users", "PRIMARY", ["id", "email"], filters=["visits"]))

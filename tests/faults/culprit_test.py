@@ -119,13 +119,13 @@ def test_the_first_error_of_several_is_told_and_nothing_is_kept(prepared: str) -
 
 def test_a_missing_structure_is_told_to_its_own_callers(prepared: str) -> None:
     missing = roost.Counter("missing", key=int)
-    wrong = roost.Ring("notes", Note, per="page", keep=99)
+    wrong = roost.Ring("notes", Note, per="text", keep=3)
     cases = [case(FIRST + n, random.Random(n), None) for n in range(20)]
     cases[3] = Case(FIRST + 3, [missing.add(1)], [], roost.Missing)
     cases[7] = Case(FIRST + 7, [tills.add(FIRST + 7), missing.add(1), marks.add(FIRST + 7, 1)], [], roost.Missing)
     cases[9] = Case(FIRST + 9, [marks.add(FIRST + 9, 1), wrong.push(Note(FIRST + 9, ""))], [], roost.Mismatch)
     cases[11] = Case(FIRST + 11, [missing.total(1)], [], roost.Missing)
-    cases[13] = Case(FIRST + 13, [tills.add(FIRST + 13), wrong.latest(1)], [], roost.Mismatch)
+    cases[13] = Case(FIRST + 13, [tills.add(FIRST + 13), wrong.latest("")], [], roost.Mismatch)
     assert judge(cases, in_one_batch(prepared, cases), prepared) == 5
 
 

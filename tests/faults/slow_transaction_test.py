@@ -139,7 +139,7 @@ def test_a_new_key_that_is_not_committed_holds_up_its_own_alone(server_url: str,
 
 
 @pytest.mark.parametrize("held_by", ["SELECT * FROM roost_{} FOR UPDATE", "INSERT INTO roost_{} RETURNING *"])
-def test_what_mysql_is_asked_with_tells_at_once_that_somebody_holds_a_head(held_by: str) -> None:
+def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a_head(held_by: str) -> None:
     """By MariaDB, which knows the same words: of a head that is not committed, too."""
     held_rows = {
         pageviews: "pageviews_rows WHERE `key` = 'a' AND slot = 3",

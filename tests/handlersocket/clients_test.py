@@ -157,7 +157,7 @@ def modules(request: pytest.FixtureRequest) -> Path:
     return place
 
 
-@pytest.fixture(params=["original", "roost"])
+@pytest.fixture(params=["original", "roost"], ids=["mariadb-original", "roost"])
 def listeners(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A server with an empty table `employee`: where its listeners are."""
     if request.param == "roost":

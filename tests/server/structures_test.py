@@ -181,3 +181,20 @@ def test_a_changed_declaration_is_seen_by_the_next_request(write: Bench, session
 def test_a_structure_that_is_dropped_is_gone(write: Bench, session: Session) -> None:
     write.sql("DELETE FROM roost_catalog WHERE name = 'likes'")
     assert say(write, session, "4\t+\t2\t7\tm", "3\t+\t1\t/home") == ["1\t1\topen_table", "0\t1"]
+
+
+@pytest.mark.parametrize("tail", ["", "\t1\t0", "\t5\t0\t@\t1\t1\t7"])
+def test_f58_a_row_that_is_found_by_its_id_has_its_sequence_and_moment(write: Bench, tail: str) -> None:
+    session = write.session()
+    lines = ["P\t0\tmain\tvisitors\tPRIMARY\tuid,visitor,note", "P\t1\tmain\tvisitors\t\tvisitor,sequence,at"]
+    assert write.say(session, "\n".join(lines)) == ["0\t1", "0\t1"]
+    assert write.say(session, "\n".join([f"0\t+\t3\t5\t{visitor}\t\0" for visitor in (6, 7, 8)])) == ["0\t1"] * 3
+    (listed,) = write.say(session, "1\t=\t1\t5\t9\t0")
+    rows = [listed.split("\t")[2:][at : at + 3] for at in (0, 3, 6)]
+    assert [row[:2] for row in rows] == [["8", "3"], ["7", "2"], ["6", "1"]]
+    wanted = "\t".join(["0\t3", *rows[1]])
+    assert write.say(session, f"1\t=\t2\t5\t7{tail}") == [wanted]
+    assert write.say(session, "1\t=\t2\t5\t99") == ["0\t3"]
+    deleting = f"1\t=\t2\t5\t7{tail or chr(9).join(['', '1', '0'])}\tD?"
+    assert write.say(session, f"{deleting}\n{deleting}") == [wanted, "0\t3"]
+    assert write.say(session, "0\t=\t1\t5\t9\t0") == ["0\t3\t5\t8\t\0\t5\t6\t\0"]

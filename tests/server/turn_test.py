@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.server.session import Session
-from roost.server.turn import Late, Played
+from roost.server.turn import Late
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -228,7 +228,7 @@ def test_the_secret(path: Path) -> None:
     assert made.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
     played = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
     late = Late("3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
-    assert played == Played(["3\t1\tauthtype\n"], {0: late})
+    assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: late}, {})
     assert made.say(session, late.rest) == ["0\t1", "0\t1"]
     assert made.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
     made.turn._connection.close()
@@ -264,3 +264,22 @@ def test_text_that_is_no_utf8_is_read_all_the_same(write: Bench) -> None:
     assert write.say(session, "0\t=\t1\t2") == wanted
     assert write.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3\n0\t=\t1\t4")[1:2] == wanted
     assert write.say(session, "0\t>=\t1\t2") == wanted
+
+
+def test_a_row_that_cannot_be_read_costs_its_own_request_alone(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE odd (id INTEGER PRIMARY KEY, n INT);"
+        "INSERT INTO odd (id, n) VALUES (1, -5), (2, -9223372036854775808), (3, 7);"  # whose abs is no integer
+        "ALTER TABLE odd ADD COLUMN m INT GENERATED ALWAYS AS (abs(n)) VIRTUAL"
+    )
+    connection.close()
+    made = bench(path, "read")
+    try:
+        session = made.session()
+        assert made.say(session, "P\t0\tmain\todd\tPRIMARY\tid,m") == ["0\t1"]
+        one, two, three = made.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3")
+        assert (one, three) == ("0\t2\t1\t5", "0\t2\t3\t7")
+        assert two.startswith("1\t1\t")
+    finally:
+        made.turn._connection.close()

@@ -240,6 +240,85 @@ def test_a_server_event_makes_the_passes(store_url: str, visits: Application) ->
         visits(f"SET GLOBAL event_scheduler = {before}")
 
 
+INTERNAL = [
+    *("n", "held", "cut", "began", "noted", "gone", "key", "q", "r", "i", "o", "new", "old", "values", "visits"),
+    *("roostcap", "excluded", "counted"),
+]
+
+
+@passes
+def test_f36_names_that_the_triggers_and_the_event_use_themselves(store_url: str, application: Application) -> None:
+    with roost.Store(store_url) as store:
+        for name in INTERNAL:
+            application(f"CREATE TABLE `{name}` (x1 {{id}}, `{name}` INT, other INT, `by` INT)")
+            cap(store, f"{name},other", 2, "by", name)
+            application(f"INSERT INTO `{name}` (`{name}`, other, `by`) VALUES (1, 1, 1), (1, 1, 2), (1, 1, 3)")
+            application(f"UPDATE `{name}` SET `{name}` = 2")
+            application(f"INSERT INTO `{name}` (`{name}`, other, `by`) VALUES (2, 1, 4)")
+            assert settle(store, name) == 2, name
+            assert application(f"SELECT `by` FROM `{name}` ORDER BY 1") == [(3,), (4,)]
+        assert store.check() == []
+
+
+@passes
+def test_f36_a_server_event_keeps_tables_of_any_name_short(store_url: str, application: Application) -> None:
+    before = application("SELECT @@event_scheduler")[0][0]
+    application("SET GLOBAL event_scheduler = ON")
+    try:
+        with roost.Store(store_url) as store:
+            for name in INTERNAL:
+                application(f"CREATE TABLE `{name}` (x1 {{id}}, `{name}` INT, other INT, `by` INT)")
+                cap(store, f"{name},other", 2, "by", name)
+                rows = ", ".join(f"(1, 1, {n})" for n in range(5))
+                application(f"INSERT INTO `{name}` (`{name}`, other, `by`) VALUES {rows}")
+            for name in INTERNAL:
+                left = f"SELECT (SELECT count(*) FROM `{name}`), (SELECT count(*) FROM `roostcap_{name}_grown`)"
+                until(lambda left=left: application(left) == [(2, 0)], f"{name} is short")  # type: ignore[misc]
+                adoption.uncap(store, name)
+    finally:
+        application(f"SET GLOBAL event_scheduler = {before}")
+
+
+@passes
+def test_f40_what_a_foreign_key_moves_is_told_by_check_and_trimmed_with_the_next_insert(
+    store_url: str, application: Application
+) -> None:
+    application("CREATE TABLE people (uid INT, room INT, PRIMARY KEY (uid, room))")
+    application("INSERT INTO people VALUES (1, 1), (2, 2)")
+    application(
+        "CREATE TABLE visits (id {id}, uid INT, room INT,"
+        " FOREIGN KEY (uid, room) REFERENCES people (uid, room) ON UPDATE CASCADE)"
+    )
+    with roost.Store(store_url) as store:
+        cap(store, keep=2, newest_by=None)
+        application("INSERT INTO visits (uid, room) VALUES (1, 1), (1, 1), (2, 2), (2, 2)")
+        settle(store)
+        application("UPDATE people SET uid = 1 WHERE uid = 2")
+        assert application("SELECT uid, count(*) FROM visits GROUP BY 1") == [(1, 4)]
+        assert [each.rule for each in store.check()] == ["keep"]
+        application("INSERT INTO visits (uid, room) VALUES (1, 1)")
+        assert settle(store) == 3
+        assert store.check() == []
+
+
+@passes
+def test_notes_of_an_earlier_version_are_told_and_made_anew(store_url: str, visits: Application) -> None:
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+        visits("ALTER TABLE roostcap_visits_grown CHANGE roostcap_n n BIGINT UNSIGNED NOT NULL DEFAULT 0")
+        visits(
+            "CREATE OR REPLACE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW\n"
+            "INSERT IGNORE INTO roostcap_visits_grown (n, uid) VALUES (UUID_SHORT(), NEW.uid)"
+        )
+        several(visits, 5)
+        told = [each.detail for each in store.check() if each.rule == "triggers"]
+        assert len(told) == 2
+        assert "an earlier version of Roost" in told[0]
+        assert cap(store, "", None) == 3
+        several(visits, 2)
+        assert settle(store) == 2
+
+
 @passes
 def test_a_row_that_somebody_holds_is_passed_over_and_its_note_stays(
     open_store: Open, visits: Application, other: Application

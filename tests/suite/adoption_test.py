@@ -607,6 +607,90 @@ def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqli
         assert not any("TEMP B-TREE" in step or step.startswith("SCAN visits") for step in steps), steps
 
 
+# Names
+
+
+@pytest.mark.parametrize("name", ["new", "NEW", "Old"])
+def test_f30_a_table_that_is_called_as_a_trigger_s_row_is_refused(
+    open_store: Open, sql: sqlite3.Connection, name: str
+) -> None:
+    sql.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, uid INT, t TEXT)")
+    sql.executemany(f"INSERT INTO {name} (uid) VALUES (?)", [(uid,) for uid in range(10)])
+    with pytest.raises(roost.Invalid, match="the name of the row that came or went"):
+        cap(open_store(), "uid", 3, None, name)
+    assert rows(sql, f"SELECT count(*) FROM {name}") == [(10,)]
+
+
+def test_f30_a_table_of_that_name_that_an_earlier_version_has_capped_is_told(
+    store_url: str, sql: sqlite3.Connection
+) -> None:
+    sql.execute("CREATE TABLE other (id INTEGER PRIMARY KEY, uid INT)")
+    with roost.Store(store_url) as store:
+        cap(store, "uid", 3, None, "other")
+        sql.execute("ALTER TABLE other RENAME TO new")
+        sql.execute("UPDATE roost_catalog SET name = 'new', definition = replace(definition, 'other', 'new')")
+        assert [(each.rule, "`roost uncap new`" in each.detail) for each in store.check()] == [("tables", True)]
+        adoption.uncap(store, "new")
+
+
+NAMES = ["excluded", "i", "r", "o", "counted", "damaged", "n", "rowid", "values", "select", "typeof", "uid", "visits"]
+
+
+@pytest.mark.parametrize("newest_by", ["by", None])
+def test_f30_names_that_the_triggers_use_themselves(
+    open_store: Open, sql: sqlite3.Connection, newest_by: str | None
+) -> None:
+    store = open_store()
+    for name in NAMES:
+        sql.execute(f'CREATE TABLE "{name}" (n_1 INTEGER PRIMARY KEY, "{name}" INT, "new" INT, "by" INT, "old" INT)')
+        for uid in range(10):
+            sql.execute(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (?, 5, ?)', (uid, uid))
+        assert cap(store, f"{name},new", 3, newest_by, name) == 0
+        sql.executemany(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (7, 5, ?)', [(n,) for n in range(10, 15)])
+        sql.execute(f'UPDATE "{name}" SET "{name}" = 7 WHERE n_1 = 1')
+        sql.execute(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (8, 5, 20)')
+        assert rows(sql, f'SELECT "{name}", count(*) FROM "{name}" GROUP BY 1 ORDER BY 1') == [
+            *[(uid, 1) for uid in range(1, 7)],
+            *[(7, 3), (8, 2), (9, 1)],
+        ], name
+    assert store.check() == []
+
+
+# What is told
+
+
+def test_f61_check_says_that_there_are_more_keys_than_it_names(store_url: str, sql: sqlite3.Connection) -> None:
+    sql.executescript(VISITS)
+    hits = roost.Counter("hits")
+    with roost.Store(store_url) as store:
+        store.create(hits)
+        cap(store, keep=1)
+        sql.execute("DROP TRIGGER roostcap_visits_insert")
+        numbers = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {}) "
+        for n, more in ((100, []), (101, ["there are more than these 100"])):
+            sql.execute("DELETE FROM visits")
+            sql.execute("DELETE FROM roost_hits_rows")
+            for _ in range(2):
+                sql.execute(f"INSERT INTO visits (uid, visitor, at) {numbers.format(n)} SELECT n, 1, 'x' FROM n")
+            sql.execute(f"INSERT INTO roost_hits_rows (key, slot, n) {numbers.format(n)} SELECT 'k' || n, 5, 1 FROM n")
+            for rule, structure in (("keep", roost.Capped.of("visits")), ("slot", hits)):
+                found = [each for each in store.check(structure) if each.rule == rule]
+                assert len([each for each in found if each.key is not None]) == 100
+                assert [each.detail for each in found if each.key is None] == more
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("", 2), ("?synchronous=normal", 1), ("?synchronous=off", 0)])
+def test_f22_after_capping_a_connection_is_as_durable_as_the_store_says(tmp_path: Path, said: str, wanted: int) -> None:
+    with sqlite3.connect(tmp_path / "own.db") as connection:
+        connection.executescript(VISITS)
+    connection.close()
+    found: list[Any] = []
+    with roost.Store(f"sqlite:///{tmp_path}/own.db{said}") as store:
+        cap(store)
+        store._core.alone(lambda each: found.append(each.raw.execute("PRAGMA synchronous").fetchone()[0]))
+    assert found == [wanted]
+
+
 # From Python
 
 

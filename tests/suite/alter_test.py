@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
+from roost.engines.mariadb import CREATE_LOCK
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, rows, visits
 
 Make = Callable[..., Any]
 MOST = 2**63 - 1
@@ -184,16 +185,11 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
     store.create(stored)
 
 
-@pytest.mark.needs("second store")
-def test_another_process_with_the_old_declaration_gets_mismatch_and_loses_nothing(open_store: Make) -> None:
-    old, new = open_store(visits, pageviews), open_store()
-    old.run_all(*[visits.push(Visit(5, n)) for n in range(1, 8)])
-    three = ring(3)
-    new.alter(three)
-    for operation in (visits.push(Visit(5, 99)), visits.latest(5)):
-        with pytest.raises(roost.Mismatch, match="keep is 3 in the database and 5 in the declaration"):
-            old.run(operation)
-    with pytest.raises(roost.Mismatch):
-        old.run_all(pageviews.add("/home"), visits.push(Visit(5, 99)))
-    assert old.run_all(pageviews.total("/home"), three.push(Visit(5, 8))) == (0, 8)
-    assert [visit.visitor for visit in new.run(three.latest(5))] == [8, 7, 6]
+@pytest.mark.needs("pymysql")
+def test_f83_a_refused_change_gives_the_lock_of_the_session_back(open_store: Make, sql: Any) -> None:
+    store = open_store(visits)
+    with pytest.raises(roost.Invalid):
+        store.alter(roost.Ring("visits", Fewer, per="uid", keep=5))
+    assert [tuple(row) for row in rows(sql, f"SELECT IS_FREE_LOCK({CREATE_LOCK})")] == [(1,)]
+    store.create(visits)
+    assert [tuple(row) for row in rows(sql, f"SELECT IS_FREE_LOCK({CREATE_LOCK})")] == [(1,)]

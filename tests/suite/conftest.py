@@ -29,7 +29,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             asked = {need for mark in metafunc.definition.iter_markers("ways") for need in mark.args}
             ways = [way for way in WAYS if asked <= way.capabilities]
             pairs = [(way, engine) for engine in engines for way in ways if way.engine == engine.name]
-            metafunc.parametrize(("way", "engine"), pairs, ids=[way.name for way, _ in pairs], indirect=["engine"])
+            metafunc.parametrize(
+                ("way", "engine"), pairs, ids=[f"{way.engine}-{way.name}" for way, _ in pairs], indirect=["engine"]
+            )
         else:
             metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
 

@@ -67,6 +67,35 @@ def test_a_front_writes_its_own_tables_whatever_the_search_path(
         assert rows(sql, f"SELECT n FROM {tenant}.roost_likes_head") == [(1,)]
 
 
+def test_f31_a_new_owner_of_the_tables_gets_no_rights_of_the_former_one(
+    open_store: Open, sql: PostgreSQLClient, role: str
+) -> None:
+    store = open_store(visits, pageviews)
+    sql.execute(f"GRANT USAGE, CREATE ON SCHEMA public TO {role}")
+    sql.execute("CREATE TABLE doers (name text)")
+    sql.execute("GRANT ALL ON doers TO PUBLIC")
+    for table in ("roost_visits_rows", "roost_visits_head", "roost_pageviews_rows"):
+        sql.execute(f"ALTER TABLE {table} OWNER TO {role}")
+    sql.execute(f"SET ROLE {role}")
+    body = "BEGIN INSERT INTO public.doers VALUES (current_user); RETURN NEW; END"
+    sql.execute(f"CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    for table in ("roost_visits_rows", "roost_pageviews_rows"):
+        sql.execute(f"CREATE TRIGGER own BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION own()")
+    sql.execute("RESET ROLE")
+    for into in ("visits (uid, visitor) VALUES (5, 1)", "pageviews VALUES ('/home', 1)"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="its tables were given to another owner"):
+            sql.execute(f"INSERT INTO {into}")
+    assert rows(sql, "SELECT * FROM doers") == []
+    assert {(each.structure, each.rule) for each in store.check()} == {("visits", "front"), ("pageviews", "front")}
+    store.alter(visits, front=True)
+    store.alter(pageviews, front=True)
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 1)")
+    sql.execute("INSERT INTO pageviews VALUES ('/home', 1)")
+    assert rows(sql, "SELECT DISTINCT name FROM doers") == [(role,)]
+    assert store.check() == []
+    sql.execute("REASSIGN OWNED BY " + role + " TO CURRENT_USER")
+
+
 def test_temporary_tables_of_a_client_are_not_written(open_store: Open, sql: PostgreSQLClient) -> None:
     store = open_store(visits)
     for table in ("rows", "head"):

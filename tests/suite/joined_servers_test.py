@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
 import psycopg
 import pytest
 from psycopg.rows import dict_row
@@ -18,8 +19,10 @@ from pymysql.constants import FIELD_TYPE
 from sqlalchemy.exc import PendingRollbackError
 
 import roost
-from tests.suite.joined_test import comes_back, everything
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.adopted_test import VISITS, cap
+from tests.suite.application import Application
+from tests.suite.joined_test import ROW, WHO, comes_back, everything
+from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
 Make = Callable[..., Any]
@@ -111,11 +114,16 @@ def test_the_declaration_is_the_one_in_force_whatever_the_snapshot_shows(
     one.sql(f"SET {level} ISOLATION LEVEL REPEATABLE READ")
     assert one.run(visits.latest(1)) == []
     store.alter(roost.Ring("visits", Visit, per="uid", keep=3))
-    with pytest.raises(roost.Mismatch if way.engine == "mariadb" else roost.Conflict):
-        one.run(visits.push(Visit(1, 1)))
-    one.rollback()
-    with pytest.raises(roost.Mismatch):
-        one.run(visits.push(Visit(1, 1)))
+    if way.engine == "mariadb":
+        one.run_all(*[visits.push(Visit(1, n)) for n in range(9)])
+        one.commit()
+    else:
+        with pytest.raises(roost.Conflict):
+            one.run(visits.push(Visit(1, 1)))
+        one.rollback()
+    one.run_all(*[visits.push(Visit(1, n)) for n in range(9)])
+    one.commit()
+    assert store.run(visits.latest(1)) == [Visit(1, n) for n in (8, 7, 6)]
 
 
 # --- deadlocks ---------------------------------------------------------------------------------------------------
@@ -382,7 +390,7 @@ def test_the_settings_of_the_session_do_not_matter(open_store: Make, app: Connec
     comes_back(store, one)
 
 
-@pytest.mark.ways("postgresql", "driver")
+@pytest.mark.ways("driver", "over psycopg")
 def test_row_factories_loaders_and_kinds_of_cursors_do_not_matter(open_store: Make, app: Connect, way: Way) -> None:
     store = open_store(everything)
     kind = psycopg.AsyncClientCursor if way.awaited else psycopg.ClientCursor
@@ -401,9 +409,115 @@ def test_row_factories_loaders_and_kinds_of_cursors_do_not_matter(open_store: Ma
 
 @pytest.mark.ways("postgresql", "driver")
 def test_an_encoding_that_cannot_carry_every_text_is_refused(store: Any, app: Connect) -> None:
-    one = app(client_encoding="LATIN1")
-    with pytest.raises(roost.Invalid, match="client_encoding is iso8859-1"):
+    one = app()
+    one.sql("SET client_encoding = 'LATIN1'")
+    with pytest.raises(roost.Invalid, match="client_encoding is LATIN1"):
         one.run(pageviews.add("/home"))
+
+
+@pytest.mark.ways("over asyncpg", "driver")
+def test_f62_type_codecs_of_the_connection_are_refused_and_others_do_not_matter(open_store: Make, app: Connect) -> None:
+    store = open_store(everything)
+    one = app()
+
+    def set_codec(name: str) -> None:
+        convert = {"encoder": str, "decoder": str, "schema": "pg_catalog"}
+        one.wait(one.connection.set_type_codec(name, **convert))
+
+    set_codec("json")
+    comes_back(store, one)
+    set_codec("numeric")
+    with pytest.raises(roost.Invalid, match="type codec of its own for numeric"):
+        one.run(everything.add(ROW))
+    one.wait(one.connection.reset_type_codec("numeric", schema="pg_catalog"))
+    comes_back(store, one)
+
+
+@pytest.mark.ways("postgresql", "driver")
+def test_f62_every_operation_is_answered_as_by_the_store(
+    open_store: Make, app: Connect, application: Application
+) -> None:
+    seen = roost.Ring("seen", Seen, per=("site", "page"), keep=3)
+    carts = roost.Capped("carts", Egg, per="basket", keep=2, unique="egg", on_full="reject", on_duplicate="refresh")
+    store = open_store(*ALL[:1], seen, carts, likes, everything)
+    application(VISITS)
+    cap(store, keep=2)
+    own = roost.Capped.of("visits")
+    place = Place("it's \\ %s $1 %", 7)
+    asked: list[roost.Operation[Any]] = [
+        *(pageviews.add("/a", 2), pageviews.add("/b"), pageviews.total("/a"), pageviews.totals(["/a", "/c"])),
+        *(pageviews.top(3), pageviews.keys(), pageviews.keys(after="/a"), pageviews.clear("/b")),
+        *[seen.push(Seen(*place, n)) for n in range(5)],
+        *(seen.latest(place), seen.latest(place, 1), seen.keys(), seen.keys(after=Place("", 0)), seen.forget(place)),
+        *[carts.add(Egg(1, n)) for n in (1, 2, 1)],
+        *(carts.get(1, 2), carts.get(1, 3), carts.count(1), carts.keys(), carts.remove(1, 1), carts.clear(1)),
+        *(likes.add(1, "a", "b"), likes.size(1), likes.contains(1, "a"), likes.remove(1, "b", "c"), likes.members(1)),
+        *(everything.add(ROW), everything.keys(), everything.keys(after=WHO), everything.latest(WHO)),
+    ]
+    one = app()
+    by_driver = [one.run(each) for each in asked]
+    one.run_all(*[own.add(uid=1, visitor=n, at=f"2008-{n}") for n in range(4)])
+    assert one.run_all(own.count(1), own.keys(), own.keys(after=0)) == (4, [1], [1])  # trimmed at COMMIT
+    assert [each.visitor for each in one.run(own.latest(1))] == [3, 2]
+    one.rollback()
+    assert by_driver == [store.run(each) for each in asked]
+
+
+@pytest.mark.ways("postgresql", "driver")
+def test_f62_a_value_that_is_refused_leaves_the_transaction_as_it_was(
+    open_store: Make, app: Connect, application: Application
+) -> None:
+    application(VISITS)
+    store = open_store(pageviews)
+    cap(store, keep=2)
+    own = roost.Capped.of("visits")
+    one = app()
+    one.run(pageviews.add("/before"))
+    with pytest.raises(roost.StatementFailed):
+        one.run_all(pageviews.add("/"), own.add(uid=1, visitor="nobody", at="2008"))
+    one.run(pageviews.add("/after"))
+    one.commit()
+    assert store.run(pageviews.totals(["/before", "/", "/after"])) == {"/before": 1, "/": 0, "/after": 1}
+
+
+@pytest.mark.ways("over asyncpg", "driver")
+def test_f62_connections_of_a_pool_join_in_its_transactions(store: Any, app: Connect, store_url: str) -> None:
+    one = app()
+
+    async def main() -> None:
+        async with (
+            asyncpg.create_pool(store_url, min_size=1, max_size=1, statement_cache_size=0) as pool,
+            pool.acquire() as connection,
+        ):
+            joined = one.store.on(connection)
+            async with connection.transaction():
+                await joined.run_all(visits.push(Visit(1, 1)), pageviews.add("/home"))
+                with pytest.raises(roost.Duplicate):
+                    await joined.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)), baskets.add(Egg(1, 1)))
+            undone = connection.transaction()
+            await undone.start()
+            await joined.run(pageviews.add("/home"))
+            await undone.rollback()
+            async with connection.transaction(), connection.transaction():
+                await joined.run(likes.add(1, "b"))
+
+    one.wait(main())
+    assert store.run_all(visits.latest(1), pageviews.total("/home")) == ([Visit(1, 1)], 1)
+    assert store.run_all(likes.members(1), baskets.count(1)) == ({"b"}, 0)
+
+
+@pytest.mark.ways("over asyncpg", "driver")
+def test_f62_a_command_that_takes_too_long_is_busy_and_the_transaction_goes_on(store: Any, app: Connect) -> None:
+    store.run(visits.push(Visit(1, 1)))
+    holder, one = app(), app(command_timeout=0.2)
+    one.run(pageviews.add("/kept"))
+    holder.run(visits.push(Visit(1, 2)))
+    with pytest.raises(roost.Busy):
+        one.run_all(likes.add(1, "a"), visits.push(Visit(1, 3)))
+    holder.commit()
+    assert one.run(visits.push(Visit(1, 4))) == 3
+    one.commit()
+    assert store.run_all(pageviews.total("/kept"), likes.size(1)) == (1, 0)
 
 
 @pytest.mark.ways("postgresql", "psycopg")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.shapes import Place, Seen, Visit, visits
+from tests.suite.shapes import Place, Seen, Visit, by_hand, visits
 
 Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("ring")
@@ -88,6 +88,20 @@ def test_the_clock_is_shown_and_never_decides(make: Make) -> None:
     assert [entry.row.visitor for entry in entries] == [2, 3, 4, 5, 6]
     assert [entry.at.hour for entry in entries] == [2, 2, 1, 1, 0]
     assert entries[0].at.utcoffset() == dt.timedelta(0)
+
+
+@pytest.mark.parametrize("gone", [2, 7, 8, 9])
+def test_f81_the_latest_are_as_many_as_asked_for_where_a_row_is_gone(make: Make, gone: int) -> None:
+    """Somebody else's DELETE leaves a hole; also in a ring that is not full yet."""
+    store = make(visits)
+    store.run_all(*[visits.push(Visit(5, n)) for n in range(1, 10)], *[visits.push(Visit(6, n)) for n in range(1, 4)])
+    by_hand(store, f"DELETE FROM roost_visits_rows WHERE sequence = {gone}")
+    left = {5: [n for n in (9, 8, 7, 6, 5) if n != gone], 6: [n for n in (3, 2, 1) if n != gone]}
+    for n in range(1, 6):
+        asked = [(5, n), (6, n), (7, n)]
+        found = store.run_all(*[visits.latest(*each) for each in asked])
+        assert [[row.visitor for row in rows] for rows in found] == [left[5][:n], left[6][:n], []]
+        assert tuple([store.run(visits.latest(*each)) for each in asked]) == found
 
 
 def test_composite_keys(make: Make) -> None:

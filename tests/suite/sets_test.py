@@ -64,6 +64,15 @@ def test_a_key_that_nobody_has_added_to(make: Make, sets: Sets) -> None:
     assert store.run_all(likes.members(7), likes.size(7), likes.contains(7, "ada")) == (set(), 0, False)
 
 
+@pytest.mark.needs("set")
+def test_f84_an_add_of_no_member_makes_no_key(make: Make) -> None:
+    store = make(likes)
+    assert store.run(likes.add(7)) == 0
+    assert store.run_all(likes.add(7), likes.remove(7, "ada"), likes.clear(7), likes.add(8)) == (0, 0, 0, 0)
+    assert store.run_all(likes.add(9, "ada"), likes.add(7)) == (1, 0)
+    assert store.run(likes.keys()) == [9]
+
+
 def test_members_are_added_and_removed_in_their_order(make: Make, sets: Sets) -> None:
     likes = sets("likes", key=int, member=str)
     store = make(likes)

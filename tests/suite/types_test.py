@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,9 +133,9 @@ def test_where_text_holds_no_nul_it_is_refused_and_costs_its_caller_alone(make: 
     counter = roost.Counter("counter")
     notes = roost.Ring("notes", Note, per="k", keep=2)
     store = make(counter, notes)
-    with pytest.raises(roost.StatementFailed, match="NUL"):
+    with pytest.raises(roost.Invalid, match=r"counter\.key: .* has a NUL"):
         store.run(counter.add("a\0"))
-    with pytest.raises(roost.StatementFailed, match="NUL"):
+    with pytest.raises(roost.Invalid, match=r"notes\.text: .* has a NUL"):
         store.run_all(notes.push(Note("a", "")), notes.push(Note("a", "\0")))
     assert store.run(notes.latest("a")) == []
 
@@ -147,3 +148,31 @@ def test_decimal_keys_are_equal_when_their_values_are(make: Make) -> None:
         prices.add(Decimal("1.5")), prices.add(Decimal("1.50")), prices.add(Decimal("-0")), prices.add(Decimal(0))
     )
     assert store.run(prices.totals([Decimal("1.500"), Decimal("0.00")])) == {Decimal("1.50"): 2, Decimal(0): 2}
+
+
+@pytest.mark.needs("counter", "set", "capped", "no nul in text")
+def test_f65_a_nul_is_refused_before_a_statement_and_names_the_column(
+    open_store: Callable[..., roost.Store], statements: list[str]
+) -> None:
+    counter = roost.Counter("counter")
+    members = roost.Set("members", key=int)
+    notes = roost.Capped("notes", Note, per="text", keep=2, unique="k")
+    store = open_store(counter, members, notes)
+    refused: list[tuple[roost.Operation[Any], str]] = [
+        (counter.add("a\0"), "counter.key"),
+        (counter.total("a\0"), "counter.key"),
+        (counter.totals(["a", "\0"]), "counter.key"),
+        (counter.keys(after="\0"), "counter.key"),
+        (members.add(1, "a", "b\0"), "members.member"),
+        (members.contains(1, "b\0"), "members.member"),
+        (notes.add(Note("a", "\0")), "notes.text"),
+        (notes.remove("a", "\0"), "notes.k"),
+        (notes.get("\0", "a"), "notes.text"),
+        (roost.Capped.of("pages").add(path="/", title="\0"), "pages.title"),
+        (roost.Capped.of("pages").latest("\0"), "pages.key"),
+    ]
+    for operation, column in refused:
+        statements.clear()
+        with pytest.raises(roost.Invalid, match=f"^{column}: .* has a NUL"):
+            store.run(operation)
+        assert not [sql for sql in statements if re.search("roost_counter|roost_members|roost_notes|pages", sql)]

@@ -14,7 +14,7 @@ from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 KEYS = 10_000
 
 
-def test_reads_go_by_index() -> None:
+def test_reads_go_by_index_on_postgresql() -> None:
     try:
         servers.postgresql()
     except servers.NotHere as error:

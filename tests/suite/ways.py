@@ -14,6 +14,7 @@ from typing import Any
 
 import aiosqlite
 import asyncmy
+import asyncpg  # type: ignore[import-untyped]
 import psycopg
 import pymysql
 import sqlalchemy as sa
@@ -64,6 +65,8 @@ class App:
             return await result if inspect.isawaitable(result) else result
 
         connection = self.connection
+        if self.way.name == "asyncpg":
+            return [tuple(row) for row in await connection.fetch(text)]
         if hasattr(connection, "flush"):
             cursor = await had(connection.execute(sa.text(text)))
         elif self.way.sqlalchemy:
@@ -76,10 +79,16 @@ class App:
         return [tuple(row) for row in await had(cursor.fetchall())]
 
     def commit(self) -> None:
-        self.wait(self.connection.commit())
+        self._end("COMMIT")
 
     def rollback(self) -> None:
-        self.wait(self.connection.rollback())
+        self._end("ROLLBACK")
+
+    def _end(self, word: str) -> None:
+        if self.way.name == "asyncpg":  # which has no methods for it, and begins nothing by itself
+            self.wait(self.connection.execute(f"{word}; BEGIN"))
+        else:
+            self.wait(getattr(self.connection, word.lower())())
 
     def closes(self, closer: Callable[[], Any]) -> None:
         self._closers.append(closer)
@@ -107,6 +116,7 @@ class Way:
                 "server" if self.engine != "sqlite-file" else "file",
                 "awaited" if self.awaited else "blocking",
                 "sqlalchemy" if self.sqlalchemy else "driver",
+                f"over {self.name.removesuffix('-async').rpartition('-')[2]}",
             ]
         )
 
@@ -151,6 +161,20 @@ async def _async_psycopg(app: App, url: str, *, autocommit: bool = False, **opti
     return connection
 
 
+async def _asyncpg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = await asyncpg.connect(url, **_for_asyncpg(options))
+    app.closes(connection.close)
+    if not autocommit:
+        await connection.execute("BEGIN")
+    return connection
+
+
+def _for_asyncpg(options: dict[str, Any]) -> dict[str, Any]:
+    # libpq's `options` by asyncpg's name for them.
+    words = options.pop("options", "").replace("-c ", "").split()
+    return {**options, "server_settings": dict(word.split("=") for word in words)}
+
+
 DRIVERS = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}
 
 
@@ -175,6 +199,7 @@ def _alchemy(driver: str, session: bool) -> Callable[..., Any]:
 def _async_alchemy(driver: str, session: bool) -> Callable[..., Any]:
     async def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
         level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        options = _for_asyncpg(options) if driver == "asyncpg" else options
         engine = sa_async.create_async_engine(
             alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level
         )
@@ -193,11 +218,15 @@ WAYS = [
     Way("asyncmy", "mariadb", _asyncmy, awaited=True),
     Way("psycopg", "postgresql", _psycopg),
     Way("psycopg-async", "postgresql", _async_psycopg, awaited=True),
+    Way("asyncpg", "postgresql", _asyncpg, awaited=True),
 ]
 for _session, _name in ((False, "connection"), (True, "session")):
     for _driver, _engine in (("pysqlite", "sqlite-file"), ("pymysql", "mariadb"), ("psycopg", "postgresql")):
         WAYS.append(Way(f"sqlalchemy-{_name}-{_driver}", _engine, _alchemy(_driver, _session), sqlalchemy=True))
-    for _driver, _engine in (("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb"), ("psycopg", "postgresql")):
+    for _driver, _engine in (
+        *(("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb")),
+        *(("psycopg", "postgresql"), ("asyncpg", "postgresql")),
+    ):
         WAYS.append(
             Way(
                 f"sqlalchemy-async-{_name}-{_driver}",

@@ -50,7 +50,8 @@ def cap(
 
     Triggers delete what a new row pushes out. What is too many already goes in short transactions, while the
     application goes on writing: a writer waits for about 50 ms at most, unless the disk stalls. Stop it at any moment
-    (Ctrl-C), and say `roost cap TABLE` to go on. Rows with NULL in a column of the key are left alone. The table needs
+    (Ctrl-C), and say `roost cap TABLE` to go on: it asks before rows are deleted, but not again for what was agreed to.
+    Rows with NULL in a column of the key are left alone. The table needs
     an index on the columns of --per and then --newest-by.
 
     In MariaDB a trigger cannot delete from its own table. There a server event trims every second what has grown since,
@@ -70,7 +71,7 @@ def cap(
             answer(settings, _document(found), _told(found))
             return
         _may_make_index(found, make_index)
-        if found.excess:
+        if found.excess and not _agreed_before(found):
             must_agree(f"{_loss(found)}. Go on?", yes)
         if watch:
             adoption.claim(store, found.cap)
@@ -89,6 +90,12 @@ _KEPT = {
     "watch": ", and this command keeps it so, every second",
     "": ", and from now on while `roost cap {table} --watch` runs: event_scheduler is not ON, or not for this account",
 }
+
+
+def _agreed_before(found: Found) -> bool:
+    # What goes is what was to go when the table was capped. So a service need not be asked at each start.
+    old, cap = found.old, found.cap
+    return old is not None and (old.per, old.newest_by) == (cap.per, cap.newest_by) and cap.keep >= old.keep
 
 
 def _watch(store: roost.Store, made: Cap) -> None:

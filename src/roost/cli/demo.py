@@ -100,9 +100,9 @@ def demo(settings: Settings, events: int, yes: bool) -> None:
         violations = store.check(*ALL)
         facts["violations"] = [str(violation) for violation in violations]
         console.print(f"check: {counted(len(violations), 'violation')}\n")
-        _advise(console, url)
+        _advise(console, store.url)
     if settings.json:
-        answer(settings, {"store": url, **facts}, ())
+        answer(settings, {"store": store.url, **facts}, ())
     if violations:
         raise Failure("\n".join(facts["violations"]))
 

@@ -87,6 +87,8 @@ def serve(cli: Settings, /, url: str | None, config: str | None, **options: str 
 
 
 def _must_be_servable(settings: serving.Settings) -> None:
+    if importlib.util.find_spec("fcntl") is None:
+        raise Failure("roost serve needs a system with forks and flock, such as Linux; Windows has neither")
     needed = {"apsw": "the server", **({"prometheus_client": "--http"} if settings.http else {})}
     for module, what in needed.items():
         if importlib.util.find_spec(module) is None:

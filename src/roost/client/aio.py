@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import ssl
 from collections.abc import Iterable
 from types import TracebackType
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from roost.client.conversation import Control, Outcomes, Session, Step, Transfer, converse
 from roost.client.requests import Index, Request
 from roost.client.settings import Settings, opening
+from roost.client.waiting import is_ready
 from roost.errors import Error
 
 T = TypeVar("T")
@@ -51,9 +51,7 @@ class _Wire(asyncio.Protocol):
             return True
         if self.transport.get_extra_info("ssl_object") is not None:
             return False  # what the socket has may be a ticket
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return is_ready(self.transport.get_extra_info("socket").fileno(), 0)
 
     async def take(self) -> bytes:
         """Wait for bytes and return all that came; none when it was closed."""

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from roost.client.requests import Broken, Opening, Request
-from roost.errors import CannotOpen, ConnectionLost, Mismatch, OutcomeUnknown, Refused, TimedOut
+from roost.errors import CannotOpen, ConnectionLost, Invalid, Mismatch, OutcomeUnknown, Refused, TimedOut
 from roost.protocols.handlersocket import SEPARATOR, escape
 
 
@@ -96,6 +96,9 @@ def converse(session: Session, secret: bytes, requests: Sequence[Request[Any]], 
 
     What only reads, and what certainly was not sent, is sent once more when the connection breaks.
     """
+    for each in requests:
+        if not isinstance(each, Request):
+            raise Invalid(f"{each!r} is no request: the methods of an Index make them")
     outcomes: Outcomes = [_Nothing.YET] * len(requests)
     left = list(range(len(requests)))
     if len(session.ids) > MOST_OPEN:

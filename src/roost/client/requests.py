@@ -308,6 +308,8 @@ class _Index(Generic[T]):
             raise Invalid(f"{self!r}: a key has at least one value")
         many: list[bytes] = []
         if in_ is not None:
+            if not (isinstance(in_, tuple) and len(in_) == 2 and type(in_[0]) is int and isinstance(in_[1], Sequence)):
+                raise Invalid(f"in_ is a place in the key and a list of values, not {in_!r}")
             place, among = in_
             if not 0 <= place < len(parts):
                 raise Invalid(f"{self!r}: the key has no place {place} for the values of in_")
@@ -316,10 +318,14 @@ class _Index(Generic[T]):
             many = [b"@", b"%d" % place, b"%d" % len(among), *map(token, among)]
         if limit is None:
             limit = len(in_[1]) if in_ is not None else 1
+        if type(limit) is not int or type(offset) is not int:
+            raise Invalid(f"limit {limit!r} and offset {offset!r} are whole numbers")
         if limit < 1 or offset < 0 or limit + offset > MOST:
             raise Invalid(f"limit {limit} is at least 1, offset {offset} not negative, both together below 2^32")
         bounded = [b"%d" % limit, b"%d" % offset, *many]
         for each in filters:
+            if not isinstance(each, (Where, While)):
+                raise Invalid(f"{each!r} is no filter: Where(column, op, value) or While(…)")
             if each.op not in ("=", "!=", "<", "<=", ">", ">="):
                 raise Invalid(f"{each.op!r} is not one of = != < <= > >=")
             if each.column not in self.filters:

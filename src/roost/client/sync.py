@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import ssl
 import threading
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from roost.client.conversation import Control, Outcomes, Session, Step, Transfer, converse
 from roost.client.requests import Index, Request
 from roost.client.settings import Settings, opening
+from roost.client.waiting import is_ready
 from roost.errors import Error
 
 T = TypeVar("T")
@@ -191,17 +191,15 @@ class HandlerSocket:
                 except WOULD_WAIT:
                     pass
             if not (isinstance(connection, ssl.SSLSocket) and connection.pending()):
-                self._wait(connection, select.POLLIN | (select.POLLOUT if data else 0), deadline)
+                self._wait(connection, bool(data), deadline)
             try:
                 return 0, connection.recv(CHUNK)
             except WOULD_WAIT:
                 pass
 
-    def _wait(self, connection: socket.socket, events: int, deadline: float | None) -> None:
-        poll = select.poll()
-        poll.register(connection, events)
-        left = None if deadline is None else (deadline - time.monotonic()) * 1000
-        if (left is not None and left <= 0) or not poll.poll(left):
+    def _wait(self, connection: socket.socket, to_write: bool, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        if (left is not None and left <= 0) or not is_ready(connection, left, to_write=to_write):
             raise TimeoutError(f"no answer within {self._settings.timeout:g} s")
 
     def _drop(self) -> None:

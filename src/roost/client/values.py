@@ -54,8 +54,10 @@ def tokens(values: Values) -> list[bytes]:
 def name(text: str, what: str) -> bytes:
     """Return the name of a database, table, index or column as it is sent: names are never escaped.
 
-    Raises: Invalid for a name with control characters below U+0010, which the protocol cannot say.
+    Raises: Invalid for what is no text, or has control characters below U+0010, which the protocol cannot say.
     """
+    if not isinstance(text, str):
+        raise Invalid(f"{what} {text!r} is no name")
     try:
         written = text.encode()
     except UnicodeEncodeError:

@@ -18,6 +18,7 @@ The work is done on the migration's own connection, in its transaction. With `--
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from roost.batches import Known
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
 from roost.engines import sqlite
 from roost.engines.engine import drive
-from roost.errors import Busy, Invalid
+from roost.errors import Busy, Invalid, Missing
 from roost.plans import StructurePlan, catalog
 from roost.plans import alter as altering
 from roost.structures.structure import Structure
@@ -128,7 +129,7 @@ def _print(op: Any, statements: Sequence[str]) -> None:
 
 
 def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
-    executor = _Executor(op.get_bind(), known.dialect.family)
+    executor = _Executor(op.get_bind(), known.dialect)
     try:
         return drive(work, executor)
     finally:
@@ -138,7 +139,7 @@ def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
 class _Executor:
     """Runs statements on the migration's connection, whatever driver is below: also one of asyncio's."""
 
-    def __init__(self, connection: sa.Connection, dialect: str) -> None:
+    def __init__(self, connection: sa.Connection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
         self._unlocking = ""
@@ -155,9 +156,16 @@ class _Executor:
         try:
             sql, row = next(work)
             while True:
-                sql, row = work.send(self._answer(sql, row))
+                sql, row = work.send(self._answer(*self._sent(sql, row)))
         except StopIteration as stop:
             return stop.value
+
+    def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        if self._dialect.family != "mariadb":
+            return sql, row
+        from roost.engines.mariadb_session import joined_text
+
+        return joined_text(self._dialect, sql, row), ()
 
     def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
         # Without parameters a text goes out as it is: no driver looks for % in it.
@@ -169,7 +177,7 @@ class _Executor:
 
     def _translated(self, error: sa.exc.DBAPIError, sql: str) -> Exception:
         cause: Any = error.orig
-        match self._dialect:
+        match self._dialect.family:
             case "postgresql":
                 from roost.engines import postgresql
 
@@ -177,12 +185,15 @@ class _Executor:
             case "mariadb":
                 from roost.engines import mariadb
 
-                return mariadb.failure(cause, "the database", sql)
+                return mariadb.translate(cause, "the database", sql)
         return sqlite.translate(cause, "the database", sql)
 
     def _lock(self) -> None:
         # As `store.create` does: where tables are made outside of transactions, the lock is the session's.
-        match self._dialect:
+        match self._dialect.family:
+            case "sqlite":
+                with suppress(Missing):  # the first structure is about to be made
+                    self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
                 from roost.engines.postgresql import CREATE_LOCK as NUMBER
 

@@ -19,6 +19,15 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
+def doubled(text: str) -> str:
+    """Return text as a literal of standard SQL: quotes are doubled, and a backslash is a character.
+
+    >>> doubled("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 class Gather(enum.Enum):
     """How one statement over several rows goes out."""
 
@@ -112,9 +121,13 @@ class Dialect:
     types: Mapping[str, Callable[[Column], str]]
     encoders: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     decoders: Mapping[str, Callable[[Column], Callable[[Any], Any]]] = field(default_factory=dict)
+    order: Mapping[str, str] = field(default_factory=dict)  # by kind: what a column is sorted by, where not by itself
     table_options: str = ""
-    backslash_escapes: bool = False  # in a literal
+    literal: Callable[[str], str] = doubled  # a text as a literal
+    modulo: str = "{} % {}"
+    concat: Callable[..., str] = lambda *parts: " || ".join(parts)  # texts and numbers as one text
     slots: int = 1  # of a counter that names none
+    nul: bool = True  # whether a text may have a NUL in it
     fronts: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # a server is asked, and each time costs: what can goes together
@@ -137,6 +150,10 @@ class Dialect:
         """Return the quoted names of columns, separated by commas."""
         return ", ".join(f"{prefix}{self.quote}{each.name}{self.quote}" for each in columns)
 
+    def in_order(self, columns: Sequence[Column]) -> str:
+        """Return what ORDER BY sorts columns by where no index has them in order."""
+        return ", ".join([self.order.get(each.type.kind, "{0}").format(self.name_of(each)) for each in columns])
+
     def name_of(self, column: Column) -> str:
         """Return the quoted name of a column."""
         return f"{self.quote}{column.name}{self.quote}"
@@ -145,10 +162,15 @@ class Dialect:
         """Return a name as an identifier, whatever is in it."""
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
-    def literal(self, text: str) -> str:
-        """Return text as a literal."""
-        doubled = text.replace("\\", "\\\\") if self.backslash_escapes else text
-        return "'" + doubled.replace("'", "''") + "'"
+    def told(self, text: str, *parts: str) -> str:
+        """Return the expression for a text with each ? replaced by what an expression has."""
+        first, *rest = text.split("?")
+        literals = [self.literal(each) if each else "" for each in rest]
+        pieces = [
+            self.literal(first) if first else "",
+            *[each for pair in zip(parts, literals, strict=True) for each in pair],
+        ]
+        return self.concat(*filter(None, pieces))
 
     def declared(self, column: Column) -> str:
         """Return a column as CREATE TABLE has it."""

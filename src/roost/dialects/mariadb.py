@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import Dialect, doubled
 from roost.structures.columns import Column
 
 # A key has at most 3,072 bytes, so a longer column is none. It is kept beside the row then, as the columns of a table
@@ -33,6 +36,57 @@ def _enum(column: Column) -> str:
 def _enum_decoder(column: Column) -> Callable[[Any], Any]:
     assert column.type.enum is not None
     return column.type.enum
+
+
+def literal(text: str) -> str:
+    r"""Return text as a literal that means the same in every sql_mode.
+
+    A backslash escapes what follows it, or does not (NO_BACKSLASH_ESCAPES), and '' may be NULL (EMPTY_STRING_IS_NULL),
+    but X'' is not. A driver cannot know: a text is written before the server has told its mode, and what comes before
+    it in the same text may change that.
+
+    >>> literal("it's"), literal("C:\\"), literal("")
+    ("'it''s'", "_utf8mb4 X'433A5C'", "_utf8mb4 X''")
+    """
+    if not text or "\\" in text or "\0" in text:
+        return f"_utf8mb4 X'{text.encode().hex().upper()}'"
+    return doubled(text)
+
+
+@lru_cache(256)
+def _written_moment(value: dt.datetime) -> str:
+    return f"'{value.isoformat(' ')}'"  # a batch has one for all its rows
+
+
+def written(value: Any) -> str:
+    """Return a value as SQL has it, in every sql_mode."""
+    match value:
+        case str():
+            return literal(value)
+        case None:
+            return "NULL"
+        case bool():
+            return str(int(value))
+        case int():
+            return str(value)
+        case bytes():
+            return f"X'{value.hex()}'"
+        case dt.datetime():
+            return _written_moment(value)
+        case Decimal():
+            return format(value, "f")
+        case float() if math.isfinite(value):
+            told = repr(value)
+            return told if "e" in told else f"{told}e0"  # without, it would be a DECIMAL
+        case uuid.UUID():  # of a column of that type
+            return f"'{value}'"
+        case dt.date() | dt.time():
+            return f"'{value.isoformat()}'"
+        case dt.timedelta():  # of a column of type TIME
+            seconds = abs(value) // dt.timedelta(seconds=1)
+            sign = "-" if value < dt.timedelta() else ""
+            return f"'{sign}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{abs(value).microseconds:06}'"
+    raise TypeError(f"{value!r} is no value of MariaDB's")
 
 
 def _moment(value: dt.datetime) -> dt.datetime:
@@ -75,7 +129,11 @@ MARIADB = Dialect(
         "uuid": lambda _: _read_uuid,
         "enum": _enum_decoder,
     },
-    backslash_escapes=True,
+    order={"text": "{0}, LENGTH({0})"},  # a sort fills texts up with NUL, so 'a' and 'a\0' tie
+    literal=literal,
+    modulo="MOD({}, {})",  # % is no operator under sql_mode=ORACLE
+    # || is OR, unless the session's sql_mode says otherwise when the text is parsed.
+    concat=lambda *parts: f"CONCAT({', '.join(parts)})",
     table_options=" ENGINE=InnoDB",
     slots=16,
     fronts=True,

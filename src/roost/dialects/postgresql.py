@@ -8,11 +8,10 @@ knows.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import Dialect, doubled
 from roost.structures.columns import Column
 
 
@@ -26,8 +25,16 @@ def _enum_decoder(column: Column) -> Callable[[Any], Any]:
     return column.type.enum
 
 
-def _read_moment(value: dt.datetime) -> dt.datetime:
-    return value.astimezone(dt.UTC)  # a driver answers in the session's zone
+def literal(text: str) -> str:
+    r"""Return text as a literal that means the same under every standard_conforming_strings.
+
+    >>> print(literal("it's"), literal("C:\\temp"))
+    'it''s'  E'C:\\temp'
+    """
+    quoted = doubled(text)
+    if "\\" not in text:
+        return quoted
+    return " E" + quoted.replace("\\", "\\\\")  # the blank keeps it from what is before it
 
 
 POSTGRESQL = Dialect(
@@ -47,7 +54,9 @@ POSTGRESQL = Dialect(
         "enum": _enum,
     },
     encoders={"enum": lambda value: value.value},
-    decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
+    decoders={"enum": _enum_decoder},
+    literal=literal,
+    nul=False,
     slots=16,
     fronts=True,
     for_share=" FOR SHARE",

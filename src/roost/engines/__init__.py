@@ -5,12 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from roost.engines.engine import Engine, Trace
+from roost.engines.sqlite import URLS, SQLiteEngine
 from roost.errors import Invalid
 
 
 def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random) -> Engine:
     """Return the engine of a URL; connects to nothing. `Invalid` when it is none, or its driver is not installed."""
-    scheme = url.partition("://")[0].partition("+")[0] if isinstance(url, str) else ""
+    scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    scheme = scheme.partition("+")[0] if separator else ""
     try:
         match scheme:
             case "postgresql" | "postgres":
@@ -21,9 +23,14 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
                 from roost.engines.mariadb import MariaDBEngine
 
                 return MariaDBEngine(url, timeout=timeout, trace=trace, random=random)
+            case "sqlite":
+                return SQLiteEngine(url, timeout=timeout, trace=trace, random=random)
     except ModuleNotFoundError as error:
         extra = "postgresql" if scheme.startswith("postgres") else "mysql"
         raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
-    from roost.engines.sqlite import SQLiteEngine
-
-    return SQLiteEngine(url, timeout=timeout, trace=trace, random=random)
+    # Of the URL only its scheme: there may be a password in it.
+    raise Invalid(
+        f"{f'{scheme}:// is no scheme of a store' if scheme else 'a store takes the URL of a database'}: {URLS}; "
+        "mysql://user:password@host/database (or mariadb://), postgresql://user:password@host/database, "
+        "memcached://host:11211; with +driver, as SQLAlchemy has it, they are the same"
+    )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from array import array
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +21,7 @@ from roost.dialects import Control, Statement, Together, Wanted
 from roost.engines.engine import Wait
 from roost.engines.filelock import FileLock
 from roost.engines.sqlite import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
-from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed
+from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, worded
 
 log = logging.getLogger("roost")
 
@@ -27,6 +29,8 @@ MMAP_BYTES = 2**30  # of the file, that are read without a copy
 # What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
 # copied once. With SQLite's own 1,000 pages, updates of random rows take a third longer (measured: 20.9 and 15.4 µs).
 CHECKPOINT_BYTES = 3 * WAL_BYTES // 4
+
+STEPS = 20_000  # of SQLite's machine, after which it looks at the time: about half a millisecond
 
 SQLiteError = apsw.Error  # what `ApswConnection.run` raises
 
@@ -41,15 +45,32 @@ def texts(values: Sequence[str]) -> Any:
     return apsw.carray(tuple(values))
 
 
+def size_of(row: Sequence[Any]) -> int:
+    """Return the bytes, or characters, of a row's texts and blobs."""
+    return sum([len(value) for value in row if type(value) is str or type(value) is bytes])
+
+
 class ApswConnection:
-    """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost."""
+    """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost.
+
+    deadline: until when a statement may run, by the monotonic clock; it fails with the word `timeout` then.
+    most_bytes: what the rows of one statement may have.
+    """
+
+    deadline = inf
+    most_bytes = inf
 
     def __init__(self, engine: SQLiteEngine, wait: Wait, *, writes: bool) -> None:
         self.wait = wait  # for what BEGIN waits for
         self.path = engine.path
-        self.broken = False
         self._engine = engine
+        self._writes = writes
         self._lock: FileLock | None = None
+        self._open()
+
+    def _open(self) -> None:
+        engine, writes = self._engine, self._writes
+        self.broken = True  # until it is known to be well
         engine.must_exist()
         forbid(engine.path)
         mode = "rw" if writes and not engine.read_only else "ro"
@@ -58,14 +79,25 @@ class ApswConnection:
             self.raw = apsw.Connection(f"file:{quote(os.path.abspath(engine.path))}?mode={mode}", flags=flags)
         except apsw.Error as error:
             raise self._failed(error, "") from error
+        self.raw.set_progress_handler(self._is_late, STEPS)
+        self.cursor = self.raw.cursor
         cursor = self.raw.cursor()
         self.run, self.run_many = cursor.execute, cursor.executemany  # bare, for who has no use for the rest
-        self._lock = engine.lock() if writes else None
         try:
-            engine.patiently(lambda: self._set_up(writes), wait)
+            self._lock = engine.lock() if writes else None
+            engine.patiently(lambda: self._set_up(writes), self.wait)
         except BaseException:
             self.close()
             raise
+        self.broken = False
+
+    def reopen(self) -> None:
+        """Open the file anew, after an error that concerns it; whoever has this connection goes on with it.
+
+        Raises: Error; it is broken then, and may be reopened later.
+        """
+        self.close()
+        self._open()
 
     def _set_up(self, writes: bool) -> None:
         # A reader waits only where SQLite recovers a log, or the last writer has just gone.
@@ -87,6 +119,9 @@ class ApswConnection:
         for pragma in pragmas:
             self.fetch(f"PRAGMA {pragma}")
         self.fetch("SELECT 1 FROM sqlite_master")
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.deadline
 
     @property
     def in_transaction(self) -> bool:
@@ -128,7 +163,7 @@ class ApswConnection:
         run = self.run
         try:
             if template.returns:
-                return [run(sql, row * template.copies).fetchall() for row in rows]
+                return [self.rows(sql, row * template.copies) for row in rows]
             changed = 0
             for row in rows:
                 run(sql, row * template.copies)
@@ -136,6 +171,20 @@ class ApswConnection:
             return changed
         except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
             raise self._failed(error, sql) from error
+
+    def rows(self, sql: str, row: Sequence[Any]) -> list[Any]:
+        """Run one statement; its rows are counted while they are read.
+
+        Raises: SQLiteError; StatementFailed where they have more than `most_bytes`.
+        """
+        found = []
+        left = self.most_bytes
+        for each in self.run(sql, row):
+            found.append(each)
+            left -= size_of(each)
+            if left < 0:
+                raise worded(StatementFailed(f"the rows have more than {self.most_bytes} bytes"), "limit", 2)
+        return found
 
     def fetch(self, sql: str, row: Sequence[Any] = ()) -> list[Any]:
         """Run one statement."""
@@ -186,16 +235,20 @@ class ApswConnection:
 
     def _failed(self, error: BaseException, sql: str) -> Error:
         found = self.failure(error, sql)
-        self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
+        if isinstance(found, DatabaseError) and not isinstance(found, StatementFailed):
+            self.broken = True
         return found
 
     def failure(self, error: BaseException, sql: str = "") -> Error:
         """Return our error for one of apsw's."""
         code = getattr(error, "extendedresult", None) or getattr(error, "result", None) or 0
+        if isinstance(error, apsw.InterruptError):
+            return worded(StatementFailed(f"{self.path}: it took too long"), "timeout")
         return failure(code, str(error), self.path, sql)
 
     def close(self) -> None:
-        """Close the connection; whatever is open is rolled back."""
+        """Close the connection; whatever is open is rolled back. Nothing happens when it is closed."""
         self.raw.close()
-        if self._lock is not None:
-            self._lock.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

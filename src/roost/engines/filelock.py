@@ -7,14 +7,22 @@ a helper thread; a caller who gives up leaves its place to the next one.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
+from io import FileIO
 from queue import SimpleQueue
 
 from roost.engines.engine import Wait
-from roost.errors import Busy
+from roost.engines.forks import at_fork
+from roost.errors import Busy, CannotOpen
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: the module is imported there all the same, for stores of servers
+    HAS_FLOCK = False
+else:
+    HAS_FLOCK = True
 
 SUFFIX = "-lock"
 
@@ -26,10 +34,15 @@ class FileLock:
     """
 
     def __init__(self, path: str) -> None:
+        if not HAS_FLOCK:
+            raise CannotOpen(
+                f"{path}: this system has no flock (Windows has none), by which those who write a file of SQLite take "
+                "turns; here there are mysql://…, postgresql://…, and sqlite:// in memory"
+            )
         self.path = path
         self._held = False
-        self._fd = _opened(path)
-        _open.add(self._fd)
+        self._file = _opened(path)
+        _open.add(self._file)
         self._mutex = threading.Lock()  # guards what follows
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
@@ -41,7 +54,7 @@ class FileLock:
             if place is None:
                 try:
                     self._held = True  # before it is, so that an interrupt between leaves no lock behind
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return
                 except BlockingIOError:
                     self._held = False
@@ -71,15 +84,17 @@ class FileLock:
         """Let the next process in; nothing happens when the lock is not held."""
         if self._held:
             self._held = False
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            if not self._file.closed:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file, which also gives up the lock."""
+        """Close the file, which also gives up the lock; nothing happens when it is closed."""
         with self._mutex:
+            self.release()  # the helper may close it later
             if self._places is not None:
                 self._places.put(None)  # the helper may be in flock on this very file: it closes it
             else:
-                _close(self._fd)
+                _close(self._file)
 
     def _helper(self) -> SimpleQueue[_Place | None]:
         if self._places is None:
@@ -89,14 +104,14 @@ class FileLock:
 
     def _wait(self, places: SimpleQueue[_Place | None]) -> None:
         while place := places.get():
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
             with self._mutex:
                 self._place = None
                 if place.wanted:
                     place.granted.release()
                 else:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
-        _close(self._fd)
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+        _close(self._file)
 
 
 class _Place:
@@ -110,14 +125,16 @@ class _Place:
         self.granted.acquire()
 
 
-_open: set[int] = set()  # every lock file of this process
+# Every lock file of this process. As files, not as descriptors: a file that is closed knows its descriptor no more, so
+# neither a second close nor a late lock can meet what has the number by then.
+_open: set[FileIO] = set()
 
 
-def _opened(path: str) -> int:
+def _opened(path: str) -> FileIO:
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return FileIO(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # that of another user can be locked all the same
+        return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # that of another user can be locked all the same
     except FileNotFoundError:
         pass
     try:
@@ -125,7 +142,7 @@ def _opened(path: str) -> int:
     except FileExistsError:  # just made by another process
         return _opened(path)
     _same_access(fd, path.removesuffix(SUFFIX))
-    return fd
+    return FileIO(fd)
 
 
 def _same_access(fd: int, database: str) -> None:
@@ -139,15 +156,15 @@ def _same_access(fd: int, database: str) -> None:
         pass  # it is being made, or the file system knows no such thing: the lock works as it is
 
 
-def _close(fd: int) -> None:
-    _open.discard(fd)
-    os.close(fd)
+def _close(file: FileIO) -> None:
+    _open.discard(file)
+    file.close()
 
 
 def _after_fork() -> None:
     # Closed, not unlocked: the lock stays the parent's, and does not outlive it in a child.
-    for fd in tuple(_open):
-        _close(fd)
+    for file in tuple(_open):
+        _close(file)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -8,12 +8,10 @@ Which of the two a server is, is said in the URL: plans are made before there is
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import math
 import re
 import ssl
-from functools import lru_cache
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -25,9 +23,12 @@ from pymysql.constants import CLIENT
 
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
+from roost.dialects.mariadb import written
 from roost.engines.engine import Trace, Wait
 from roost.engines.mariadb_rows import Reading
+from roost.engines.mariadb_session import own, too_small
 from roost.engines.server import PAUSE, READS, ServerConnection
+from roost.engines.urls import take_apart
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -40,29 +41,30 @@ from roost.errors import (
     Missing,
     ReadOnly,
     StatementFailed,
+    worded,
 )
-from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
-OUT_OF_RANGE, NO_SAVEPOINT = 1690, 1305
+NO_SAVEPOINT = 1305
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
 
 # The name of the lock of those who make or change structures. MySQL takes 64 characters.
 CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
 
-SQL_MODE = "STRICT_ALL_TABLES,PIPES_AS_CONCAT"  # a value that does not fit is an error
+# Of its memory, and of tables that cannot be read any more.
+OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
 
 # READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
 BEGIN = """\
-SET SESSION sql_mode = '{mode}', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
+SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
 BEGIN_READ = """\
-SET SESSION sql_mode = '{mode}', lock_wait_timeout = {metadata};
+SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
@@ -76,7 +78,14 @@ SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIM
 GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
 
 # A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
+# One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
+# all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
 SECONDS_PER_VALUE = 0.0001
+LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
+UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
+LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
+TOO_LONG = 1969
+LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
 
 
 OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
@@ -86,7 +95,7 @@ SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"
 
 # Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
 # connection tells may be a proxy's; this is answered by the server behind it.
-WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */"
+WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet"
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
@@ -96,6 +105,7 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
 
 
 def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
+    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
     try:
         parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
         place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
@@ -159,6 +169,7 @@ class MariaDBEngine:
     memory = False
     file: str | None = None
     durability: str | None = None
+    prepares = False
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
@@ -187,7 +198,7 @@ class MariaDBEngine:
         except RuntimeError as error:  # the driver's, where a package is missing
             raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
         try:
-            self._compare(raw)
+            self._prepare(raw)
         except BaseException:
             raw.close()
             raise
@@ -202,18 +213,19 @@ class MariaDBEngine:
             return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
         return True
 
-    def _compare(self, raw: pymysql.Connection[Any]) -> None:
+    def _prepare(self, raw: pymysql.Connection[Any]) -> None:
+        # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        if self.dialect is MARIADB and "MariaDB" in version:  # as nearly always: nothing has to be asked
-            return
+        text = f"{WHICH};\nSET SESSION {own(self.dialect.name)}"
         try:
             with raw.cursor() as cursor:
-                cursor.execute(WHICH)
-                ((which,),) = cursor.fetchall()
+                cursor.execute(text)
+                ((which, packet),) = cursor.fetchall()
+                if wrong := mistaken(self.dialect, which, version) or too_small(packet):
+                    raise Invalid(f"{self.place}: {wrong}")
+                cursor.nextset()
         except pymysql.MySQLError as error:
-            raise translate(error, self.place, WHICH) from error
-        if wrong := mistaken(self.dialect, which, version):
-            raise Invalid(f"{self.place}: {wrong}")
+            raise translate(error, self.place, text) from error
 
 
 def mistaken(dialect: Dialect, which: int, version: str) -> str:
@@ -275,12 +287,12 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word in READS:
-            self._begin = [BEGIN_READ.format(mode=SQL_MODE, metadata=self._metadata_wait(word))]
+            self._begin = [BEGIN_READ.format(own=own(self.engine.dialect.name), metadata=self._metadata_wait(word))]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
-        text = BEGIN.format(mode=SQL_MODE, wait=wait, metadata=wait)
+        text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if word is Control.BEGIN_ALONE:
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
@@ -320,7 +332,7 @@ class MariaDBConnection(ServerConnection):
         self._open = False
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write the parameters into the text: PyMySQL takes four times as long for numbers, ten for moments."""
+        """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
 
     def written(self, sql: str, row: Row) -> str:
@@ -330,15 +342,20 @@ class MariaDBConnection(ServerConnection):
         so long asks for it with NOWAIT before.
         """
         if row:
-            sql %= tuple([str(value) if type(value) is int else self._written(value) for value in row])
+            sql %= tuple([str(value) if type(value) is int else written(value) for value in row])
         if self._limit is None or self.engine.dialect is not MARIADB:
             return sql
-        seconds = self._limit + len(row) * SECONDS_PER_VALUE
-        return f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
+        if self._limit <= 0:
+            return f"{self._unblocked()}{sql}"
+        return LIMITED.format(seconds=max(0.001, self._limit + len(row) * SECONDS_PER_VALUE)) + sql  # 0 is no limit
 
-    def _written(self, value: Any) -> str:
-        written: str = _moment(value) if type(value) is dt.datetime else self.raw.escape(value)
-        return written
+    def _unblocked(self) -> str:
+        return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
+
+    def again(self, error: Exception, text: str) -> str | None:
+        """Return how a statement is said that had its time: without waiting for a lock, it is told whether it did."""
+        limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
+        return None if limit is None else self._unblocked() + text[limit.end() :]
 
     def commit(self) -> None:
         """Commit."""
@@ -415,9 +432,9 @@ class MariaDBConnection(ServerConnection):
         if old:
             self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
 
-    def failed(self, error: pymysql.MySQLError, sql: str) -> Exception:
+    def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
-        found = failure(error, self.engine.place, sql)
+        found = translate(error, self.engine.place, sql)
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
             return ConnectionLost(str(found))
@@ -455,16 +472,6 @@ def advice(code: int, sql: str) -> str:
     return ADVICE.get(code, "")
 
 
-@lru_cache(256)
-def _moment(value: dt.datetime) -> str:
-    return f"'{value.isoformat(' ')}'"  # a batch has one for all its rows
-
-
-def failure(error: Exception, place: str, sql: str) -> Exception:
-    """Return what a statement's error is to a plan."""
-    return Careful() if error.args[:1] == (OUT_OF_RANGE,) else translate(error, place, sql)
-
-
 def translate(error: Exception, place: str, sql: str = "") -> Error:
     """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -474,8 +481,14 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     match code:
         case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
             return Conflict(told)
-        case 1205 | 1969 | 1317 | 3572 | 3024:  # 3572 is NOWAIT's in MySQL, 3024 its limit for a SELECT
+        case 1690:
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "range")
+        case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
+        case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
+            return Busy(f"{place}: a statement took longer than max_statement_time allows ({code})")
+        case 1317:
+            return Busy(f"{place}: somebody has interrupted a statement ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case 1021 | 1114 | 3:
@@ -488,8 +501,11 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return CannotOpen(told)
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
             return ConnectionLost(told)
-    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or code in (
-        *(1054, 1064, 1118, 1146, 1264, 1364, 1406, 1644, 1071, 1103, 1059, 1094, 1095),
+    # A statement is refused with any number: a trigger's author chooses it. Those below 1000 are of the server's files,
+    # those from 2000 on of the driver.
+    of_statement = 1000 <= code < 2000 or code >= 3000
+    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
+        of_statement and code not in OF_SERVER
     ):
         return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

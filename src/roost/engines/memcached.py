@@ -450,7 +450,7 @@ def _decoded(facts: dict[bytes, Any]) -> dict[str, str]:
 def _addresses(url: str) -> tuple[str, list[tuple[str, int]]]:
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
-        asked = parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment or "a password"
+        asked = "a password" if "@" in url else parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment
         raise Invalid(f"memcached://host:port,host:port has nothing more, and not {asked!r}")
     found = []
     for each in parts.netloc.split(","):

@@ -10,28 +10,26 @@ was on disk to a later one, whose COMMIT would be taken for that of the lost one
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import math
 import re
 import time
 import uuid
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
-from psycopg import postgres
 from psycopg.abc import PQGen
-from psycopg.adapt import AdaptersMap, PyFormat, Transformer
-from psycopg.types.array import register_all_arrays
 
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
 from roost.engines.engine import GRACE, Trace, Wait
+from roost.engines.postgresql_session import ADAPTERS, BINARY, CONNECT, LOCAL, refuse
+from roost.engines.postgresql_values import literal
 from roost.engines.server import PAUSE, READS, ServerConnection
+from roost.engines.urls import take_apart
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -53,11 +51,11 @@ log = logging.getLogger("roost")
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait};\nSET LOCAL TIME ZONE 'UTC'"
-BEGIN_READ = """\
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {{wait}};\n{LOCAL}"
+BEGIN_READ = f"""\
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL lock_timeout = {wait};
-SET LOCAL TIME ZONE 'UTC'"""  # one snapshot
+SET LOCAL lock_timeout = {{wait}};
+{LOCAL}"""  # one snapshot
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
 # What a batch is known by; in the same exchange as BEGIN.
@@ -90,11 +88,6 @@ PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 nam
 USES = 5  # of a statement before it is prepared, as with psycopg
 MOST_PREPARED = 100  # on one connection; the oldest goes
 
-# Values are converted as psycopg does, whatever the application has registered with it.
-ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
-postgres.register_default_adapters(ADAPTERS)
-register_all_arrays(ADAPTERS)
-
 
 class PostgreSQLEngine:
     """One PostgreSQL database."""
@@ -125,11 +118,17 @@ class PostgreSQLEngine:
         limit = max(2, math.ceil(timeout))  # libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
         try:
-            return Limited.connect(
-                self.url, autocommit=True, context=ADAPTERS, prepare_threshold=None, connect_timeout=limit
+            raw = Limited.connect(
+                self.url, autocommit=True, context=ADAPTERS, prepare_threshold=None, connect_timeout=limit, **CONNECT
             )
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+        try:
+            refuse(raw.info, self.place)
+        except Invalid:
+            raw.close()
+            raise
+        return raw
 
     def answers(self, timeout: float) -> bool:
         """Return whether the server answers somebody who connects, be it with a refusal."""
@@ -142,26 +141,30 @@ class PostgreSQLEngine:
 
 def _parse(url: str) -> tuple[str, str, bool]:
     # As libpq takes it, the place without a password, and whether statements are prepared.
-    url = re.sub(r"\A(postgres|postgresql)(\+\w+)?://", "postgresql://", url)
-    try:
-        parts = urlsplit(url)
-        place = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    except ValueError as error:
-        raise Invalid(f"this is no URL of a database: {error}") from error
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    user, password, servers, rest = take_apart(url)
+    path, _, query = rest.partition("?")
+    place = f"postgresql://{servers}{path}"
+    options = dict(parse_qsl(query, keep_blank_values=True))
     prepared = options.pop("prepared", "on")
     if prepared not in ("on", "off"):
         raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
     if "ssl" in options:  # asyncpg's name for it
         options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
         del options["ssl"]
-    # Not urlunsplit, which leaves out an empty host with its slashes; libpq takes a + as it is.
-    made = f"{url.partition('?')[0]}?{urlencode(options, quote_via=quote)}".rstrip("?")
+    # libpq ends a password at the first @, and takes a + as it is; it knows several servers.
+    account = ":".join([_quoted(each) for each in (user, password) if each is not None])
+    made = f"postgresql://{account}{'@' if account else ''}{servers}{path}?{urlencode(options, quote_via=quote)}"
+    made = made.rstrip("?")
     try:
         psycopg.conninfo.conninfo_to_dict(made)
     except psycopg.ProgrammingError as error:
         raise Invalid(f"{place}: {error}") from error
     return made, place, prepared == "on"
+
+
+def _quoted(part: str) -> str:
+    # What is quoted already stays as it is.
+    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quote(part, safe="%"))
 
 
 class Limited(psycopg.Connection[Row]):
@@ -212,6 +215,9 @@ class PostgreSQLConnection(ServerConnection):
     def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
         self._names: dict[str, str] = {}  # of those that are
+        self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
+        self._evicted: list[str] = []  # such as it may have
+        self._forgotten = False  # whether the session has others than it should
         self._prepared = 0  # numbers them
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
         self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
@@ -220,8 +226,9 @@ class PostgreSQLConnection(ServerConnection):
 
     def _connect(self, wait: Wait) -> None:
         super()._connect(wait)
-        self._names.clear()
-        self._transformer = Transformer(self.raw)
+        for each in (self._names, self._unused, self._evicted):
+            each.clear()
+        self._forgotten = False
 
     @property
     def session(self) -> int | None:
@@ -259,8 +266,12 @@ class PostgreSQLConnection(ServerConnection):
         """
         if not row:
             return sql
-        name = self._names.get(sql) or self._prepare(sql, len(row))
-        values = tuple([self._written(value) for value in row])
+        name = self._names.pop(sql, None)
+        if name:
+            self._names[sql] = name  # behind those that were not used for longer
+        else:
+            name = self._prepare(sql, len(row))
+        values = tuple([literal(value) for value in row])
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
@@ -271,30 +282,38 @@ class PostgreSQLConnection(ServerConnection):
             if len(self._uses) > MOST_PREPARED:
                 self._uses.clear()
             return None
-        if len(self._names) >= MOST_PREPARED:
-            oldest = next(iter(self._names))
-            self.say(f"DEALLOCATE {self._names.pop(oldest)}")
+        while len(self._names) >= MOST_PREPARED:
+            self._evicted.append(self._names.pop(next(iter(self._names))))
         self._prepared += 1
         name = f"roost_{self._id}_{self._prepared}"
         # It takes locks on the tables as the statement does, and stands before the transaction.
         text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
-        self.say_all(f"SET LOCAL lock_timeout = {self._lock_timeout};\nPREPARE {name} AS {text}")
+        said = [f"DEALLOCATE {each}" for each in self._unused]
+        self._unused.clear()
+        self.say_all(";\n".join([*said, f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]))
         del self._uses[sql]
         self._names[sql] = name
         return name
 
-    def _written(self, value: Any) -> str:
-        # Without a cast: it becomes what the parameter is, whatever psycopg would take it for.
-        if value is None:
-            return "NULL"
-        if type(value) is int:
-            return str(value)
-        if type(value) is list and (array := _array(value)) is not None:
-            return array
-        return bytes(self._transformer.get_dumper(value, PyFormat.TEXT).quote(value)).decode()
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
+        answers = super()._exchange(said, returns, ends)
+        self._unused += self._evicted
+        self._evicted.clear()
+        return answers
+
+    def _compare_prepared(self) -> None:
+        # What was prepared may be gone, and what is there may not be known: the session says what it has.
+        self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, %s)", (f"roost_{self._id}_",))
+        there = {name for (name,) in self._cursor.fetchall()}
+        self._names = {sql: name for sql, name in self._names.items() if name in there}
+        self._evicted.clear()
+        self._unused = sorted(there - {*self._names.values()})
+        self._forgotten = False
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
+        if self._forgotten:
+            self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         if word in READS:
             self._begin = [BEGIN_READ.format(wait=wait)]
@@ -361,7 +380,7 @@ class PostgreSQLConnection(ServerConnection):
     def failed(self, error: psycopg.Error, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
         if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
-            self._names.clear()
+            self._forgotten = True
             return Conflict(f"{self.engine.place}: {str(error).strip()}")
         found = translate(error, self.engine.place, sql)
         if self.raw.closed or self.raw.broken:
@@ -388,36 +407,25 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return Conflict(told)
         case _, "55P03" | "57014":
             return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
+        case _, "22P05":
+            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
+        case _, "3F000":
+            return Invalid(f"{told}: search_path names no schema that is there")
         case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case "53", "53100":
             return DiskFull(told)
         case _, "25006":
-            return ReadOnly(told)
+            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
         case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
-            return StatementFailed(where)
-        case (("22" | "23" | "42" | "P0" | "44" | "0A" | "54"), _):
             return StatementFailed(where)
         case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
             return ConnectionLost(told)
-        case (("08" | "57" | "28" | "3D" | "53"), _):
+        case "57", _:
             return CannotOpen(told)
-    return DatabaseError(where)
-
-
-def _array(values: list[Any]) -> str | None:
-    # Of numbers or moments: psycopg looks at each of them, which takes ten times as long.
-    match {*map(type, values)}:
-        case kinds if kinds == {int}:
-            return f"'{{{','.join(map(str, values))}}}'"
-        case kinds if kinds == {dt.datetime}:
-            return f"'{{{','.join(map(_moment, values))}}}'"
-    return None
-
-
-@lru_cache(256)
-def _moment(value: dt.datetime) -> str:
-    return f'"{value.isoformat(" ")}"'  # a batch has one for all its rows
+        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
+            return DatabaseError(where)
+    return StatementFailed(where)  # a trigger's author may choose any other
 
 
 class PlainCursor(psycopg.Cursor[Row]):
@@ -427,7 +435,7 @@ class PlainCursor(psycopg.Cursor[Row]):
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = psycopg.pq.Format.BINARY  # texts depend on DateStyle and extra_float_digits
+        self.format = BINARY  # texts depend on DateStyle and extra_float_digits
 
 
 class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
@@ -437,7 +445,7 @@ class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
 
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = psycopg.pq.Format.BINARY
+        self.format = BINARY
 
 
 def is_idle(raw: Any) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import GRACE, HASTE, Trace, Wait
 from roost.errors import CannotOpen, ConnectionLost, Error
-from roost.plans.plan import Careful
 
 log = logging.getLogger("roost")
 
@@ -49,9 +48,16 @@ class ServerExecutor(ABC):
             sql, row = next(work)
             while True:
                 self.say(sql, row)
-                sql, row = work.send(self._cursor.fetchall() if returns else self._cursor.rowcount)
+                sql, row = work.send(self.fetched(sql) if returns else self._cursor.rowcount)
         except StopIteration as stop:
             return stop.value
+
+    def fetched(self, sql: str) -> Any:
+        """Return the rows of the last answer; what the driver cannot read is an error like those of the server."""
+        try:
+            return self._cursor.fetchall()
+        except self.failures as error:
+            raise self.failed(error, sql) from error
 
     def say(self, sql: str, row: Row = ()) -> None:
         """Send one text with its parameters."""
@@ -120,7 +126,7 @@ class ServerConnection(ServerExecutor):
             if isinstance(wanted, Together):
                 return self._run(wanted.statements, wanted.last)
             return self._run([wanted], False)[0]
-        except (Error, Careful):
+        except Error:
             raise
         except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
             self.broken = True
@@ -185,6 +191,7 @@ class ServerConnection(ServerExecutor):
         cursor = self._cursor
         text = self._mark + ";\n".join(texts)
         self._bound(len(text))
+        number = place
         try:
             cursor.execute(text)
             for number in range(place, place + len(texts)):
@@ -195,7 +202,14 @@ class ServerConnection(ServerExecutor):
             while cursor.nextset():
                 pass
         except self.failures as error:
-            raise self.failed(error, text) from error
+            once_more = self.again(error, texts[number - place])
+            if once_more is None:
+                raise self.failed(error, text) from error
+            self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
+
+    def again(self, error: Exception, text: str) -> str | None:
+        """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""
+        return None
 
     def say_all(self, sql: str) -> None:
         """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""

@@ -18,6 +18,7 @@ from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.dialects.dialect import Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
+from roost.engines.urls import redacted
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -45,6 +46,10 @@ _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 # can then say so at once, and one that has not read yet will see the newest.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
+# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
+SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 _IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
 
@@ -53,6 +58,7 @@ class SQLiteEngine:
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
+    prepares = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         path, options = parse(url)
@@ -414,25 +420,23 @@ def _why_not(path: str) -> str | None:
 
 def parse(url: str) -> tuple[str | None, dict[str, str]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
+    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "sqlite":
-        raise Invalid(
-            f"{url!r} is no store that is there yet: sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// "
-            "in memory"
-        )
+    if not separator or scheme not in SCHEMES:
+        raise Invalid(f"{told!r} is no file of SQLite: {URLS}")
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []
     except ValueError:
-        raise Invalid(f"{url!r}: {query!r} is no list of options") from None
+        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
     options = {}
     for name, value in pairs:
         choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
         if choices is None or value.lower() not in choices:
-            raise Invalid(f"{url!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
         options[name] = value.upper() if name == "synchronous" else value.lower()
     if path in ("", "/", "/:memory:"):
         return None, options
     if not path.startswith("/"):
-        raise Invalid(f"{url!r}: a file takes three slashes, or four when its path is absolute")
+        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
     return unquote(path[1:]), options

@@ -10,14 +10,14 @@ from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
 from roost.plans.index.plan import IndexPlan
-from roost.plans.plan import Careful, Context, Plan, StructurePlan, TargetPlan
+from roost.plans.plan import Careful, Context, Plan, StructurePlan, TargetPlan, in_utc
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
 from roost.structures.index import Index
 from roost.structures.operation import Target
 from roost.structures.structure import Structure
 
-__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "index_plan_for", "plan_for"]
+__all__ = ["Careful", "Context", "Plan", "StructurePlan", "TargetPlan", "in_utc", "index_plan_for", "plan_for"]
 
 _PLANS: dict[str, Any] = {
     "counter": CounterPlan,

@@ -16,6 +16,7 @@ from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.catalog import THERE, Catalog
+from roost.plans.plan import MORE, MOST
 from roost.structures import from_definition
 from roost.structures.adopted import Adopted
 
@@ -67,6 +68,11 @@ class Adoption(ABC):
     def words(self, cap: Cap) -> Words:
         """Return a cap in this dialect's words."""
         return Words(cap, self.dialect)
+
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap in the words for the table as it is now."""
+        yield from ()
+        return self.words(cap)
 
     def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
         """Return what capping a table would mean: `Found`.
@@ -139,7 +145,7 @@ class Adoption(ABC):
 
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
-        there = yield read(THERE[self.dialect.name])
+        there = yield read(THERE[self.dialect.name].format("roost_catalog"))
         if not there[0][0][0]:
             return None
         found = yield read(self.definition_of, table)
@@ -282,7 +288,7 @@ class Adoption(ABC):
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
         """Return the next keys behind one that have too many rows."""
-        words = self.words(cap)
+        words = yield from self.here(cap)
         behind = "" if after is None else f" AND {words.behind}"
         found = yield read(
             f"SELECT {words.key} FROM {words.table} WHERE {words.has_key}{behind} GROUP BY {words.key}\n"
@@ -298,9 +304,9 @@ class Adoption(ABC):
         What is too much is found under the lock: the application may have deleted rows since the keys were listed.
         """
         yield from self.as_made(cap)
-        deleted = 0
+        words, deleted = (yield from self.here(cap)), 0
         while keys:
-            gone, done = yield from self.cut(cap, keys[0], is_over)
+            gone, done = yield from self.cut(words, keys[0], is_over)
             deleted += gone
             if done:
                 keys.popleft()
@@ -318,7 +324,7 @@ class Adoption(ABC):
             )
 
     @abstractmethod
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete some rows that a key has too many; return how many, and whether these were all."""
 
     @abstractmethod
@@ -337,6 +343,8 @@ class Adoption(ABC):
             except Invalid as kept:  # it was renamed
                 return [("tables", None, f"{error}; {kept}")]
             return [("tables", None, str(error))]
+        if unfit := self.unfit(cap.table):
+            return [("tables", None, f"{unfit}; `roost uncap {cap.table}`")]
         names = [self.folded(name) for name in layout.columns]
         wanted = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]
         if lost := [name for name in wanted if self.folded(name) not in names]:
@@ -349,9 +357,12 @@ class Adoption(ABC):
             yield from self.may_lose_rows(cap.table)
         except Invalid as error:
             found.append(("foreign key", None, str(error)))
-        again = f"`roost cap {cap.table}` again makes it"
+        why = "was changed, or made by an earlier version of Roost"
         changed: list[str] = yield from self.changed(cap)
-        found += [("triggers", None, f"{name} is not as Roost makes it; {again}") for name in changed]
+        found += [
+            ("triggers", None, f"{name} is not as Roost makes it ({why}); `roost cap {cap.table}` again replaces it")
+            for name in changed
+        ]
         if not (yield from self.index(cap)):
             found.append(
                 ("tables", None, "no index leads to a key's rows in their order: every INSERT reads the table")
@@ -359,15 +370,21 @@ class Adoption(ABC):
         words = self.words(cap)
         full = yield read(
             f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
-            f"  HAVING count(*) > {cap.keep} LIMIT 100"
+            f"  HAVING count(*) > {cap.keep} LIMIT {MOST + 1}"
         )
-        overdue = yield from self.overdue(cap, [row[:-1] for row in full[0]], bool(changed))
+        overdue = yield from self.overdue(cap, [row[:-1] for row in full[0][:MOST]], bool(changed))
         found += [
             ("keep", row[:-1], f"{row[-1]:,} rows, keep is {cap.keep:,}; `roost cap {cap.table}` goes on trimming")
-            for row in full[0]
+            for row in full[0][:MOST]
             if row[:-1] in overdue
         ]
+        if len(full[0]) > MOST and overdue:
+            found.append(("keep", None, MORE))
         return found
+
+    def unfit(self, table: str) -> str:
+        """Return why no table of this name can be capped; "" when one can."""
+        return ""
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         """Return which of the keys that have too many rows should have been trimmed by now."""

@@ -1,7 +1,7 @@
 """How tables are capped in MariaDB: triggers note the keys that have grown, and a pass works the notes off.
 
     CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW …
-      INSERT INTO roostcap_visits_grown (n, uid) VALUES (UUID_SHORT(), NEW.uid)
+      INSERT INTO roostcap_visits_grown (roostcap_n, uid) VALUES (UUID_SHORT(), NEW.uid)
 
 A trigger may not modify its own table (1442), so a key has at most `keep` rows and what came since the last pass: of a
 server event, every second, or of `roost cap --watch`. A note is a row of its own. One note per key would be a lock that
@@ -24,8 +24,8 @@ from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wa
 from roost.dialects.mariadb import MARIADB
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
-from roost.plans.caps import Cap, read, write
-from roost.plans.caps_mariadb import CUT, MariaDBWords
+from roost.plans.caps import Cap, Words, read, write
+from roost.plans.caps_mariadb import CUT, NUMBER, MariaDBWords
 from roost.plans.catalog import Catalog
 
 LONGEST = 64  # characters of a name
@@ -103,8 +103,8 @@ class MariaDBAdoption(Adoption):
         long = max([*words.triggers, words.grown], key=len)
         if len(long) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} characters")
-        if any(self.folded(name) == "n" for name in cap.per):
-            raise Invalid(f"{cap.table}: a column of the key is called n, as that of Roost's notes")
+        if any(self.folded(name) == NUMBER for name in cap.per):
+            raise Invalid(f"{cap.table}: a column of the key is called {NUMBER}, as that of Roost's notes")
         types = yield from self._types(cap)
         for name in cap.per:
             if types[name] not in KEYS:
@@ -122,7 +122,7 @@ class MariaDBAdoption(Adoption):
         found = yield read(
             "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
             "  WHERE TRIGGER_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
-            r"    OR EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME LIKE 'roostcap\_%%' AND TRIGGER_NAME NOT IN (%s, %s))",
+            "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
             *(*names, cap.table, cap.table, *names),
         )
         if found[0]:
@@ -254,9 +254,9 @@ class MariaDBAdoption(Adoption):
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
 
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
-        words = self.words(cap)
+        assert isinstance(words, MariaDBWords)
         victims = yield read(words.victims(), *key, *key)
         if victims[0]:
             yield words.delete_all(victims[0])
@@ -271,7 +271,7 @@ class MariaDBAdoption(Adoption):
             if left[0][0][0]:
                 per = words.columns(cap.per)
                 values = self.dialect.holes(len(key))
-                yield write(f"INSERT INTO {words.notes} (n, {per}) VALUES (UUID_SHORT(), {values})", *key)
+                yield write(f"INSERT INTO {words.notes} ({NUMBER}, {per}) VALUES (UUID_SHORT(), {values})", *key)
         return deleted
 
     def added(self, cap: Cap, key: Row) -> Asking:
@@ -279,14 +279,16 @@ class MariaDBAdoption(Adoption):
         values = yield from self.key_values(cap, key)
         if not isinstance(values, Invalid):
             with suppress(Busy):
-                yield from self.cut(cap, values, lambda: False)
+                yield from self.cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, and the last number."""
         yield from self.as_made(cap)
         words = self.words(cap)
         found = yield read(
-            f"SELECT n, {words.columns(cap.per)} FROM {words.notes} WHERE n > %s ORDER BY n LIMIT %s", after, n
+            f"SELECT {NUMBER}, {words.columns(cap.per)} FROM {words.notes} WHERE {NUMBER} > %s\n"
+            f"  ORDER BY {NUMBER} LIMIT %s",
+            *(after, n),
         )
         keys: dict[Row, list[int]] = {}
         for number, *key in found[0]:
@@ -299,14 +301,14 @@ class MariaDBAdoption(Adoption):
         words, deleted = self.words(cap), 0
         while noted:
             key, numbers = noted[0]
-            gone, done = yield from self.cut(cap, key, is_over)
+            gone, done = yield from self.cut(words, key, is_over)
             deleted += gone
             if done:
                 noted.popleft()
                 left = yield read(f"SELECT {words.is_long()}", *key)
                 if not left[0][0][0]:  # else somebody holds a row: the notes stay for the next pass
                     yield Statement(
-                        Template(f"DELETE FROM {words.notes} WHERE n IN ({{rows}})", Gather.VALUES),
+                        Template(f"DELETE FROM {words.notes} WHERE {NUMBER} IN ({{rows}})", Gather.VALUES),
                         [(n,) for n in numbers],
                     )
             if is_over():
@@ -343,8 +345,9 @@ class MariaDBAdoption(Adoption):
             f"  WHERE {HERE} AND TABLE_NAME IN (%s, %s) GROUP BY 1, 2, 3",
             *(cap.table, words.grown),
         )
+        there = {name for name, *_ in found[0]}
         both = [name for name, *_, n in found[0] if n == 2]
-        return changed if all(name in both for name in cap.per) else [*changed, words.grown]
+        return changed if NUMBER in there and all(name in both for name in cap.per) else [*changed, words.grown]
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         """Return the keys that nobody has noted, or all when nobody makes the passes."""

@@ -1,18 +1,21 @@
 """How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, the rows that it has pushed out.
 
     AFTER INSERT, for the statement:  notes its keys in a setting of the transaction
-    at COMMIT, by deferred triggers:  SELECT pg_advisory_xact_lock(…) FROM the keys … ORDER BY 1;
+    at COMMIT, by deferred triggers:  SELECT pg_advisory_xact_lock(…) FROM the keys' locks … ORDER BY 1;
       DELETE FROM visits d USING (… the keys, the rows of each ORDER BY at DESC, id DESC OFFSET 5 …) …;
 
 One transaction at a time decides on a key: each sees, behind the lock, what the one before has committed. The locks are
 taken at the end and in order, so that no two transactions wait for each other, and a key is held no longer than COMMIT
 takes. Locks at once, in each INSERT, were measured: four rows of 20 keys in a transaction, four writers, went from
-2,500 rows/s to 120, by deadlocks of a second each. The trimming runs as the one who capped the table, since an
-application may be allowed to INSERT alone.
+2,500 rows/s to 120, by deadlocks of a second each. The keys of a table share 512 locks, as a lock for each key of a
+large transaction would take all that the server has; those of all tables are taken at once, in one order.
+
+The trimming runs as the table's owner, since an application may be allowed to INSERT alone; see `caps_postgresql`.
 
 No victim is waited for (SKIP LOCKED), or a transaction that holds an old row, and then comes for the lock of its key,
 would be a deadlock: the next INSERT of the key takes what was skipped. Victims are compared again with what made them
-victims (`at`), since a row may have been changed between the look and its lock.
+victims (`at`), since a row may have been changed between the look and its lock. Nor is for long what goes with a row,
+the rows of other tables: after 100 ms the row stays for the next INSERT.
 """
 
 from __future__ import annotations
@@ -23,18 +26,13 @@ from typing import Any
 
 from roost.dialects.dialect import Control, Row, Statement
 from roost.dialects.postgresql import POSTGRESQL
-from roost.errors import Invalid, Missing
-from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
+from roost.errors import Invalid, Missing, StatementFailed
+from roost.plans.adoption import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
+from roost.plans.caps_postgresql import CUT, PATH, Home, KeyType, PostgreSQLWords
 from roost.plans.catalog import Catalog
 
-CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
-# What an INSERT deletes at most: as many as have come, and some that an earlier one had to leave. Not all there are, as
-# a key may have millions until it is trimmed.
-MORE = " LIMIT k.roost_n + 10"
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
-NOTES = 60_000  # bytes; a transaction that has more of them trims before its end, and begins anew
-STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
 KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
 NUMBERS = ("int2", "int4", "int8")
 # What compares in PostgreSQL as it does when it has been in Python.
@@ -43,150 +41,40 @@ KEYS |= {"date", "timestamp", "timestamptz"}
 ACTIONS = "CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT'"
 ACTIONS += " WHEN 'r' THEN 'RESTRICT' ELSE 'NO ACTION' END"
 NAMED = "CASE WHEN pg_table_is_visible(r.oid) THEN r.relname ELSE r.relnamespace::regnamespace || '.' || r.relname END"
-
-
-class PostgreSQLWords(Words):
-    """A cap in PostgreSQL's words."""
-
-    @property
-    def functions(self) -> tuple[str, str, str, str]:
-        """The functions: those that note, the one that COMMIT calls, and the one that deletes."""
-        insert, update, commit, trim = (
-            f"roostcap_{self.cap.table}_{what}" for what in ("insert", "update", "commit", "trim")
-        )
-        return insert, update, commit, trim
-
-    @property
-    def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes where none leads to a key's rows in their order."""
-        return tuple(dict.fromkeys([*self.cap.per, *self.cap.order]))
-
-    def victims(self, table: str, is_key: Callable[[str], str], limit: str) -> str:
-        """Return the query for rows that are too many, locked, by what tells them apart."""
-        quoted, cap = self.dialect.quoted, self.cap
-        order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
-        same = " AND ".join(f"v.{quoted(name)} IS NOT DISTINCT FROM o.{quoted(name)}" for name in cap.order)
-        same_id = " AND ".join(f"v.{quoted(name)} = o.{quoted(name)}" for name in cap.id)
-        return (
-            f"(SELECT {self.columns(cap.order, 'i.')} FROM {table} i WHERE {is_key('i')}\n"
-            f"      ORDER BY {order}{limit} OFFSET {cap.keep}) o\n"
-            f"    JOIN {table} v ON {same_id} AND {same} AND {is_key('v')} FOR UPDATE OF v SKIP LOCKED"
-        )
-
-    def delete_victims(self, table: str, keys: str, is_key: Callable[[str], str], limit: str) -> str:
-        """Return the statement that deletes what some keys have too many."""
-        quoted = self.dialect.quoted
-        ids = " AND ".join(f"d.{quoted(name)} = g.{quoted(name)}" for name in self.cap.id)
-        return (
-            f"DELETE FROM {table} d USING (SELECT {self.columns(self.cap.id, 'v.')}\n"
-            f"    FROM {keys}{self.victims(table, is_key, limit)}) g WHERE {ids}"
-        )
-
-    @property
-    def cut(self) -> str:
-        """The statement that deletes some of what one key has too many; takes the key twice."""
-        return self.delete_victims(self.table, "", lambda row: self._equal(row, "%s"), f" LIMIT {CUT}")
-
-    def _equal(self, row: str, other: str) -> str:
-        quoted = self.dialect.quoted
-        return " AND ".join(
-            f"{row}.{quoted(name)} = {other if other == '%s' else f'{other}.{quoted(name)}'}" for name in self.cap.per
-        )
-
-    def bodies(self, schema: str) -> dict[str, str]:
-        """What the functions do, by name."""
-        insert, update, commit, trim = self.functions
-        per = self.columns(self.cap.per, "n.")
-        rows = f"(SELECT {per}, count(*) AS roost_n FROM new_rows n WHERE {self._has_key('n')} GROUP BY {per}) k"
-        row = f"(SELECT {self.columns(self.cap.per, 'NEW.')}, 1 AS roost_n) k WHERE {self._has_key('k')}"
-        trimmed = f"PERFORM {self._named(schema, trim)}(TG_RELID::bigint);"
-        return {
-            insert: self._note(rows, trimmed),
-            update: self._note(row, trimmed),
-            commit: f"""BEGIN
-  IF coalesce(current_setting('roostcap.t' || TG_RELID, true), '') <> '' THEN {trimmed} END IF;
-  RETURN NULL;
-END""",
-            trim: self._trim(self._named(schema, self.cap.table)),
-        }
-
-    def _named(self, schema: str, name: str) -> str:
-        return f"{self.dialect.quoted(schema)}.{self.dialect.quoted(name)}"
-
-    def _has_key(self, row: str) -> str:
-        return " AND ".join(f"{row}.{self.dialect.quoted(name)} IS NOT NULL" for name in self.cap.per)
-
-    def _note(self, keys: str, trimmed: str) -> str:
-        return f"""DECLARE
-  setting text := 'roostcap.t' || TG_RELID;
-  noted text := coalesce(current_setting(setting, true), '');
-BEGIN
-  SELECT noted || coalesce(string_agg(',' || json_build_array(k.roost_n, k)::text, ''), '') INTO noted FROM {keys};
-  PERFORM set_config(setting, noted, true);
-  IF length(noted) > {NOTES} THEN {trimmed} END IF;
-  RETURN NULL;
-END"""
-
-    def _trim(self, table: str) -> str:
-        per = self.columns(self.cap.per, "r.")
-        keys = f"""(SELECT {per}, sum((e.v->>0)::bigint) AS roost_n
-      FROM json_array_elements(('[' || substr(noted, 2) || ']')::json) e(v),
-        LATERAL json_populate_record(NULL::{table}, e.v->1) r GROUP BY {per}) k"""
-        delete = self.delete_victims(table, f"{keys} CROSS JOIN LATERAL ", lambda row: self._equal(row, "k"), MORE)
-        return f"""DECLARE
-  noted text := current_setting('roostcap.t' || relation);
-BEGIN
-  PERFORM set_config('roostcap.t' || relation, '', true);
-  PERFORM pg_advisory_xact_lock(h.lock) FROM (
-    SELECT DISTINCT hash_record_extended(ROW({self.columns(self.cap.per, "k.")}), relation) AS lock
-    FROM {keys} ORDER BY 1) h;
-  IF current_setting('transaction_isolation') = 'read committed' THEN
-    {delete};
-  ELSE  -- its snapshot may be older than what others have deleted: then the next INSERT of the key takes what is left
-    BEGIN
-    {delete};
-    EXCEPTION WHEN serialization_failure THEN NULL;
-    END;
-  END IF;
-END"""
-
-    def function_sql(self, schema: str, path: Sequence[str]) -> dict[str, str]:
-        """Return the statements that make the functions."""
-        # Only what the key's types are compared by: nobody else's functions and operators are found.
-        search = ", ".join(map(self.dialect.quoted, ["pg_catalog", *path, "pg_temp"]))
-        made = {}
-        for name, body in self.bodies(schema).items():
-            deletes = name == self.functions[3]
-            made[name] = (
-                f"CREATE OR REPLACE FUNCTION {self._named(schema, name)}({'relation bigint' if deletes else ''})\n"
-                f"  RETURNS {'void' if deletes else 'trigger'} LANGUAGE plpgsql "
-                f"{f'SECURITY DEFINER SET search_path = {search} ' if deletes else ''}AS $roost$ {body} $roost$"
-            )
-        return made
-
-    def triggers(self, schema: str) -> dict[str, tuple[int, str, str]]:
-        """What keeps the table short, by name: its kind, its function, and the statement that makes it."""
-        quoted = self.dialect.quoted
-        insert, update, commit, _ = self.functions
-        table = self._named(schema, self.cap.table)
-        old, new = self.columns(self.cap.per, "OLD."), self.columns(self.cap.per, "NEW.")
-        changed = f"FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))"
-        deferred = "DEFERRABLE INITIALLY DEFERRED"
-        made = {
-            insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),
-            update: (UPDATED, update, "AFTER UPDATE", changed),
-            f"{insert}ed": (INSERTED, commit, "AFTER INSERT", f"{deferred} FOR EACH ROW"),
-            f"{update}d": (UPDATED, commit, "AFTER UPDATE", f"{deferred} {changed}"),
-        }
-        return {
-            name: (
-                kind,
-                function,
-                f"CREATE {'CONSTRAINT ' if deferred in how else ''}TRIGGER {quoted(name)} {when} ON {table}\n"
-                f"  {how} EXECUTE FUNCTION {self._named(schema, function)}()",
-            )
-            for name, (kind, function, when, how) in made.items()
-        }
+# The types of columns below their domains, what compares them in an index, and their collations.
+TYPES = """\
+WITH RECURSIVE below AS (
+  SELECT a.attname, a.attcollation, t.oid, t.typname, t.typtype, t.typnamespace, t.typbasetype, false AS domain
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s)
+  UNION ALL
+  SELECT b.attname, b.attcollation, t.oid, t.typname, t.typtype, t.typnamespace, t.typbasetype, true
+    FROM below b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT b.attname, b.typname, b.typtype::text, n.nspname,
+  coalesce((SELECT format('OPERATOR(%%I.%%s)', s.nspname, o.oprname)
+    FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree'
+      JOIN pg_amop x ON x.amopfamily = c.opcfamily AND x.amopstrategy = 3
+        AND (x.amoplefttype, x.amoprighttype) = (c.opcintype, c.opcintype)
+      JOIN pg_operator o ON o.oid = x.amopopr JOIN pg_namespace s ON s.oid = o.oprnamespace
+    WHERE c.opcdefault AND c.opcintype = b.oid), 'OPERATOR(pg_catalog.=)'),
+  coalesce((SELECT format('%%I.%%I', s.nspname, l.collname)
+    FROM pg_collation l JOIN pg_namespace s ON s.oid = l.collnamespace WHERE l.oid = b.attcollation), ''),
+  b.domain
+  FROM below b JOIN pg_namespace n ON n.oid = b.typnamespace WHERE b.typtype <> 'd'"""
+HOME = """\
+SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
+  o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
+    OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+  FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
+  WHERE r.oid = to_regclass(%s)"""
+# The functions of a cap: what they are, whose, and what they do.
+FUNCTIONS = """\
+SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
+  pg_get_userbyid(p.proowner), pg_has_role(p.proowner, 'USAGE'),
+  p.prosrc, p.prosecdef, coalesce(array_to_string(p.proconfig, ';'), ''),
+  has_function_privilege('public', p.oid, 'EXECUTE')
+  FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = ANY (%s)"""
 
 
 class PostgreSQLAdoption(Adoption):
@@ -197,8 +85,20 @@ class PostgreSQLAdoption(Adoption):
     patience = ("SET LOCAL lock_timeout = '100ms'",)
 
     def words(self, cap: Cap) -> PostgreSQLWords:
-        """Return a cap in PostgreSQL's words."""
-        return PostgreSQLWords(cap, POSTGRESQL)
+        """Return a cap in PostgreSQL's words, without what the server alone knows; see `here`."""
+        return PostgreSQLWords(cap)
+
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap in the words for the table as it is now."""
+        table = self.dialect.quoted(cap.table)
+        found = yield read(HOME, table)
+        if not found[0]:
+            raise Missing(f"the database has no table {cap.table!r}")
+        schema, owner, own, *_ = found[0][0]
+        types = yield from self._types(cap, [*cap.per, *cap.order])
+        if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
+            raise Invalid(f"{cap.table} has no column {lost[0]} any more")
+        return PostgreSQLWords(cap, Home(schema, owner, own, types))
 
     def folded(self, name: str) -> str:
         """Return the name: PostgreSQL compares it as it is."""
@@ -259,22 +159,26 @@ class PostgreSQLAdoption(Adoption):
         odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]
         if odd:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
-        long = max(self.words(cap).triggers(""), key=len)
+        long = max([*self.words(cap).triggers, f"roostcap_{cap.table}_probe"], key=len)
         if len(long.encode()) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
-        for name, type_, kind, _ in (yield from self._types(cap, cap.per)):
-            if type_ not in KEYS and kind != "e":
-                raise Invalid(f"{cap.table}.{name} is a {type_}, which cannot be a key")
+        types = yield from self._types(cap, cap.per)
+        for name, type_ in types.items():
+            known = (type_.name in KEYS and type_.system) or (type_.name == "citext" and type_.kind == "b")
+            if not known and type_.kind != "e":
+                raise Invalid(f"{cap.table}.{name} is a {type_.name}, which cannot be a key")
+        found = yield read(HOME, self.dialect.quoted(cap.table))
+        schema, owner, _, *allowed = found[0][0]
+        for may, right in zip(allowed, ("USAGE", "CREATE"), strict=True):
+            if not may:
+                raise Invalid(
+                    f"{cap.table} belongs to {owner}, and so do the functions that keep it short; {owner} has no right "
+                    f"{right} on the schema {schema} where they are: GRANT {right} ON SCHEMA {schema} TO {owner}"
+                )
 
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
-        found = yield read(
-            "SELECT a.attname, coalesce(b.typname, t.typname), t.typtype::text, t.typnamespace::regnamespace::text\n"
-            "  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype\n"
-            "  WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s)",
-            self.dialect.quoted(cap.table),
-            list(names),
-        )
-        return found[0]
+        found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
+        return {name: KeyType(*facts) for name, *facts in found[0]}
 
     def none_in_the_way(self, cap: Cap) -> Asking:
         """Raise `Invalid` for what a renamed table has kept: objects of a cap stay, under the names that they had."""
@@ -282,12 +186,12 @@ class PostgreSQLAdoption(Adoption):
         found = yield read(
             "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
             "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
-            "    THEN t.tgname LIKE 'roostcap\\_%%' AND t.tgname <> ALL (%s)\n"
+            "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
             "    ELSE p.proname = ANY (%s) AND p.pronamespace = r.relnamespace AND pg_table_is_visible(r.oid) END\n"
             "UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid\n"
             "  JOIN pg_class r ON r.oid = x.indrelid\n"
             "  WHERE i.relname = %s AND pg_table_is_visible(i.oid) AND r.oid <> to_regclass(%s)",
-            *(table, list(words.triggers("")), list(words.functions), cap.index_name, table),
+            *(table, list(words.triggers), list(words.functions), cap.index_name, table),
         )
         if found[0]:
             type_, name, other = found[0][0]
@@ -381,14 +285,13 @@ class PostgreSQLAdoption(Adoption):
         yield from self.leads(cap)
         if old is not None and old.index and not cap.index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
-        words, schema = self.words(cap), (yield from self._schema(cap))
-        types = yield from self._types(cap, [*cap.per, *cap.order])
-        path = sorted({space for *_, space in types} - {"pg_catalog"})
-        for sql in words.function_sql(schema, path).values():
+        words: PostgreSQLWords = yield from self.here(cap)
+        yield from self._drop_strangers(words)
+        for sql in words.function_sql:
             yield write(sql)
         stored = yield from self._stored(cap)
-        for name, (_, _, sql) in words.triggers(schema).items():
-            if old is not None and old.per == cap.per and stored.get(name, ["", ""])[1] == "O":
+        for name, (kind, function, sql) in words.triggers.items():
+            if old is not None and old.per == cap.per and stored.get(name) == [kind, "O", function, True]:
                 continue  # to replace a trigger would wait for all who write the table
             if name in stored:
                 yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
@@ -396,13 +299,44 @@ class PostgreSQLAdoption(Adoption):
         yield from self.entered(catalog, cap, old)
         return cap
 
-    def _schema(self, cap: Cap) -> Asking:
-        found = yield read(
-            "SELECT n.nspname FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace\n"
-            "  WHERE r.oid = to_regclass(%s)",
-            self.dialect.quoted(cap.table),
-        )
-        return found[0][0][0] if found[0] else ""
+    def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
+        # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
+        # they would be called, and whose they would stay if they were but replaced.
+        for name, function, owner, ours, *_ in (yield from self._functions(words)):
+            arguments = function.rpartition("(")[2]
+            if owner == words.home.owner and arguments == ("json)" if name == words.functions[3] else ")"):
+                continue
+            if not ours:
+                raise Invalid(
+                    f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
+                    f"drop it, says DROP FUNCTION {function} CASCADE"
+                )
+            yield write(f"DROP FUNCTION {function} CASCADE")
+
+    def _functions(self, words: PostgreSQLWords) -> Asking:
+        return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
+
+    def probe(self, cap: Cap) -> Asking:
+        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT.
+
+        A superuser's own DELETE would run the owner's triggers as the superuser.
+        """
+        words: PostgreSQLWords = yield from self.here(cap)
+        yield write("SAVEPOINT roost_probe")
+        *make, ask = words.probe_sql
+        for sql in make:
+            yield write(sql)
+        try:
+            found = yield read(ask)
+        except StatementFailed as error:
+            raise Invalid(
+                f"{cap.table}: its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it "
+                f"would be done, so it cannot be capped ({error})"
+            ) from error
+        if found[0][0][0]:
+            raise Invalid(f"{cap.table}: {KEPT}")
+        yield write("ROLLBACK TO SAVEPOINT roost_probe")
+        yield write("RELEASE SAVEPOINT roost_probe")
 
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
         """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""
@@ -419,36 +353,42 @@ class PostgreSQLAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
-        gone = yield write(self.words(cap).cut, *key, *key)
+        assert isinstance(words, PostgreSQLWords)
+        found = yield read(words.cut, *key)
+        gone = found[0][0][0] if found[0] else 0
         return gone, gone < CUT
 
     def _stored(self, cap: Cap) -> Asking:
-        # Our triggers on the table: kind, whether they fire, and what their functions do.
+        # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
         found = yield read(
-            "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.prosrc FROM pg_trigger t\n"
-            "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
+            "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.proname,\n"
+            "  t.tgqual IS NULL OR pg_get_triggerdef(t.oid) LIKE '%%*<>%%'\n"
+            "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
+            "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
             self.dialect.quoted(cap.table),
-            list(self.words(cap).triggers("")),
+            list(self.words(cap).triggers),
         )
         return {name: facts for name, *facts in found[0]}
 
     def changed(self, cap: Cap) -> Asking:
-        """Return the names of the triggers that are not as Roost makes them."""
-        words, schema = self.words(cap), (yield from self._schema(cap))
-        stored, bodies = (yield from self._stored(cap)), words.bodies(schema)
-        wanted = {
-            name: [kind, "O", f" {bodies[function]} "] for name, (kind, function, _) in words.triggers(schema).items()
-        }
-        changed = [name for name, facts in wanted.items() if stored.get(name) != facts]
-        trim = words.functions[3]
-        found = yield read(
-            "SELECT p.prosrc FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace\n"
-            "  WHERE n.nspname = %s AND p.proname = %s",
-            *(schema, trim),
-        )
-        return changed if found[0] == [(f" {bodies[trim]} ",)] else [*changed, trim]
+        """Return the names of the triggers and functions that are not as Roost makes them."""
+        words: PostgreSQLWords = yield from self.here(cap)
+        stored = yield from self._stored(cap)
+        functions = {name: facts for name, _, *facts in (yield from self._functions(words))}
+        changed = [
+            name
+            for name, (kind, function, _) in words.triggers.items()
+            if stored.get(name) != [kind, "O", function, True]
+        ]
+        for name, body in words.bodies.items():
+            owner, _, *facts = functions.get(name, ("", True))
+            if owner not in ("", words.home.owner):
+                changed.append(f"{name}, which belongs to {owner} while the table belongs to {words.home.owner},")
+            elif facts != [f" {body} ", *words.settings(name), False] and name not in changed:
+                changed.append(name)
+        return changed
 
     def shown_columns(self, cap: Cap) -> Asking:
         """Return the names of the columns that SELECT * shows."""

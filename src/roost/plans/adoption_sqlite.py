@@ -2,7 +2,7 @@
 
     CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits BEGIN
       DELETE FROM visits WHERE id =
-        (SELECT id FROM visits WHERE uid = NEW.uid ORDER BY at DESC, id DESC LIMIT 1 OFFSET 5);
+        (SELECT i.id FROM visits AS i WHERE i.uid = NEW.uid ORDER BY i.at DESC, i.id DESC LIMIT 1 OFFSET 5);
     END
 
 REPLACE fires no DELETE trigger, and needs none here. A key that had too many stays as long as it was, which is for
@@ -24,11 +24,26 @@ from roost.plans.catalog import Catalog
 from roost.plans.values import no_utf8
 
 ROWID = ("rowid", "_rowid_", "oid")
+ROWS = ("new", "old")  # how triggers call the row that they are fired for
 STORED = (int, float, str, bytes)  # what a column can hold
 
 
 class SQLiteWords(Words):
     """A cap in SQLite's words."""
+
+    def excess(self, limit: int, prefix: str = "") -> str:
+        """Return the query for rows that a key has too many, newest first, by what tells them apart.
+
+        prefix: the row of a trigger that the key is from; without, it is given by parameters.
+        """
+        # By another name than the table's own, so that the row of a trigger is not taken for it.
+        quoted, cap = self.dialect.quoted, self.cap
+        order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
+        is_key = " AND ".join(f"i.{quoted(name)} = {prefix + quoted(name) if prefix else '?'}" for name in cap.per)
+        return (
+            f"SELECT {self.columns(cap.id, 'i.')} FROM {self.table} AS i WHERE {is_key}\n"
+            f"    ORDER BY {order} LIMIT {limit} OFFSET {cap.keep}"
+        )
 
     @property
     def triggers(self) -> dict[str, str]:
@@ -96,6 +111,8 @@ class SQLiteAdoption(Adoption):
 
     def fits(self, cap: Cap) -> Asking:
         """Raise `Invalid` when a column of the key is generated, or rows may be taken for others."""
+        if unfit := self.unfit(cap.table):
+            raise Invalid(f"{unfit}; rename the table")
         found = yield read("SELECT name FROM pragma_table_xinfo(?) WHERE hidden IN (2, 3)", cap.table)
         generated = [name for (name,) in found[0] if name in cap.per]
         if generated:
@@ -117,6 +134,12 @@ class SQLiteAdoption(Adoption):
             raise Invalid(
                 f"{cap.table}: there is a text in {', '.join(cap.per)} that is not UTF-8, so Python cannot read it"
             )
+
+    def unfit(self, table: str) -> str:
+        """Return why no table of this name can be capped; "" when one can."""
+        # What DELETE names is looked for first, and a trigger may not give it another name.
+        told = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
+        return f"{table}: {told}" if self.folded(table) in ROWS else ""
 
     def none_in_the_way(self, cap: Cap) -> Asking:
         """Raise `Invalid` for what a renamed table has kept: objects of a cap stay, under the names that they had."""
@@ -170,7 +193,7 @@ class SQLiteAdoption(Adoption):
         found = yield read(f"EXPLAIN QUERY PLAN {self.words(cap).excess(1)}", *(0,) * len(cap.per))
         steps = [step for *_, step in found[0]]
         good = len(steps) == 1 and steps[0].startswith("SEARCH") and steps[0].count("=?") >= len(cap.per)
-        return str(steps[0]) if good else ""
+        return str(steps[0]).replace(" i ", f" {cap.table} ", 1) if good else ""
 
     def is_own_index(self, cap: Cap, old: Cap | None, index: str) -> bool:
         """Return whether the index that leads to a key's rows is one that Roost has made."""
@@ -227,9 +250,10 @@ class SQLiteAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, cap: Cap, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete row by row: the lock is everybody's, and one row may take long."""
-        words = self.words(cap)
+        assert isinstance(words, SQLiteWords)
+        cap = words.cap
         found = yield read(words.excess(SLICE), *key)
         holes = self.dialect.holes(len(cap.id))
         delete = Template(words.delete(f"({holes})" if len(cap.id) > 1 else holes))

@@ -6,7 +6,6 @@ cannot is refused with the reason, and nothing is changed.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from roost.plans.checks import COLUMNS
 from roost.plans.counter import CounterPlan
 from roost.plans.front import NO_FRONT
 from roost.plans.fronts import drop_front, found_front, make_front
-from roost.plans.plan import Careful, StructurePlan, each
+from roost.plans.plan import StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.structures import from_definition
 from roost.structures.columns import Column
@@ -58,19 +57,27 @@ def alter(
     had_front = bool(stored.objects)
     if front is False and stored.own:
         raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
-    dropped = NO_FRONT
-    if front is False or old != new:
-        dropped = yield from drop_front(plan)
-    try:
+    if plan.dialect.transactional_ddl:
+        dropped = (yield from drop_front(plan)) if front is False or old != new else NO_FRONT
         told = yield from _change(catalog, plan, found, old, new, defaults or {})
-    except Error:
-        if dropped.objects and not plan.dialect.transactional_ddl:
-            yield Control.ROLLBACK
-            yield Control.LOCK_CATALOG
-            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect), dropped)
-        raise
-    if front or (front is None and dropped.objects):
-        yield from make_front(plan, dropped)
+        if front or (front is None and dropped.objects):
+            yield from make_front(plan, dropped)
+    else:
+        if had_front and old != new:  # one of an older version may have what is to be changed written into it
+            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect))
+        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        try:
+            if front is False:
+                yield from drop_front(plan)
+            elif front or had_front:
+                yield from make_front(plan)
+        except Error as error:
+            if not told:
+                raise
+            raise type(error)(
+                f"{structure.name} was changed ({', '.join(told)}), but not its front: {error}; "
+                f"store.alter({structure.name}{'' if front is None else f', front={front}'}) again does the rest"
+            ) from error
     if front is not None and front is not had_front:
         told.append("front added" if front else "front dropped")
     return told
@@ -80,6 +87,8 @@ def _change(
     catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, defaults: Mapping[str, Any]
 ) -> Changes:
     name = plan.structure.name
+    if old != new:
+        yield Statement(Template(catalog.former_table), [()])
     told = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
         # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
@@ -93,6 +102,8 @@ def _change(
             yield from change(plan, old, new)
             told.append(f"{fact}: {old[fact]} -> {new[fact]}")
     if old != new:
+        yield Statement(catalog.outdated, [(name, name)])
+        yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
     return told + [
         f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
@@ -112,7 +123,6 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
                 "fit; add a column of another name"
             )
     added = [column for column in structure.columns if column.name not in before]
-    defaults = {field.name: field for field in dataclasses.fields(structure.rows.type)}
     there: set[str] = set()  # since an alter that was cut short
     if added and not plan.dialect.transactional_ddl:
         found = yield Statement(each(plan.dialect.choose(COLUMNS)), [(plan.rows_table,)])
@@ -121,7 +131,7 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
         if column.name in given:
             value = column.checker(structure.name)(given[column.name])
         else:
-            value = _default(structure.name, column, defaults[column.name])
+            value = _default(structure, column)
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         if plan.dialect.name == "mysql" and " MEDIUM" in declared:
@@ -134,19 +144,15 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
     return told
 
 
-def _default(name: str, column: Column, field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        value = field.default
-    elif field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    elif column.nullable:
-        value = None
-    else:
+def _default(structure: RowStructure[Any, Any], column: Column) -> Any:
+    try:
+        value = structure.rows.default(column)
+    except LookupError:
         raise Invalid(
-            f"{name}: column {column.name} cannot be added without a default or `| None`: what would the rows have "
-            "that are there?"
-        )
-    return column.checker(name)(value)
+            f"{structure.name}: column {column.name} cannot be added without a default or `| None`: what would the "
+            "rows have that are there?"
+        ) from None
+    return column.checker(structure.name)(value)
 
 
 def _literal(dialect: Dialect, column: Column, value: Any) -> str:
@@ -158,10 +164,15 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
         case int() | float():
             return repr(stored)
         case bytes():
-            return f"'\\x{stored.hex()}'" if dialect.name == "postgresql" else f"X'{stored.hex()}'"
-    if "\x00" in stored:
+            return dialect.literal(f"\\x{stored.hex()}") if dialect.name == "postgresql" else f"X'{stored.hex()}'"
+    if "\x00" in str(stored):
         raise Invalid(f"{column.name}: a default cannot hold NUL")
-    return dialect.literal(str(stored))
+    text = str(stored)
+    if dialect.family == "mariadb" and (not text or "'" in text or "\\" in text):
+        # MariaDB keeps the default of a long column as SQL, writes quotes and backslashes into it by one sql_mode, and
+        # reads it by that of whoever opens the table.
+        return f"(CONVERT(X'{text.encode().hex()}' USING utf8mb4))"
+    return dialect.literal(text)
 
 
 def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
@@ -184,7 +195,7 @@ def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
                     f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n"
                 )
             yield Statement(Template(put), [()])
-    except (StatementFailed, Careful) as error:
+    except StatementFailed as error:
         raise Overflow(f"{plan.structure.name}: a total would not fit into {after} slots: {error}") from error
     yield Statement(Template(f"DELETE FROM {table} WHERE slot >= {after}"), [()])
 
@@ -203,7 +214,8 @@ def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, A
             [()],
         )
         # By way of negative slots: a row never lands on one that has yet to move.
-        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - sequence % {keep}"), [()])
+        slot = plan.dialect.modulo.format("sequence", keep)
+        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - {slot}"), [()])
         yield Statement(Template(f"UPDATE {rows} SET slot = -1 - slot"), [()])
         return
     assert isinstance(plan, CappedPlan)

@@ -24,6 +24,7 @@ from roost.plans.plan import (
     Transaction,
     each,
     locking,
+    replaced,
     same,
     write,
 )
@@ -183,6 +184,7 @@ class CappedPlan(StructurePlan):
         pair, written = (*key, *id_), [*quoted, "sequence", "at"]
         equal, hole = dialect.equal(key), dialect.placeholder
         values = dialect.names(structure.columns)
+        replacing = dialect, structure.rows.unknown, written
         words = {
             "rows": rows,
             "head": head,
@@ -201,9 +203,9 @@ class CappedPlan(StructurePlan):
             "columns": ", ".join([dialect.names(pair), *written]),
             "holes": dialect.holes(len(structure.columns) + 2),
             "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT]),
-            "excluded": ", ".join(f"{column} = excluded.{column}" for column in written),
-            "values": ", ".join(f"{column} = VALUES({column})" for column in written),
-            "new": ", ".join(f"{column} = new.{column}" for column in written),
+            "excluded": replaced(*replacing, "excluded.{}"),
+            "values": replaced(*replacing, "VALUES({})"),
+            "new": replaced(*replacing, "new.{}"),
         }
         self.tables = (
             self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),

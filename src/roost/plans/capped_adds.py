@@ -122,6 +122,8 @@ class Hopeful:
         """Return it, or None where there is no such way."""
         if dialect.name not in ALLOCATE or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
             return None
+        if structure.rows.unknown:
+            return None  # a swapped row would keep the old one's values there
         return cls(structure, dialect, words, put_head)
 
     def takes(self, requests: Sequence[Request], context: Context) -> dict[Row, list[Request]] | None:

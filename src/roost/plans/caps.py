@@ -92,35 +92,30 @@ class Words:
         """The condition under which a row has a key: NULL is none."""
         return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.cap.per)
 
-    def is_key(self, prefix: str = "") -> str:
-        """Return the condition for the rows of one key: given by parameters, or by a row that is called so."""
-        hole = self.dialect.placeholder
-        return " AND ".join(
-            f"{self.column(name)} = {prefix + self.dialect.quoted(name) if prefix else hole}" for name in self.cap.per
-        )
+    def is_key(self) -> str:
+        """Return the condition for the rows of one key."""
+        return " AND ".join(f"{self.column(name)} = {self.dialect.placeholder}" for name in self.cap.per)
 
     @property
     def behind(self) -> str:
         """The condition for the keys behind one; its parameters are those of `after`."""
+
         # Not (a, b) > (?, ?): MariaDB would read the whole index for it.
-        hole, names = self.dialect.placeholder, list(map(self.column, self.cap.per))
-        later = [
-            " AND ".join([*(f"{same} = {hole}" for same in names[:i]), f"{names[i]} > {hole}"])
-            for i in range(len(names))
-        ]
-        return f"{names[0]} >= {hole} AND ({' OR '.join(later)})"
+        def is_(i: int, how: str) -> str:
+            name = self.cap.per[i]
+            return f"{self.column(name)} {self.compares(name, how)} {self.dialect.placeholder}"
+
+        later = [" AND ".join([*(is_(j, "=") for j in range(i)), is_(i, ">")]) for i in range(len(self.cap.per))]
+        return f"{is_(0, '>=')} AND ({' OR '.join(later)})"
+
+    def compares(self, name: str, how: str) -> str:
+        """Return an operator for a column."""
+        return how
 
     @staticmethod
     def after(key: Sequence[Any]) -> Row:
         """Return the parameters of `behind` for a key."""
         return (key[0], *[value for i in range(len(key)) for value in key[: i + 1]])
-
-    def excess(self, limit: int, prefix: str = "", names: Sequence[str] = ()) -> str:
-        """Return the query for rows that are too many, newest first, by what tells them apart or other columns."""
-        return (
-            f"SELECT {', '.join(map(self.column, names)) or self.id} FROM {self.table} WHERE {self.is_key(prefix)}\n"
-            f"    ORDER BY {self.order} LIMIT {limit} OFFSET {self.cap.keep}"
-        )
 
     def delete(self, which: str) -> str:
         """Return the statement that deletes one row."""

@@ -9,6 +9,7 @@ from roost.plans.caps import Words
 from roost.plans.plan import CUT_JOINED
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
+NUMBER = "roostcap_n"  # the column of the notes that no key of the application's has
 # For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 
@@ -30,7 +31,7 @@ class MariaDBWords(Words):
     def notes_sql(self) -> str:
         """The statement that makes it, with the types that the key's columns have."""
         return (
-            f"CREATE TABLE {self.notes} (n BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY) ENGINE=InnoDB\n"
+            f"CREATE TABLE {self.notes} ({NUMBER} BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY) ENGINE=InnoDB\n"
             f"  SELECT {self.key} FROM {self.table} WHERE 0"
         )
 
@@ -46,7 +47,7 @@ class MariaDBWords(Words):
         same = " AND ".join(f"NEW.{each} <=> OLD.{each}" for each in map(self.dialect.quoted, self.cap.per))
         # IGNORE: a column that was widened since must not make the application's INSERT fail; `check` finds it.
         note = (
-            f"INSERT IGNORE INTO {self.notes} (n, {self.columns(self.cap.per)})\n"
+            f"INSERT IGNORE INTO {self.notes} ({NUMBER}, {self.columns(self.cap.per)})\n"
             f"    VALUES (UUID_SHORT(), {self.columns(self.cap.per, 'NEW.')})"
         )
         insert, update = (f"roostcap_{self.cap.table}_{event}" for event in ("insert", "update"))
@@ -105,42 +106,45 @@ class MariaDBWords(Words):
         return Statement(Template(AT_ONCE + joined, Gather.VALUES), rows)
 
     def delete_by(self, hole: str = "") -> str:
-        """Return the statement that deletes a row by parameters, or in the event by those of `gone`."""
+        """Return the statement that deletes a row by parameters, or in the event by those of `roostcap_gone`."""
         same = " AND ".join(
-            f"{self.column(name)} = {hole or f'gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
+            f"{self.column(name)} = {hole or f'roostcap_gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
         )
         return f"DELETE FROM {self.table} WHERE {same}"
 
     @property
     def event(self) -> str:
         """The statement that makes the server event: the pass, in the server's own words."""
+        # A variable hides a column of its name that stands without its table, and a row's a table: no table of the
+        # application's begins like these.
+        per = self.columns(self.cap.per, "q.")
         return f"""\
 CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
 BEGIN
-  DECLARE began DATETIME(6) DEFAULT SYSDATE(6);
-  DECLARE cut INT DEFAULT 0;
-  DECLARE held BOOLEAN DEFAULT FALSE;
-  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET held = TRUE;
+  DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
+  DECLARE roostcap_cut INT DEFAULT 0;
+  DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
   IF GET_LOCK({self.lock}, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    FOR noted IN (SELECT n, {self.columns(self.cap.per)} FROM {self.notes} ORDER BY n LIMIT 100000) DO
-      SET held = FALSE;
+    FOR roostcap_key IN (SELECT q.{NUMBER}, {per} FROM {self.notes} q ORDER BY q.{NUMBER} LIMIT 100000) DO
+      SET roostcap_held = FALSE;
       REPEAT
-        SET cut = 0;
-        FOR gone IN ({self.victims("noted.")}) DO
+        SET roostcap_cut = 0;
+        FOR roostcap_gone IN ({self.victims("roostcap_key.")}) DO
           {AT_ONCE}{self.delete_by()};
-          SET cut = cut + 1;
+          SET roostcap_cut = roostcap_cut + 1;
         END FOR;
-        IF SYSDATE(6) > began + INTERVAL 25000 MICROSECOND THEN
+        IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
           COMMIT;
           DO SLEEP(0.01);
           START TRANSACTION;
-          SET began = SYSDATE(6);
+          SET roostcap_began = SYSDATE(6);
         END IF;
-      UNTIL cut < {CUT} OR held END REPEAT;
-      IF NOT held AND NOT {self.is_long("noted.")} THEN
-        DELETE FROM {self.notes} WHERE n = noted.n;
+      UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;
+      IF NOT roostcap_held AND NOT {self.is_long("roostcap_key.")} THEN
+        DELETE FROM {self.notes} WHERE {self.notes}.{NUMBER} = roostcap_key.{NUMBER};
       END IF;
     END FOR;
     COMMIT;

@@ -23,10 +23,10 @@ DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
 # Asked first: where there is none, an error would end a transaction of PostgreSQL.
 THERE = {
-    "sqlite": "SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'",
-    "postgresql": "SELECT count(*) FROM pg_class WHERE relname = 'roost_catalog' AND pg_table_is_visible(oid)",
+    "sqlite": "SELECT count(*) FROM sqlite_master WHERE name = '{}'",
+    "postgresql": "SELECT count(*) FROM pg_class WHERE relname = '{}' AND pg_table_is_visible(oid)",
     "mariadb": "SELECT count(*) FROM information_schema.TABLES\n"
-    "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'roost_catalog'",
+    "  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{}'",
 }
 
 # The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
@@ -59,7 +59,7 @@ class Catalog:
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
-        self.there = each(dialect.choose(THERE))
+        self.there = each(dialect.choose(THERE).format("roost_catalog"))
         self.tables = {"roost_catalog": self.table}
         if dialect.family in WRITERS:
             self.tables["roost_writers"] = WRITERS[dialect.family]
@@ -70,6 +70,22 @@ class Catalog:
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
         )
         self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
+        # What structures were before they were altered: made by the first `alter`.
+        self.former_there = each(dialect.choose(THERE).format("roost_former"))
+        self.former_table = self.table.replace("roost_catalog", "roost_former").replace(
+            f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})"
+        )
+        self.former = each(f"SELECT definition FROM roost_former WHERE name = {hole}")
+        # Those of a structure of this name that was dropped go: its versions begin anew.
+        self.outdated = Template(
+            f"DELETE FROM roost_former WHERE name = {hole}\n"
+            f"  AND version >= (SELECT version FROM roost_catalog WHERE name = {hole})"
+        )
+        self.remember = Template(
+            "INSERT INTO roost_former (name, version, definition)\n"
+            f"  SELECT name, version, definition FROM roost_catalog WHERE name = {hole}"
+        )
+        self.forget = Template(f"DELETE FROM roost_former WHERE name = {hole}")
 
 
 def entry(plan: StructurePlan) -> str:
@@ -88,12 +104,21 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) ->
     return made
 
 
-def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> Making:
-    """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog."""
+def create(
+    catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True, *, exact: bool = True
+) -> Generator[Wanted, Any, dict[str, str]]:
+    """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog.
+
+    exact: False: a declaration that was stored before the last `alter`, and can be used with what is stored now, is
+        left as it is: a process of the release before is starting while the next one is deployed.
+
+    Returns these, by name, with the difference.
+    """
     yield Control.LOCK_CATALOG
     for sql in catalog.tables.values():
         yield Statement(Template(sql), [()])
     missing: list[StructurePlan] = []
+    former: dict[str, str] = {}
     for plan in plans:  # all are compared before one is made: not every engine can take back a table
         name = plan.structure.name
         found = yield Statement(catalog.definition, [(name,)])
@@ -101,6 +126,9 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
             missing.append(plan)
         elif found[0][0][0] != plan.structure.definition:
             told = difference(found[0][0][0], plan.structure.definition)
+            if not exact and (yield from _was_stored(catalog, plan, found[0][0][0])):
+                former[name] = told
+                continue
             raise Mismatch(
                 f"{name} is declared otherwise than it is stored: {told}. "
                 f"store.alter({name}) changes what is stored, where it can be changed"
@@ -112,7 +140,19 @@ def create(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True)
             yield Statement(Template(sql), [()])
     if front and catalog.dialect.fronts:
         for plan in plans:
-            yield from make_front(plan)
+            if plan.structure.name not in former:
+                yield from make_front(plan)
+    return former
+
+
+def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
+    if isinstance(plan.as_stored(definition), Mismatch):
+        return False
+    there = yield Statement(catalog.former_there, [()])
+    if not there[0][0][0]:
+        return False
+    found = yield Statement(catalog.former, [(plan.structure.name,)])
+    return (plan.structure.definition,) in [tuple(row) for row in found[0]]
 
 
 def _clear_away(plan: StructurePlan) -> Making:
@@ -168,6 +208,9 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         yield from drop_front(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])
+        there = yield Statement(catalog.former_there, [()])
+        if there[0][0][0]:
+            yield Statement(catalog.forget, [(structure.name,)])
         yield Statement(catalog.remove, [(structure.name,)])
 
 

@@ -15,7 +15,7 @@ from roost.plans.capped import CappedPlan
 from roost.plans.catalog import Catalog, listed
 from roost.plans.counter import CounterPlan
 from roost.plans.fronts import found_front, wanted_front
-from roost.plans.plan import StructurePlan, each
+from roost.plans.plan import MORE, MOST, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
 from roost.plans.values import no_moment, wrong
@@ -27,7 +27,9 @@ COLUMNS = {
     "sqlite": 'SELECT name, type, "notnull" FROM pragma_table_info(?)',
     "mariadb": "SELECT column_name, column_type, is_nullable = 'NO' FROM information_schema.columns\n"
     "  WHERE table_schema = DATABASE() AND table_name = %s",
-    "postgresql": "SELECT attname, format_type(atttypid, atttypmod), attnotnull::integer FROM pg_attribute\n"
+    # Under quote_all_identifiers even the names of types are quoted.
+    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer\n"
+    "  FROM pg_attribute\n"
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
 INDEX = {
@@ -43,14 +45,12 @@ TABLES = {
     "  WHERE schemaname = current_schema() AND left(tablename, 6) = 'roost_'",
 }
 
-MOST = 100  # violations of one rule that are reported
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A promise that was found broken.
 
-    `key` is None where the rule is not about one key; at most 100 are reported per rule.
+    `key` is None where the rule is not about one key; at most 100 are reported per rule, and one that says so.
     """
 
     structure: str
@@ -74,7 +74,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private = {"roost_catalog", "roost_writers"}
+    private = {"roost_catalog", "roost_former", "roost_writers"}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
@@ -108,13 +108,15 @@ def _check_structure(plan: StructurePlan) -> Checking:
     if found:
         return found
     for rule, sql in _rules(plan):
-        broken = yield Statement(each(f"{sql} LIMIT {MOST}"), [()])
-        for row in broken[0]:
+        broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
+        for row in broken[0][:MOST]:
             try:
                 key = plan.key_value(row[:-1])
             except (ValueError, TypeError):
                 key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
             found.append(Violation(name, rule, key, row[-1]))
+        if len(broken[0]) > MOST:
+            found.append(Violation(name, rule, None, MORE))
     return found + (yield from _check_front(plan))
 
 
@@ -162,6 +164,7 @@ def _type(declared: str) -> str:
 def _rules(plan: StructurePlan) -> Iterator[Rule]:
     rows, head = plan.rows_table, plan.head_table
     dialect, key = plan.dialect, plan.structure.key.columns
+    told = dialect.told
     r_key, h_key = dialect.names(key, "r."), dialect.names(key, "h.")
     join = " AND ".join(f"h.{dialect.name_of(c)} = r.{dialect.name_of(c)}" for c in key)
     yield from (
@@ -172,20 +175,20 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
     if isinstance(plan, CounterPlan):
         yield (
             "slot",
-            f"SELECT {r_key}, 'slot ' || slot || ' of {plan.slots}' FROM {rows} r\n"
+            f"SELECT {r_key}, {told(f'slot ? of {plan.slots}', 'slot')} FROM {rows} r\n"
             f"  WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
         )
         return
     yield (
         "head",
-        f"SELECT {r_key}, count(*) || ' rows without a head' FROM {rows} r LEFT JOIN {head} h ON {join}\n"
+        f"SELECT {r_key}, {told('? rows without a head', 'count(*)')} FROM {rows} r LEFT JOIN {head} h ON {join}\n"
         f"  WHERE h.{dialect.name_of(key[0])} IS NULL GROUP BY {r_key}",
     )
     if isinstance(plan, RingPlan | CappedPlan):
         keep = plan.structure.keep
         yield (
             "sequence",
-            f"SELECT {r_key}, 'sequence ' || r.sequence || ', the head says ' || h.sequence\n"
+            f"SELECT {r_key}, {told('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
         )
         if dialect.name == "sqlite":
@@ -193,29 +196,29 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
     if isinstance(plan, RingPlan):
         yield (
             "slot",
-            f"SELECT {r_key}, 'slot ' || slot || ' holds sequence ' || sequence || ', keep is {keep}'\n"
-            f"  FROM {rows} r WHERE slot <> sequence % {keep}",
+            f"SELECT {r_key}, {told(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
+            f"  FROM {rows} r WHERE slot <> {dialect.modulo.format('sequence', keep)}",
         )
         yield (
             "keep",
-            f"SELECT {r_key}, 'sequence ' || r.sequence || ' should be gone, the head says ' || h.sequence\n"
+            f"SELECT {r_key}, {told('sequence ? should be gone, the head says ?', 'r.sequence', 'h.sequence')}\n"
             f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence <= h.sequence - {keep}",
         )
     if isinstance(plan, CappedPlan):
         yield (
             "keep",
-            f"SELECT {r_key}, count(*) || ' rows, keep is {keep}' FROM {rows} r\n"
+            f"SELECT {r_key}, {told(f'? rows, keep is {keep}', 'count(*)')} FROM {rows} r\n"
             f"  GROUP BY {r_key} HAVING count(*) > {keep}",
         )
         yield (
             "order",
-            f"SELECT {r_key}, count(*) || ' rows have sequence ' || sequence FROM {rows} r\n"
+            f"SELECT {r_key}, {told('? rows have sequence ?', 'count(*)', 'sequence')} FROM {rows} r\n"
             f"  GROUP BY {r_key}, sequence HAVING count(*) > 1",
         )
     if isinstance(plan, CappedPlan | SetPlan):
         yield (
             "count",
-            f"SELECT {dialect.names(key)}, 'the head says ' || said || ', there are ' || there\n"
+            f"SELECT {dialect.names(key)}, {told('the head says ?, there are ?', 'said', 'there')}\n"
             f"  FROM (SELECT {h_key}, h.n AS said, count(r.{dialect.name_of(key[0])}) AS there\n"
             f"    FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}, h.n) q\n"
             f"  WHERE said <> there",
@@ -224,8 +227,9 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
 
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
     name = plan.dialect.name_of(column)
+    told = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
     return (
         "value",
-        f"SELECT {key}, '{column.name} does not fit {column.type.spec.replace(chr(39), chr(39) * 2)}'\n"
+        f"SELECT {key}, {told}\n"
         f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
     )

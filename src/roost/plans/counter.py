@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
-from roost.errors import Overflow
+from roost.errors import Overflow, StatementFailed
 from roost.plans.plan import (
     SLOT,
     Careful,
@@ -110,7 +110,7 @@ TOP = {
 SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows_table} GROUP BY {key}
   ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
     "mariadb": """\
-SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {key} LIMIT %s""",
+SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {in_order} LIMIT %s""",
 }
 TOP["postgresql"] = TOP["mariadb"]
 
@@ -129,6 +129,7 @@ class CounterPlan(StructurePlan):
         words = {
             "rows_table": self.rows_table,
             "key": key,
+            "in_order": dialect.in_order(columns),
             "equal": dialect.equal(columns),
             "holes": dialect.holes(len(columns) + 2),
             "arrays": dialect.arrays(columns),
@@ -180,10 +181,13 @@ class CounterPlan(StructurePlan):
         rows.sort()
         if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
             raise Careful
-        changed = yield Statement(self.add, rows)
-        if self.dialect.family != "mariadb" and changed != len(
-            rows
-        ):  # there it is error 1690, and the engine's Careful
+        try:
+            changed = yield Statement(self.add, rows)
+        except StatementFailed as error:
+            if error.word == "range":  # so MariaDB tells it; what fails in the other way too is told there
+                raise Careful from None
+            raise
+        if self.dialect.family != "mariadb" and changed != len(rows):
             raise Careful
         return [None] * len(run)
 

@@ -5,7 +5,7 @@ The rooms are `fronts_sqlite`, `fronts_postgresql`, `fronts_mariadb`: what plain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,3 +65,5 @@ class Room:
     found: Callable[[StructurePlan], Generator[Statement, Any, Found]]
     taken: Callable[[StructurePlan], Generator[Statement, Any, str]]  # which of its names something else has; "": none
     powers: Callable[[StructurePlan], Generator[Statement, Any, Powers]] = nothing_asked
+    # The statements that make another front of one that is whole, where no transaction hides that it was dropped.
+    replace: Callable[[StructurePlan, Found], Generator[Statement, Any, Sequence[str]]] | None = None

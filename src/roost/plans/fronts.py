@@ -44,6 +44,11 @@ def make_front(plan: StructurePlan, dropped: Found = NO_FRONT) -> Generator[Stat
     front, found = (yield from wanted_front(plan)), (yield from found_front(plan))
     if found.objects == front.objects:
         return False
+    replace = _room(plan).replace
+    if replace is not None and (changes := (yield from replace(plan, found))):
+        for sql in changes:
+            yield Statement(Template(sql), [()])
+        return True
     only_told = False  # what would be done is collected for somebody to read, and the front is still there
     if found.objects:
         dropped = yield from drop_front(plan)

@@ -9,6 +9,9 @@ NAME_remove. Rules that hold for all of them:
 - What can be refused is refused before anything is written. What a row is given as: `values_mariadb`.
 - Inserts are counted by who inserts. Deletes are counted by a trigger on the rows, whoever deletes: so a client's own
   DELETE keeps the count right, too. The plans write a head's count after the rows, and as what it is then.
+- What an `alter` changes most, keep and slots, is read from the catalog, under a lock that keeps it from being changed
+  until the client's COMMIT, as the plans do. What else it changes is replaced in place, one statement each: no object
+  is ever missing, and one that is still as before does what is right for the columns that it has.
 - The view is one over a derived table: merged into a query, so that every index serves, but nothing can be written to
   it. An inlet has its name only when it has its trigger: without, it would swallow what it is given.
 """
@@ -104,9 +107,17 @@ class _Words:
         """Return the statement that locks the head; where there is none, there are no rows."""
         return f"SELECT COUNT(*) INTO `locked` FROM {self.head} h WHERE {self.is_new(self.key, 'h.')} FOR UPDATE"
 
+    def option(self, fact: str, otherwise: str = "NULL") -> str:
+        """Return the statement that reads a fact of the stored definition into the variable `the FACT`."""
+        name = self.plan.dialect.literal(self.name)
+        return (
+            f"SELECT COALESCE(JSON_VALUE(definition, '$.{fact}'), {otherwise}) INTO `the {fact}` FROM roost_catalog\n"
+            f"    WHERE name = {name} LOCK IN SHARE MODE"
+        )
+
     def signal(self, told: str, number: int | None = None) -> str:
-        """Return the statement that refuses a row."""
-        text = self.plan.dialect.literal(told[:MESSAGE])
+        """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
+        text = told if told.startswith("`") else self.plan.dialect.literal(told[:MESSAGE])
         more = "" if number is None else f", MYSQL_ERRNO = {number}"
         return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
 
@@ -116,15 +127,15 @@ def _counter(plan: StructurePlan) -> _Made:
 
     def add(words: _Words) -> _Door:
         key = words.names(words.key)
-        slot = f"CONNECTION_ID() % {plan.slots}" if plan.slots > 1 else "0"
         beyond = words.signal(f"{words.name}: the sum would leave 64 bits")
         return words.door(
             [*words.key, TOTAL],
-            [f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {beyond}"],
+            ["DECLARE `the slots` BIGINT", f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {beyond}"],
             [
+                words.option("slots", str(plan.dialect.slots)),
                 f"INSERT INTO {words.rows} ({key}, slot, n)\n"
-                f"    VALUES ({words.news(words.key)}, {slot}, {words.news([TOTAL])})\n"
-                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)"
+                f"    VALUES ({words.news(words.key)}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
+                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
             ],
         )
 
@@ -140,7 +151,7 @@ def _counter(plan: StructurePlan) -> _Made:
 
 def _ring(plan: StructurePlan) -> _Made:
     assert isinstance(plan, RingPlan)
-    structure, keep = plan.structure, plan.structure.keep
+    structure = plan.structure
     key = structure.key.columns
     others = [each for each in structure.columns if each not in key]
 
@@ -149,24 +160,25 @@ def _ring(plan: StructurePlan) -> _Made:
         sequence = "`the sequence`"
         return words.door(
             [*key, *others],
-            [f"DECLARE {sequence} BIGINT"],
+            [f"DECLARE {sequence}, `the keep` BIGINT"],
             [
+                words.option("keep"),
                 f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
                 "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
                 f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
                 f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
-                f"    VALUES ({words.news(key)}, {sequence} % {keep}, {sequence}, UTC_TIMESTAMP(6)"
+                f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
                 f"{''.join(f', {words.news([each])}' for each in others)})\n"
                 f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
             ],
         )
 
     def remove(words: _Words) -> _Door:
-        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % {keep}"
+        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % `the keep`"
         return words.door(
             [*key, SEQUENCE],
-            [LOCKED],
-            [words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
+            [LOCKED, "DECLARE `the keep` BIGINT"],
+            [words.option("keep"), words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
         )
 
     return _Made(_shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
@@ -174,7 +186,7 @@ def _ring(plan: StructurePlan) -> _Made:
 
 def _capped(plan: StructurePlan) -> _Made:
     assert isinstance(plan, CappedPlan)
-    structure, keep = plan.structure, plan.structure.keep
+    structure = plan.structure
     key, ids = structure.key.columns, structure.id.columns
     others = [each for each in structure.columns if each not in key and each not in ids]
     refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
@@ -191,7 +203,9 @@ def _capped(plan: StructurePlan) -> _Made:
             f"    VALUES ({words.news(columns)}, `the sequence`, UTC_TIMESTAMP(6))"
         )
         there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
-        declared = ["DECLARE `the sequence`, `the count`, `too many` BIGINT"]
+        declared = ["DECLARE `the sequence`, `the count`, `the keep`, `too many` BIGINT"]
+        if rejects:
+            declared.append(f"DECLARE `too full` VARCHAR({MESSAGE})")
         if refreshes:  # ROW_COUNT() does not tell an upsert's insert from its update inside a trigger
             declared += ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN]
             changed = "".join(f", r.`{each.name}` = `new {each.name}`" for each in others)
@@ -207,25 +221,28 @@ def _capped(plan: StructurePlan) -> _Made:
             declared.append(f"DECLARE EXIT HANDLER FOR {DUPLICATE} {words.signal(there, DUPLICATE)}")
             written = [put]
         counted = "".join(f"    {each};\n" for each in recount)
-        full = words.signal(f"{words.name}: the collection is full; keep is {keep}")
+        refused = plan.dialect.literal(f"{words.name}: the collection is full; keep is ")
+        full = f"SET `too full` = CONCAT({refused}, `the keep`); {words.signal('`too full`')}"
         if rejects:  # counted after the row is there: the gaps that are locked then hold nobody up who holds another
             written += [
-                f"IF `the count` > {keep} THEN\n{counted}    IF `the count` > {keep} THEN {full}; END IF;\n  END IF"
+                f"IF `the count` > `the keep` THEN\n{counted}    IF `the count` > `the keep` THEN {full}; END IF;\n"
+                "  END IF"
             ]
         else:
             # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than
             # went, it was wrong, and is counted anew.
             written += [
-                f"SET `too many` = `the count` - {keep}",
+                "SET `too many` = `the count` - `the keep`",
                 "IF `too many` > 0 THEN\n"
                 f"    DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')}\n"
-                f"      AND sequence <= `the sequence` - {keep} ORDER BY sequence LIMIT `too many`;\n"
+                f"      AND sequence <= `the sequence` - `the keep` ORDER BY sequence LIMIT `too many`;\n"
                 f"    IF ROW_COUNT() < `too many` THEN\n{counted}    END IF;\n  END IF",
             ]
         return words.door(
             columns,
             declared,
             [
+                words.option("keep"),
                 f"INSERT INTO {words.head} ({words.names(key)}, sequence, n) VALUES ({words.news(key)}, 1, 1)\n"
                 "    ON DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
                 f"SELECT h.sequence, h.n INTO `the sequence`, `the count` FROM {words.head} h\n"
@@ -308,13 +325,56 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
-        objects[f"roost_{inlet}"] = body
+        objects[f"roost_{inlet}"] = _told(body)
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
     renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
     make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
     return Front(tuple(make), (), objects, tuple(make.values()))
+
+
+def _told(body: str) -> str:
+    # As information_schema has it: without the character sets of literals.
+    return body.replace("_utf8mb4 X'", " X'")
+
+
+def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
+    # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
+    wanted = _front(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    if {*found.objects} != {*wanted.objects}:
+        return ()
+    made, name = _MAKERS[type(plan)](plan), plan.structure.name
+    different = {each for each, told in wanted.objects.items() if found.objects[each] != told}
+    changes = []
+    for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
+        built = door(_Words(plan, "NEW.`{}`"))
+        if inlet in different:
+            there = yield from _asked(plan, COLUMNS, inlet)
+            changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
+        if f"roost_{inlet}" in different:
+            own = [row for row in (yield from _asked(plan, TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
+            after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
+            place = f" PRECEDES `{after[0][1]}`" if after else ""
+            trigger = f"CREATE OR REPLACE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
+            changes.append(f"{trigger}\n{_block(built)}")
+    changes += [
+        sql.replace("CREATE", "CREATE OR REPLACE", 1)
+        for sql, undo in zip(wanted.make, wanted.undo, strict=True)
+        if re.match("CREATE (VIEW|PROCEDURE|TRIGGER .* AFTER DELETE)", sql)
+        and undo.split(maxsplit=2)[2].strip("`") in different
+    ]
+    return changes
+
+
+def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], told: str) -> str:
+    parts, place = [], "FIRST"
+    for column in columns:
+        verb = "MODIFY" if column.name in there else "ADD"
+        parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
+        place = f"AFTER `{column.name}`"
+    parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
+    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
 
 
 def _digest(text: str) -> str:
@@ -352,8 +412,10 @@ ROUTINES = """\
 SELECT routine_name, routine_comment FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
 TRIGGERS = """\
-SELECT trigger_name, event_object_table, action_statement, action_order FROM information_schema.triggers
-  WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
+  FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+COLUMNS = """\
+SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({})"""
 NAMED_TRIGGERS = """\
 SELECT trigger_name FROM information_schema.triggers
   WHERE trigger_schema = DATABASE() AND trigger_name IN ({})"""
@@ -396,7 +458,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
     triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
-    for trigger, table, body, _ in sorted(triggers, key=lambda row: row[3]):
+    for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
             objects[trigger] = body or wanted.get(trigger, "")
             if table == plan.rows_table:
@@ -426,4 +488,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MARIADB_FRONTS = Room(_front, _found, _taken, _powers)
+MARIADB_FRONTS = Room(_front, _found, _taken, _powers, _replace)

@@ -6,7 +6,7 @@ Rules that hold for all of them:
 - The head is locked first, in a statement of its own: what follows then sees all that was committed under that lock.
 - A row that has gone since the client's statement began is skipped, and not counted. An entry that was replaced is
   another one, by its sequence. So whatever runs at once, the outcome is that of some order.
-- They run with the rights of the front's owner, as a view reads: who writes needs a GRANT on the view alone. Their
+- They run with the rights of the tables' owner, as a view reads: who writes needs a GRANT on the view alone. Their
   search path is the schema they were made in, so a front writes its own tables whatever the client's path says.
 - Operators and functions are called with exactly the types that the system's have: of two that fit equally well its own
   come first, so whoever may create operators in that schema gets none of his called with the owner's rights.
@@ -40,19 +40,22 @@ VIEW = (
     " || current_setting('server_version_num')::integer / 10000"
 )
 BIND = """\
-DO $roost$ DECLARE c pg_class; BEGIN
+DO $roost$ DECLARE c pg_class; owner name; BEGIN
   SELECT * INTO c FROM pg_class
     WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
   IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
     RAISE EXCEPTION USING ERRCODE = '3F000',
       MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its front would be made';
   END IF;
+  SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
+  EXECUTE format('ALTER VIEW {quoted} OWNER TO %I', owner);
 {functions}
   EXECUTE format('COMMENT ON TRIGGER roost_{name}_insert ON {quoted} IS %L', '{hash} ' || {view});
 END $roost$"""
 BIND_FUNCTION = """\
   EXECUTE format('ALTER FUNCTION {function}() SET search_path = %I, pg_temp', current_schema());
-  REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;"""
+  REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
+  EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
 
 # What is there, by kind: objects and triggers with what is compared; what makes triggers, rights and a comment again;
 # views that are made of the front.
@@ -71,7 +74,8 @@ UNION ALL
 SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
     p.proname, l.lanname, p.prosecdef,
     p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
-    has_function_privilege('public', p.oid, 'EXECUTE')) || p.prosrc
+    has_function_privilege('public', p.oid, 'EXECUTE'), p.proowner = (SELECT r.relowner FROM pg_class r
+      WHERE r.relname = 'roost_' || c.relname || '_rows' AND r.relnamespace = c.relnamespace)) || p.prosrc
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal
@@ -121,7 +125,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]
         drop.append(f"DROP FUNCTION IF EXISTS {function}()")
-        objects[function] = f"{TYPES[event]} O  {function} plpgsql t t f{text}"
+        objects[function] = f"{TYPES[event]} O  {function} plpgsql t t f t{text}"
     make.append(
         BIND.format(
             name=name,
@@ -196,6 +200,14 @@ class _Words:
             "55000",
             f": its front was made for another schema; store.alter({self.name}, front=True) makes it anew",
         )
+        # Who owns the tables now may have made triggers on them, which would run by the rights of who did before.
+        own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
+        tables = " OR ".join(f"c.oid = to_regclass({self.dialect.literal(each)})::oid" for each in own)
+        self.given = (
+            f"EXISTS (SELECT FROM pg_class c WHERE ({tables}) AND pg_get_userbyid(c.relowner) <> current_user)",
+            "42501",
+            f": its tables were given to another owner; store.alter({self.name}, front=True) makes its front anew",
+        )
 
     def names(self, columns: Sequence[Column]) -> str:
         return self.dialect.names(columns)
@@ -211,7 +223,7 @@ class _Words:
 
     def refuse(self, *cases: Case) -> str:
         """Return the statement that refuses a row in the first of these cases."""
-        cases = (self.moved, *cases)
+        cases = (self.moved, self.given, *cases)
         any_ = "\n  OR ".join(f"({condition})" for condition, _, _ in cases)
         state, told = (
             "".join(f"\n    WHEN {case[0]} THEN {self.dialect.literal(said(case))}" for case in cases)

@@ -15,22 +15,30 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
-from roost.errors import Error, Mismatch
+from roost.errors import Error, Invalid, Mismatch
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
+from roost.structures.overlap import overlap
 from roost.structures.structure import Structure
-from roost.structures.types import ColumnType
+from roost.structures.types import CHECKS, ColumnType, Refused
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
+MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
+
+
+MOST = 100  # violations of one rule that `check` reports
+MORE = f"there are more than these {MOST}"
 
 # Roost's own columns beside the user's.
 SLOT = Column("slot", ColumnType("int"))
 SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
 N = Column("n", ColumnType("int"))
+
+_utc: Callable[[Any], dt.datetime] = CHECKS[AT.type.kind](AT.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,21 @@ class Context:
     def hastily(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
         return replace(self, hasty=True)
+
+
+def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
+    """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
+
+    def told() -> dt.datetime:
+        moment = clock()
+        if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
+            return moment
+        try:
+            return _utc(moment)
+        except Refused as refused:
+            raise Invalid(f"the store's clock: {refused}") from None
+
+    return told
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
@@ -126,6 +149,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.trusted_by: object = None  # the store that has found this declaration in its catalog
+        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         # Whoever writes keeps the definition from being changed until its COMMIT.
         self.held = self.stored
@@ -169,10 +194,19 @@ class StructurePlan(TargetPlan):
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
-        return Mismatch(
-            f"{self.structure.name} is declared otherwise than it is stored: "
-            f"{difference(definition, self.structure.definition)}"
-        )
+        found = self._as_stored.get(definition)
+        if found is None:
+            structure = overlap(self.structure, definition)
+            if structure is None:
+                return Mismatch(
+                    f"{self.structure.name} is declared otherwise than it is stored: "
+                    f"{difference(definition, self.structure.definition)}"
+                )
+            if len(self._as_stored) >= MOST_OVERLAPS:
+                self._as_stored.clear()
+            found = self._as_stored[definition] = type(self)(structure, self.dialect)
+            found.overlaps = True
+        return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
@@ -276,6 +310,16 @@ class StructurePlan(TargetPlan):
         self.layout[table] = tuple(columns)
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], given: str) -> str:
+    """Return the assignments by which an upsert makes another row of one: `a = excluded.a, b = excluded.b`.
+
+    unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
+    """
+    default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
+    told = [f"{name} = {given.format(name)}" for name in names]
+    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

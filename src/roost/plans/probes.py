@@ -73,11 +73,12 @@ SQLITE = (
 )
 
 
-def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> Probing:
+def examine(dialect: Dialect, synchronous: str | None, session: int | None, prepares: bool = False) -> Probing:
     """Ask the engine; return what was found, the most important first.
 
     synchronous: what a SQLite connection of the store runs with.
     session: the number that the driver believes its session to have; None where there is none.
+    prepares: whether the store prepares statements, which a pooler of transactions would lose.
     """
     asked, judged = {
         "sqlite": (SQLITE, _sqlite),
@@ -92,7 +93,7 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     if synchronous is not None:
         facts["synchronous"] = synchronous
     if session is not None and facts.get("connection") != str(session):
-        facts["pooler"] = "yes"
+        facts["pooler"] = "prepares" if prepares else "yes"
     judge: Callable[[Facts], Iterator[Finding]] = judged
     return list(judge(facts))
 
@@ -290,4 +291,6 @@ def _keys(collation: str) -> Finding:
 def _pooler(facts: Facts, names: str, advice: str) -> Iterator[Finding]:
     if facts.get("pooler"):
         means = "no state of a session outlives a transaction, so it may pool them"
-        yield Finding("pooler", f"there is one between: {names}", means, advice)
+        yield Finding(
+            "pooler", f"there is one between: {names}", means, advice if facts["pooler"] == "prepares" else ""
+        )

@@ -17,6 +17,7 @@ from roost.plans.plan import (
     Question,
     StructurePlan,
     Transaction,
+    replaced,
     same,
     write,
 )
@@ -251,6 +252,7 @@ class RingPlan(StructurePlan):
         others = [column for column in structure.columns if column.name not in per]
         quoted = [dialect.name_of(column) for column in others]
         name, k = dialect.name, len(key)
+        replacing = dialect, structure.rows.unknown, ["sequence", "at", *quoted]
         words = {
             "head": self.head_table,
             "rows": self.rows_table,
@@ -261,9 +263,9 @@ class RingPlan(StructurePlan):
             "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *quoted]),
             "holes": dialect.holes(k + 3 + len(others)),
             "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *others]),
-            "excluded": ", ".join(f"{c} = excluded.{c}" for c in ["sequence", "at", *quoted]),
-            "values": ", ".join(f"{c} = VALUES({c})" for c in ["sequence", "at", *quoted]),
-            "new": ", ".join(f"{c} = new.{c}" for c in ["sequence", "at", *quoted]),
+            "excluded": replaced(*replacing, "excluded.{}"),
+            "values": replaced(*replacing, "VALUES({})"),
+            "new": replaced(*replacing, "new.{}"),
             "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
             "r_row": ", ".join(["r.sequence", *(f"r.{c}" for c in quoted)]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
@@ -301,7 +303,7 @@ class RingPlan(StructurePlan):
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         # A row's values in their order, from those of its key followed by the others.
         found = [*self._key_places, *self._other_places]
-        order = [found.index(place) for place in range(len(found))]
+        order = [found.index(place) for place in sorted(found)]
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )

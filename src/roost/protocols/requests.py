@@ -70,6 +70,15 @@ class Open(NamedTuple):
     fcolumns: tuple[str, ...]
 
 
+def is_request(first: str) -> bool:
+    """Return whether a line with this first token is a request, right or wrong; others are of another protocol.
+
+    >>> is_request("P"), is_request("17"), is_request("POST / HTTP/1.1"), is_request("1 /x HTTP/1.1"), is_request("")
+    (True, True, False, False, False)
+    """
+    return first in ("A", "P") or (first.isascii() and first.isdigit())
+
+
 def number(token: str) -> int:
     """Return a number of the protocol; an empty one is 0.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from math import inf
+from time import monotonic
 from typing import Any
 
 from roost.batches import Known, retried
@@ -14,9 +16,12 @@ from roost.errors import Error, Mismatch
 from roost.plans import Context, Plan
 from roost.protocols.requests import Find, Insert, Refused
 from roost.server.guard import Guard, Undone
+from roost.server.room import Room
 from roost.server.structures import Wanted
 from roost.server.tables import Handle
 from roost.structures.operation import Operation
+
+LOT = 64  # requests, after which it is looked whether there is still room
 
 Asked = tuple[Handle, Find | Insert]
 
@@ -27,14 +32,27 @@ class Performer:
     def __init__(self, connection: ApswConnection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
-        self._known = Known(SQLITE)
+        self._known = Known(SQLITE, exact=True)  # a handle is made anew when what is stored has changed
         self._context = Context(utc_now, 0)
+        self._seconds = inf
 
-    def perform(self, requests: Sequence[Asked]) -> list[str]:
-        """Answer requests, in their order.
+    def perform(self, requests: Sequence[Asked], room: Room, seconds: float) -> list[str]:
+        """Answer requests, in their order, as far as there is room.
+
+        seconds: that one statement may take; inf: any.
 
         Raises: Undone.
         """
+        told: list[str] = []
+        while len(told) < len(requests) and room.open:
+            some = requests[len(told) : len(told) + LOT]
+            self._seconds = seconds
+            answers = self._perform(some)
+            told += answers
+            room.take(sum(map(len, answers)))
+        return told
+
+    def _perform(self, requests: Sequence[Asked]) -> list[str]:
         told = [""] * len(requests)
         waiting: list[tuple[int, Wanted]] = []
         for place, (handle, asked) in enumerate(requests):
@@ -110,6 +128,7 @@ class Performer:
             raise
 
     def _performed(self, operations: list[Operation[Any]]) -> list[Any]:
+        self._connection.deadline = monotonic() + self._seconds
         return drive(_savepoint(operations, self._known, self._context), self._connection)
 
 

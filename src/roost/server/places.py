@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
+from io import FileIO
 from typing import Any
 
 from roost.server.control import Control
@@ -42,7 +42,8 @@ class Place:
         self.starts = 0
         self.ended = ""  # how the last process ended, in words
         self._sockets, self._settings, self._spares = sockets, settings, spares
-        self._counters, self._memory = make_block()
+        fd, self._memory = make_block()
+        self._counters = FileIO(fd)  # whose second close is harmless, unlike that of a number
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Control | None = None
         self._stopped = False
@@ -64,7 +65,7 @@ class Place:
         self._process = spare.process
         self.starts += 1
         try:
-            socket.send_fds(spare.line, [b"."], [self._counters, *[each.fileno() for each in self._sockets]])
+            socket.send_fds(spare.line, [b"."], [self._counters.fileno(), *[each.fileno() for each in self._sockets]])
             self._control = await Control.over(spare.line)
         except OSError:  # it has died meanwhile
             spare.line.close()
@@ -153,7 +154,7 @@ class Place:
 
     def forget(self) -> None:
         """Give up the counters."""
-        os.close(self._counters)
+        self._counters.close()
 
 
 def _ending(code: int) -> str:

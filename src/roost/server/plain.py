@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
 from typing import Any
 
 from roost.engines.apsw import ApswConnection
@@ -10,10 +12,11 @@ from roost.engines.engine import drive
 from roost.errors import Error
 from roost.plans.index.opened import Change, OpenedIndex, Working
 from roost.plans.index.scan import Filtering, Scan
-from roost.protocols.requests import Find, Insert, Refused, Token, number, parse, parse_open
+from roost.protocols.requests import Find, Insert, Refused, Token, is_request, number, parse, parse_open
 from roost.server import answers as say
 from roost.server.guard import Guard
 from roost.server.performing import Performer
+from roost.server.room import Limits, Room
 from roost.server.session import UNAUTHORIZED, Session
 from roost.server.tables import Handle, NotOpened, Tables
 
@@ -30,6 +33,7 @@ class Plain:
         self._guard = guard
         self._performer = performer
         self.failed: Error | None = None  # why there is no transaction
+        self.seconds = inf  # that a request may take in the database
 
     def answer(self, session: Session, tokens: list[str]) -> str:
         """Answer one line.
@@ -38,6 +42,8 @@ class Plain:
         """
         try:
             first = tokens[0]
+            if not session.known and not is_request(first):
+                session.foreign = True
             if first == "A":
                 return session.authorize(tokens)
             if first == "P":
@@ -83,12 +89,13 @@ class Plain:
 
     def execute(self, handle: Handle, tokens: list[str]) -> str:
         """Answer a request of an opened index, which is current."""
+        self._connection.deadline = monotonic() + self.seconds
         try:
             asked = self.asked(handle, tokens)
         except Refused as refused:
             return self._guard.wrong(refused.word)
         if handle.structure is not None:
-            return self._performer.perform([(handle, asked)])[0]
+            return self._performer.perform([(handle, asked)], Room(Limits()), self.seconds)[0]
         if isinstance(asked, Insert):
             return self._guard.answered(lambda: self._insert(handle.index, asked))
         if asked.modification:
@@ -129,6 +136,8 @@ class Plain:
             return drive(make(index.undecoded), self._connection)
 
     def _insert(self, index: OpenedIndex, asked: Insert) -> str:
+        if index.table.view and not index.table.triggers:
+            raise Refused("notimpl")
         wanted = min(asked.width, index.width)
         number = drive(index.insert(_padded(asked.values, wanted)), self._connection)
         self._tables.counters.rows += 1

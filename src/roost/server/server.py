@@ -2,8 +2,13 @@
 
 A turn is scheduled when the first bytes arrive and runs when the loop has read every socket that was ready; what comes
 meanwhile is the next turn. A client that does not take its answers is not read from; one that sends an endless line is
-told so and closed. Nobody waits for a slow client but itself. How much of a pipeline is played in one turn depends on
-what the last piece was answered with, so that short requests for big rows do not fill the memory.
+told so and closed. Nobody waits for a slow client but itself. A turn has room for so many requests, bytes of answers
+and seconds; what it has no room for is played in the next ones, those first who were answered nothing, and short pieces
+before long ones. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
+so a connection that asks for much has a share like the others.
+
+While somebody else holds the write lock, nothing is played, but the loop goes on: who comes meanwhile waits with the
+others, and nobody longer than `LOCK_WAIT`.
 """
 
 from __future__ import annotations
@@ -12,14 +17,16 @@ import asyncio
 import logging
 import os
 import time
+from itertools import takewhile
+from math import inf
 from random import Random
 from typing import cast
 
 from roost.engines.apsw import ApswConnection
 from roost.engines.engine import Wait
 from roost.engines.sqlite import SQLiteEngine
-from roost.errors import Error
 from roost.server.counters import Counters
+from roost.server.room import Limits
 from roost.server.session import TRIES, Session
 from roost.server.settings import Role, Settings
 from roost.server.tables import Tables
@@ -27,6 +34,11 @@ from roost.server.turn import Late, Turn
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
+TURN = 2**20  # characters of requests in a turn
+TURN_SECONDS = 0.05  # that a turn has, before what is left waits for the next
+SHARE = 0.01  # seconds of a turn that one connection may take, when there is much to do
+SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
+HELD = 2**28  # bytes of lines without an end, and of answers that are not taken, of all connections of a worker
 LOGGED = 500  # characters of requests that are logged, if any may be
 TICKS = 4  # how often in the time of `idle` it is looked who has been silent
 REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
@@ -48,20 +60,20 @@ class Server:
         self.clients: set[Client] = set()
         self.draining = False
         self.waiting: list[tuple[Client, str]] = []
+        self.held = {"lines": 0, "answers": 0}  # bytes that connections make it hold
         self._scheduled = False
         self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._open()
-
-    def _open(self) -> None:
-        engine = SQLiteEngine(self.settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
+        engine = SQLiteEngine(settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
         self._wait = Wait(time.monotonic() + LOCK_WAIT)
-        self._connection = ApswConnection(engine, self._wait, writes=self.role == "write")
-        stem = os.path.splitext(os.path.basename(self.settings.path))[0]
-        self._tables = Tables(
-            self._connection, self.settings, ("main", stem), self.counters, writes=self.role == "write"
-        )
-        self._turn = Turn(self._connection, self._tables, self.role, self.counters)
+        self._connection = ApswConnection(engine, self._wait, writes=role == "write")
+        stem = os.path.splitext(os.path.basename(settings.path))[0]
+        self._tables = Tables(self._connection, settings, ("main", stem), counters, writes=role == "write")
+        self._turn = Turn(self._connection, self._tables, role, counters, self._limits)
+
+    def _limits(self) -> Limits:
+        settings = self.settings
+        return Limits(settings.max_unanswered, TURN_SECONDS, settings.timeout or inf, settings.max_answer)
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
@@ -72,40 +84,80 @@ class Server:
 
     def _look_for_silent(self) -> None:
         # Connections count how often they were looked at since their last answer: no clock is read for a request.
-        idle = self.settings.idle
-        if idle:
-            for client in list(self.clients):
-                client.silent += 1
-                if client.silent > TICKS:
-                    client.expire()
+        idle, unknown = self.settings.idle, self.settings.auth_timeout
+        since = time.monotonic() - unknown
+        for client in list(self.clients) if idle or unknown else ():
+            client.silent += 1
+            unheard = unknown and not client.session.authorized and client.since < since
+            if unheard or (idle and client.silent > TICKS):
+                client.expire()
         assert self._loop is not None
-        self._loop.call_later(idle / TICKS if idle else 1.0, self._look_for_silent)
+        self._loop.call_later(idle / TICKS if idle else min(1.0, unknown or 1.0), self._look_for_silent)
+
+    def hold(self, what: str, client: Client, bytes_: int) -> None:
+        """Count what a connection makes the worker hold; where all hold too much, the one that holds most is closed.
+
+        Of those who have not said the secret, while there are any.
+        """
+        self.held[what] += bytes_
+        if bytes_ > 0 and self.held[what] > HELD:
+            holding = [each for each in self.clients if each.holds[what]]
+            greediest = max(holding, key=lambda each: (not each.session.authorized, each.holds[what]), default=client)
+            log.warning("connections make this worker hold %d bytes of %s: one is closed", self.held[what], what)
+            greediest.abort()
 
     def arrived(self, client: Client, text: str) -> None:
         """Take complete lines for the next turn."""
         self.waiting.append((client, text))
         client.waiting = True
+        client.arrived = time.monotonic()
         if not self._scheduled:
             self._scheduled = True
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._play)
 
+    def _take(self) -> list[tuple[Client, str]]:
+        # Who is played now: first who was answered nothing in the last turn, and short pieces before long ones.
+        waiting = [(client, text) for client, text in self.waiting if not client.gone]
+        waiting.sort(key=lambda each: (not each[0].passed_over, len(each[1])))
+        taken = left = 0
+        for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - how many there are
+            left += len(text)
+            if left > TURN:
+                break
+        self.waiting = waiting[taken:]
+        return waiting[:taken]
+
+    def _locked(self, taken: list[tuple[Client, str]]) -> list[tuple[Client, str]]:
+        # While somebody else holds the write lock: who has waited for too long, and is told so.
+        now = time.monotonic()
+        late = [each for each in taken if now >= each[0].arrived + LOCK_WAIT]
+        self.waiting = [each for each in taken if now < each[0].arrived + LOCK_WAIT] + self.waiting
+        return late
+
     def _play(self) -> None:
         self._scheduled = False
-        waiting, self.waiting = self.waiting, []
-        waiting = [(client, text) for client, text in waiting if not client.gone]
+        waiting = self._take()
+        if waiting:
+            self._wait.deadline = time.monotonic() + SLICE
+            if not self._turn.ready():
+                waiting = self._locked(waiting)
+        if self.waiting:
+            assert self._loop is not None
+            self._scheduled = True
+            self._loop.call_soon(self._play)
         if not waiting:
             return
         begun = time.monotonic()
-        self._wait.deadline = begun + LOCK_WAIT
+        self._wait.deadline = begun + SLICE
         try:
             played = self._turn.play([(client.session, text) for client, text in waiting])
         except Exception:
-            log.exception("a turn failed; its connections are closed")
+            log.exception("a turn failed at its COMMIT; its connections are closed, since what was done is not known")
             for client, _ in waiting:
                 client.abort()
-            self._reopen()
+            self._connection.broken = True
             return
         taken = time.monotonic() - begun
         if self.settings.slow and taken > self.settings.slow:
@@ -119,9 +171,7 @@ class Server:
             self._tidying = True
             self._tidy(-1)
         for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
-            client.answer(told, played.late.get(place) if played.late else None)
-        if self._connection.broken:
-            self._reopen()
+            client.answer(told, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
 
     def _tidy(self, turns: int) -> None:
         # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
@@ -132,19 +182,10 @@ class Server:
             assert self._loop is not None
             self._loop.call_later(REST, self._tidy, self.counters.batches)
 
-    def _reopen(self) -> None:
-        # After an error that concerns the file, on a connection that is known to be well. The indexes stay open.
-        self._connection.close()
-        try:
-            self._open()
-        except Error as error:
-            log.error("the database cannot be opened: %s", error)
-            self._connection.broken = True
-
     def reload(self, settings: Settings) -> None:
-        """Go on with other settings; connections keep what they have been granted."""
+        """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
         self.settings = settings
-        self._tables.settings = settings
+        self._tables.reload(settings)
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
@@ -172,15 +213,20 @@ class Client(asyncio.Protocol):
         "_ending",
         "_farewell",
         "_held",
+        "_measured",
         "_pace",
         "_paused",
         "_rest",
         "_size",
         "_stopped",
+        "arrived",
         "gone",
+        "holds",
+        "passed_over",
         "server",
         "session",
         "silent",
+        "since",
         "transport",
         "waiting",
     )
@@ -193,6 +239,11 @@ class Client(asyncio.Protocol):
         self.gone = False
         self.waiting = False  # for a turn
         self.silent = 0  # how often it was looked at since its last answer
+        self.since = time.monotonic()
+        self.arrived = 0.0  # when its lines for the next turn did
+        self.passed_over = False  # the last turn had no room for it
+        self.holds = {"lines": 0, "answers": 0}
+        self._measured = False  # a turn has shown what its requests take
         self._ending = False  # the client has sent all it will
         self._farewell = b""  # the last answer, where it is the server that ends
         self._buffer: list[bytes] = []  # of a line that has no end yet
@@ -230,6 +281,14 @@ class Client(asyncio.Protocol):
                 return
         else:
             data = data[:end]
+        lines = data.split(b"\n") if len(data) > server.settings.max_line else []
+        fit = list(takewhile(lambda line: len(line) <= server.settings.max_line, lines))
+        too_long = len(fit) < len(lines)
+        if too_long:
+            data = b"\n".join(fit)
+            if not fit:
+                self._too_long()
+                return
         if b"\r\n" in data or data.endswith(b"\r"):
             data = (data + b"\n").replace(b"\r\n", b"\n")[:-1]
         text = data.decode("utf-8", "surrogateescape")
@@ -238,6 +297,8 @@ class Client(asyncio.Protocol):
         else:
             self._rest.append(text)
             self._go_on()
+        if too_long:
+            self._too_long()
 
     def _go_on(self) -> None:
         # Hands on the next piece of what is there, and reads on when that was the last.
@@ -266,22 +327,25 @@ class Client(asyncio.Protocol):
     def _owes(self) -> bool:
         return bool(self.waiting or self._held or self._rest)
 
+    def _hold(self, what: str, size: int) -> None:
+        more, self.holds[what] = size - self.holds[what], size
+        if more:
+            self.server.hold(what, self, more)
+
     def _gather(self, data: bytes, end: int) -> tuple[bytes, bool]:
         # Returns all complete lines, and whether there are any to be played now.
-        most = self.server.settings.max_line
         if self._held or end < 0:
             self._buffer.append(data)
             self._size += len(data)
-            if self._size > most and not self._held:
+            self._hold("lines", self._size)
+            if self._size > self.server.settings.max_line and not self._held:
                 self._too_long()
             return b"", False
         whole = b"".join([*self._buffer, data[:end]])
         rest = data[end + 1 :]
         self._buffer = [rest] if rest else []
         self._size = len(rest)
-        if len(whole) > most and any([len(line) > most for line in whole.split(b"\n")]):
-            self._too_long()
-            return b"", False
+        self._hold("lines", self._size)
         return whole, True
 
     def _too_long(self) -> None:
@@ -289,6 +353,7 @@ class Client(asyncio.Protocol):
         self.server.counters.errors += 1
         self._buffer = []
         self._size = 0
+        self._hold("lines", 0)
         self._farewell = b"2\t1\ttoolong\n"
         self._pause()
         if not self._owes:
@@ -299,10 +364,15 @@ class Client(asyncio.Protocol):
         self.gone = True
         self.transport.close()
 
-    def answer(self, text: str, late: Late | None = None) -> None:
-        """Send what was answered; what comes late is sent after a delay, and then the other lines go on."""
+    def answer(self, text: str, late: Late | None, rest: str, seconds: float) -> None:
+        """Send what was answered; what comes late is sent after a delay, and then the other lines go on.
+
+        rest: the lines that there was no room for.
+        seconds: that the others took.
+        """
         self.waiting = False
         self.silent = 0
+        self.passed_over = not text and bool(rest)
         if self.gone:
             return
         if text:
@@ -310,11 +380,21 @@ class Client(asyncio.Protocol):
             size = len(data)
             self.server.counters.bytes_out += size
             self.transport.write(data)
-            most = self.server.settings.max_unanswered
-            if size > most:
-                self._pace = max(SLOWEST, self._pace * most // size)
+            self._measured = True
+            taken = max(size / self.server.settings.max_unanswered, seconds / SHARE)  # of what one may take
+            if taken > 1 or rest:
+                self._pace = max(SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
+        elif rest and not self._measured:
+            self._pace = SLOWEST
+        if rest:
+            self._rest.insert(0, rest)
+            self._pause()
+        if self.session.foreign:
+            self.gone = True
+            self.transport.close()
+            return
         if late is not None:
             self._held = True
             self._pause()
@@ -338,6 +418,7 @@ class Client(asyncio.Protocol):
             self._rest.insert(0, late.rest)
         if self._buffer:
             data, self._buffer, self._size = b"".join(self._buffer), [], 0
+            self._hold("lines", 0)
             self.data_received(data)
         self._go_on()
         if self._ending and not self._owes:
@@ -347,10 +428,12 @@ class Client(asyncio.Protocol):
         """Stop reading from a client that does not take its answers."""
         self._stopped = True
         self._pause()
+        self._hold("answers", self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Read on."""
         self._stopped = False
+        self._hold("answers", 0)
         if not self.gone:
             self._go_on()
 
@@ -379,6 +462,9 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.gone = True
+        self._buffer, self._rest = [], []
+        self._hold("lines", 0)
+        self._hold("answers", 0)
         if self in self.server.clients:
             self.server.clients.discard(self)
             self.server.counters.disconnected()

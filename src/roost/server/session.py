@@ -14,7 +14,7 @@ TRIES = 10  # wrong secrets in a row, then the connection is closed
 class Session:
     """What the server knows of one connection."""
 
-    __slots__ = ("authorized", "handles", "limit", "role", "secret", "wrong")
+    __slots__ = ("authorized", "foreign", "handles", "known", "limit", "role", "secret", "wrong")
 
     def __init__(self, role: Role, settings: Settings) -> None:
         self.role = role
@@ -23,12 +23,17 @@ class Session:
         self.limit = settings.max_indexes
         self.handles: dict[str, Handle] = {}
         self.wrong = 0
+        # Whether it has said something that only a client of HandlerSocket says. Who has to say a secret first can do
+        # nothing until then, whatever it speaks.
+        self.known = not self.authorized
+        self.foreign = False  # it speaks another protocol: nothing more of it is looked at
 
     def open(self, number: int, handle: Handle) -> bool:
         """Keep an opened index under its number, in place of what was there; False when there are too many."""
         if len(self.handles) >= self.limit and str(number) not in self.handles:
             return False
         self.handles[str(number)] = handle
+        self.known = True
         return True
 
     def authorize(self, tokens: list[str]) -> str:

@@ -40,6 +40,8 @@ def _secret(value: object) -> str:
     # Never with the value: it may be nearly right.
     if not isinstance(value, str) or not value:
         raise Invalid("a secret is a text of at least one character")
+    if min(value) < "\x10":  # the tokens of a request have these in another form, or not at all
+        raise Invalid("a secret with a TAB, an end of line or another of the characters 00 to 0F cannot be said")
     return value
 
 
@@ -185,6 +187,18 @@ class Settings:
         2**20,
         metavar="BYTES",
     )
+    max_answer: int = _setting(
+        "The largest answer to one request, and the longest value, in bytes.", _bytes, 64 * 2**20, metavar="BYTES"
+    )
+    timeout: float = _setting(
+        "How long one request may take in the database; 0: any time.", _seconds, 5.0, metavar="SECONDS"
+    )
+    auth_timeout: float = _setting(
+        "How long a connection may be without saying the secret, where there is one; 0: any time.",
+        _seconds,
+        60.0,
+        metavar="SECONDS",
+    )
     idle: float = _setting(
         "A connection that is silent for longer is closed; 0: never.", _seconds, 0.0, metavar="SECONDS"
     )
@@ -209,6 +223,10 @@ class Settings:
             raise Invalid("tls_key is of no use without tls_cert")
         for role in ("read", "write"):
             self._must_be_guarded(role)
+        named = [*self.read, *self.write, *([self.http] if self.http else [])]
+        for address in named:
+            if named.count(address) > 1 and (address.path or address.port):
+                raise Invalid(f"{address} is named twice")
 
     def _must_be_guarded(self, role: Role) -> None:
         if self.secret(role) is None and self.tls_cert is None:

@@ -122,10 +122,10 @@ class OpenedStructure:
                 return structure.total(head)
             case Set():
                 return structure.members(head) if whole else structure.contains(head, structure.member.value(key[1:]))
-            case Capped() if not whole:
-                return structure.get(head, structure.id.value(key[self._key :]))
         if SEQUENCE in self.columns or AT in self.columns:
             return structure.entries(head)  # type: ignore[no-any-return]
+        if not whole:
+            return structure.get(head, structure.id.value(key[self._key :]))  # type: ignore[no-any-return]
         return structure.latest(head, n)  # type: ignore[no-any-return]
 
     def _teller(self, keys: list[tuple[Any, ...]], asked: Find) -> Callable[[list[Any]], str]:
@@ -147,8 +147,17 @@ class OpenedStructure:
             case Set():
                 full = [key] if found else []
             case _:
-                full = [self._row(each) for each in _newest_first(found)]
+                full = self._kept(key, found)
         return [tuple([row[place] for place in self._shown]) for row in map(self._stored, full)]
+
+    def _kept(self, key: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
+        # The rows of a ring or a capped collection, newest first: of an id the one that has it.
+        rows = [self._row(each) for each in _newest_first(found)]
+        return rows if len(key) == self._key else [row for row in rows if self._id(row) == key[self._key :]]
+
+    def _id(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        structure: Any = self.structure
+        return tuple([row[place] for place in structure.rows.places(structure.unique)])
 
     def _row(self, found: Any) -> tuple[Any, ...]:
         structure: Any = self.structure
@@ -227,9 +236,7 @@ class OpenedStructure:
                 return sorted([structure.member.check(member) for member in found], key=repr)
             case Set():
                 return [key[self._key :]] if found else []
-        rows = [self._row(each) for each in _newest_first(found)]
-        places = structure.rows.places(structure.unique)
-        return [tuple([row[place] for place in places]) for row in rows]
+        return [self._id(row) for row in self._kept(key, found)]
 
     def _change(
         self, verb: str, key: tuple[Any, ...], row: tuple[Any, ...], found: Any, asked: Find

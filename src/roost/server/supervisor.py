@@ -24,7 +24,7 @@ from roost.server.spares import Spares
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before another attempt, for a worker that dies before it is ready
-GRACE = 5.0  # seconds beyond `drain` after which a worker that does not leave is killed
+GRACE = 5.0  # seconds beyond `drain` and `timeout` after which a worker that does not leave is killed
 
 ROLES: tuple[Role, Role] = ("read", "write")
 
@@ -96,6 +96,8 @@ class Supervisor:
         if self.settings.http is not None:
             from roost.server.http import serve  # an extra
 
+            if not self.settings.http.loopback:
+                log.warning("http %s can be reached from other machines, and asks for no secret", self.settings.http)
             http = serve(self.settings.http, self)
         try:
             async with asyncio.TaskGroup() as group:
@@ -152,7 +154,7 @@ class Supervisor:
         for place in self.places:
             place.stop()
             place.ready.set()  # nobody waits for it any more
-        patience = self.settings.drain + GRACE
+        patience = self.settings.drain + self.settings.timeout + GRACE  # its turn may have a request as long as that
         asyncio.get_running_loop().call_later(patience, self._kill, f"not gone after {patience:g} seconds")
 
     def _kill(self, why: str) -> None:

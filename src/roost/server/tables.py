@@ -1,7 +1,8 @@
 """The tables that clients have opened, shared by their connections: resolved once for each version of the schema.
 
 Nothing is locked by being open. Each turn looks at the schema's version; where it changed, an index is resolved again
-when it is next asked for.
+when it is next asked for. The same where the file was opened anew, or other tables are allowed: `version` is a number
+of this process that rises with each of these, so a handle that is compared with it alone cannot be out of date.
 """
 
 from __future__ import annotations
@@ -42,19 +43,29 @@ class Tables:
         self.connection = connection
         self.counters = counters
         self.writes = writes
-        self.settings = settings
+        self._settings = settings
         self._names = names  # the database's, as clients call it
-        self.version = -1
+        self.version = 0
         self.catalog = False  # whether there are structures of Roost
-        self._seen = -1
+        self._seen: int | None = None  # the schema's version; None where it is to be looked at again
         self._handles: weakref.WeakValueDictionary[tuple[Any, ...], Handle] = weakref.WeakValueDictionary()
 
     def look(self) -> None:
         """Read the schema's version; in a transaction, so that what follows sees no other."""
-        ((self.version,),) = self.connection.fetch("PRAGMA schema_version")
-        if self.version != self._seen:
+        ((found,),) = self.connection.fetch("PRAGMA schema_version")
+        if found != self._seen:
             there = self.connection.fetch("SELECT count(*) FROM sqlite_master WHERE name = 'roost_catalog'")
-            self.catalog, self._seen = there == [(1,)], self.version
+            self.catalog, self._seen = there == [(1,)], found
+            self.version += 1
+
+    def reopened(self) -> None:
+        """Resolve everything anew: the connection has been opened again, perhaps to another file."""
+        self._seen = None
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with other settings: what they do not allow is no longer open."""
+        self._settings = settings
+        self._seen = None
 
     def open(self, asked: Open) -> Handle:
         """Return the handle of an index.
@@ -72,7 +83,7 @@ class Tables:
 
     def resolve(self, asked: Open) -> OpenedIndex | OpenedStructure:
         """Return the index, or the structure, as it is now."""
-        if asked.database not in self._names or not self.settings.allows(asked.table):
+        if asked.database not in self._names or not self._settings.allows(asked.table):
             raise NotOpened(1, "open_table")
         structure = structure_of(self, asked.table)
         if structure is not None:

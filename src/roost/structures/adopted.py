@@ -75,6 +75,13 @@ class Adopted(Structure):
             return [f"{name}={value!r}" for name, value in args[0]]
         return super()._arguments(verb, args)
 
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb == "add":
+            name: str = operation.args[0][path[1]][0]
+            return name
+        return self.key.names[path[-1]] if path[-1] < len(self.key.names) else "key"
+
     def clear(self, key: Any) -> NoReturn:
         """Raise `Invalid`: the rows are the application's, which deletes them by its own SQL."""
         raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")

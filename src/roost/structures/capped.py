@@ -127,6 +127,12 @@ class Capped(RowStructure[R, K]):
         """
         return Adopted(table)
 
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb in ("remove", "get") and path[0] == 1:
+            return self.id.names[path[-1]]
+        return super().column_at(operation, path)
+
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         if verb in ("remove", "get"):
             return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -56,6 +57,12 @@ class RowStructure(Structure, Generic[R, K]):
         """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
         return super().keys(after, n)
 
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb in ("push", "add"):
+            return self.columns[path[-1]].name
+        return super().column_at(operation, path)
+
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
             case "push" | "add":
@@ -100,9 +107,50 @@ class Rows:
             raise Invalid(f"{structure}: the fields of {make.__name__} and of {row.__name__} have different types")
         self.key: Group[Any] = Group(structure, "key", [by_name[name] for name in self.per], make)
         self._structure = structure
+        self._declared = self.columns
         self._names = tuple(by_name)
         self._checks = tuple(each.checker(structure) for each in self.columns)
         self._by_keyword = any(field.kw_only for field in dataclasses.fields(row))
+        self.unknown: tuple[Column, ...] = ()  # that are stored and not declared
+        self.absent: tuple[str, ...] = ()  # the names of those that are declared and not stored
+
+    def default(self, column: Column) -> Any:
+        """Return what a row has in a column that it is made without; `LookupError` where it cannot be."""
+        field = next(each for each in dataclasses.fields(self.type) if each.name == column.name)
+        if field.default is not dataclasses.MISSING:
+            return field.default
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        if column.nullable:
+            return None
+        raise LookupError(column.name)
+
+    def overlap(self, stored: Sequence[tuple[str, str]]) -> Rows | None:
+        """Return the rows as they are stored with these columns; None where these rows cannot be made of them."""
+        specs: dict[str, str] = dict(stored)
+        made = copy.copy(self)
+        made.columns = tuple(each for each in self.columns if each.name in specs)
+        made.absent = tuple(each.name for each in self.columns if each.name not in specs)
+        made.unknown = tuple(
+            parse_column(self._structure, name, spec) for name, spec in specs.items() if name not in self._names
+        )
+        try:
+            for column in self.columns:
+                if column.name in specs:
+                    if specs[column.name] != column.spec:
+                        return None
+                else:
+                    self.default(column)
+        except LookupError:
+            return None
+        return made
+
+    def loses(self, values: Sequence[Any]) -> str:
+        """Return the name of a column that is not stored and in which a row has more than its default; "" for none."""
+        for name, column, value in zip(self._names, self._declared, values, strict=True):
+            if name in self.absent and value != column.checker(self._structure)(self.default(column)):
+                return name
+        return ""
 
     def check(self, row: Any) -> tuple[Any, ...]:
         """Return the neutral values of a row in the order of the columns, or raise `Invalid`."""
@@ -111,20 +159,24 @@ class Rows:
         return tuple([check(getattr(row, name)) for check, name in zip(self._checks, self._names, strict=True)])
 
     def make(self, values: Sequence[Any]) -> Any:
-        """Return the dataclass for the neutral values of a row."""
+        """Return the dataclass for the neutral values of a row, without those of columns that are absent."""
+        if self.absent:
+            there = iter(values)
+            declared = self._declared
+            values = [self.default(each) if each.name in self.absent else next(there) for each in declared]
         if self._by_keyword:
             return self.type(**dict(zip(self._names, values, strict=True)))
         return self.type(*values)
 
     def maker(self, decode: Callable[[Sequence[Any]], Any] | None) -> Callable[[Sequence[Any]], list[Any]]:
         """Return the function from stored rows to dataclasses; `decode` makes values neutral, where that is needed."""
-        if decode is None and not self._by_keyword:
+        if decode is None and not self._by_keyword and not self.absent:
             make = self.type
             return lambda stored: [make(*row) for row in stored]
         return lambda stored: [self.make(decode(row) if decode else row) for row in stored]
 
     def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
-        """Return where in a row's values the columns of these names are."""
+        """Return where in a declared row's values the columns of these names are."""
         return tuple(self._names.index(name) for name in wanted)
 
 

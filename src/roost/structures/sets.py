@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
@@ -82,6 +83,10 @@ class Set(Structure, Generic[K, M]):
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
         """Ask for the first `n` keys behind `after`, in key order; one that was emptied is still listed."""
         return super().keys(after, n)
+
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        return (self.member if path[0] else self.key).names[path[-1]]
 
     def _members(self, members: tuple[M, ...]) -> tuple[tuple[Any, ...], ...]:
         return tuple(dict.fromkeys([self.member.check(member) for member in members]))

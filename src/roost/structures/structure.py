@@ -120,6 +120,10 @@ class Structure(Target):
             return [f"after={after and self.key.value(after)!r}", f"n={n}"]
         return [repr(self.key.value(args[0])), *(repr(arg) for arg in args[1:])]
 
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        return self.key.names[path[-1]]
+
     def clear(self, key: Any) -> Operation[int]:
         """Remove all that the key holds; the answer is the rows (of a counter: the total) it had.
 

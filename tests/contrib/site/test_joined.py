@@ -81,7 +81,7 @@ class JoinedTests(Checked):
             (roost.Full, [carts.add(Item(1, n)) for n in range(2, 9)]),
             (roost.Overflow, [pageviews.add("/x"), pageviews.add("/x", MOST)]),
             (roost.Missing, [pageviews.add("/x"), roost.Counter("nowhere").add("a")]),
-            (roost.Mismatch, [pageviews.add("/x"), roost.Counter("pageviews", slots=3).add("/x")]),
+            (roost.Mismatch, [pageviews.add("/x"), roost.Counter("pageviews", key=int).add(1)]),
         ]
         for error, operations in failing:
             with self.subTest(error.__name__):
@@ -92,6 +92,15 @@ class JoinedTests(Checked):
                 Page.objects.create(name="still usable")
         self.assertEqual(store.run_all(carts.count(1), pageviews.total("/x")), (1, 0))
         self.assertEqual(Page.objects.count(), len(failing))
+
+    def test_f18_what_the_database_refuses_is_an_error_of_roosts(self) -> None:
+        store.run(pageviews.add("/", MOST))
+        with self.assertRaises(roost.Overflow):
+            store.run(pageviews.add("/"))
+        with self.assertRaises(roost.Missing) as missing:
+            store.run(roost.Counter("nowhere").add("/"))
+        self.assertIn("nowhere is not in this database; `manage.py migrate` makes it", str(missing.exception))
+        self.assertEqual(store.run(pageviews.total("/")), MOST)
 
     def test_a_sum_that_fits_in_the_end_is_no_overflow(self) -> None:
         store.run(pageviews.add("/", MOST))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import select
 import socket
 import time
@@ -25,6 +24,10 @@ PATIENCE = 10.0  # seconds for an answer while connecting, and for the last answ
 
 def raise_files(number: int) -> None:
     """Allow this process so many open files, as far as it may. Raises: CannotOpen."""
+    if not hasattr(select, "epoll"):
+        raise CannotOpen("connections are opened by the thousand and waited for by epoll, which Linux alone has")
+    import resource  # as little of Windows as epoll
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if number > soft:
         try:

@@ -6,20 +6,22 @@ import functools
 import re
 import sqlite3
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import Error as DjangoError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from roost.batches import Atom, Known, joined
+from roost.contrib.django.address import dialect_of
 from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
-from roost.errors import Busy, Conflict
+from roost.errors import Busy, Conflict, Missing
 from roost.plans import Context
 
 T = TypeVar("T")
@@ -39,19 +41,42 @@ class DjangoExecutor(ServerExecutor):
         super().__init__(connection.cursor(), None)
         self._connection = connection
         self._vendor = connection.vendor
+        self._dialect = dialect_of(connection)
         self._takes_write_lock = writes and self._vendor == "sqlite"
         self._savepoint: str | None = None
         self._lost = False  # the savepoint went with the transaction
         self._locked = False
         if self._vendor == "postgresql":
-            from psycopg.types.datetime import TimestamptzLoader
+            from roost.engines.postgresql import PlainCursor
+            from roost.engines.postgresql_session import refuse
 
-            # Django's own loader drops the zone when USE_TZ is off.
-            self._cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+            # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the
+            # session's settings have them, and drops the zone of a moment when USE_TZ is off.
+            refuse(connection.connection.info, _place(connection))
+            self._cursor.cursor.close()
+            self._cursor.cursor = PlainCursor(connection.connection)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
+        if self._vendor == "mysql":
+            from roost.engines.mariadb_session import joined_text
+
+            return joined_text(self._dialect, sql, row), None
+        if row and self._vendor == "postgresql":  # with its values in it, as Django's logs have them
+            from roost.engines.postgresql_values import spelt_out
+
+            return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
+
+    def _look(self) -> None:
+        # Whether it is a session that Roost's statements can be run in.
+        if self._vendor == "mysql":
+            from roost.engines.mariadb_session import judge, question
+
+            raw = self._connection.connection
+            if asked := question(raw, self._dialect):
+                self.say(asked)
+                judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
@@ -71,6 +96,7 @@ class DjangoExecutor(ServerExecutor):
             raise self.failed(error, word.value) from error
 
     def _set_savepoint(self) -> None:
+        self._look()
         self._savepoint = self._connection.savepoint()
         if self._takes_write_lock:
             try:
@@ -102,6 +128,10 @@ class DjangoExecutor(ServerExecutor):
         self._connection.needs_rollback = True
 
     def _lock_catalog(self) -> None:
+        self._look()
+        if self._vendor == "sqlite":
+            with suppress(Missing):  # the first structure is about to be made
+                self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
             from roost.engines.postgresql import CREATE_LOCK
 
@@ -170,13 +200,17 @@ def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> 
 
 
 def _place(connection: BaseDatabaseWrapper) -> str:
-    return f"{connection.alias} ({connection.settings_dict['NAME']})"
+    facts = connection.settings_dict
+    host, port = facts.get("HOST") or "", facts.get("PORT") or ""
+    return f"{connection.alias} ({facts['NAME']}{f' on {host}' * bool(host)}{f':{port}' * bool(port)})"
 
 
 def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
     """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
+    if cause is None and isinstance(error, IntegrityError):
+        cause = error.__context__  # MySQL's backend makes it of an OperationalError, and does not say of which
     if not isinstance(cause, driver.Database.Error):
         return None  # TransactionManagementError, "connection is closed"
     match connection.vendor:
@@ -190,7 +224,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
     from roost.engines import mariadb
 
     # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
-    return mariadb.failure(cause, place, sql)
+    return mariadb.translate(cause, place, sql)
 
 
 _QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")

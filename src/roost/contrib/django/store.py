@@ -84,7 +84,8 @@ class DjangoStore(Runner):
         """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
         connection = connections[self.using]
         core = self._store(connection)._core
-        change(create(core.known.catalog, [core.known.plan(each) for each in structures], front), connection)
+        plans = [core.known.plan(each) for each in structures]
+        core.known.tell(change(create(core.known.catalog, plans, front, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, when none is named); return what is broken.
@@ -135,7 +136,9 @@ class DjangoStore(Runner):
                 url = url_of(connection, dialect_of(connection))
             except DjangoError as error:
                 raise translated(connection, error, "") or error from error
-            found = self._batches = (told, Store(url, timeout=self._timeout, lock_wait=self._lock_wait))
+            store = Store(url, timeout=self._timeout, lock_wait=self._lock_wait)
+            store._core.known.made_by = "`manage.py migrate` makes it, where a migration has CreateStructure"
+            found = self._batches = (told, store)
         return found[1]
 
 

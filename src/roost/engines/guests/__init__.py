@@ -47,7 +47,7 @@ def async_guest_of(connection: Any, engine: Engine) -> AsyncPlay:
 
 def _refused(method: str, connection: Any, kinds: list[str]) -> str:
     found = type(connection)
-    return f"{method} takes {', '.join(kinds)}; not a {found.__module__}.{found.__qualname__}"
+    return f"{method} takes {', '.join(dict.fromkeys(kinds))}; not a {found.__module__}.{found.__qualname__}"
 
 
 def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
@@ -60,7 +60,8 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
     return None
 
 
-# A store of the same engine has imported the driver of these two; asyncmy is imported by whoever has a connection.
+# A store of the same engine has imported PyMySQL or psycopg; asyncmy and asyncpg are imported by whoever has a
+# connection of theirs.
 
 
 def _pymysql(connection: Any, engine: Engine) -> Play:
@@ -73,6 +74,12 @@ def _asyncmy(connection: Any, engine: Engine) -> AsyncPlay:
     from roost.engines.guests.asyncmy import asyncmy_guest
 
     return asyncmy_guest(connection, engine)
+
+
+def _asyncpg(connection: Any, engine: Engine) -> AsyncPlay:
+    from roost.engines.guests.asyncpg import asyncpg_guest
+
+    return asyncpg_guest(connection, engine)
 
 
 def _psycopg(connection: Any, engine: Engine) -> Play:
@@ -96,6 +103,7 @@ def _awaits(guest: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Call
 
 
 _SESSION = _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_guest))
+_ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_asyncpg)
 _ASYNC_SESSION = _Kind("a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_guest))
 
 _KINDS = {
@@ -105,6 +113,8 @@ _KINDS = {
     "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb", awaits=_asyncmy),
     "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _psycopg),
     "psycopg.AsyncConnection": _Kind("a psycopg.AsyncConnection", "postgresql", awaits=_async_psycopg),
+    "asyncpg.connection.Connection": _ASYNCPG,
+    "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
     "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_guest)),
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
         "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_guest)

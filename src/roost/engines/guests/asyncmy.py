@@ -25,7 +25,7 @@ def asyncmy_guest(raw: Any, engine: Engine) -> AsyncPlay:
 
     async def on(work: Work, writes: bool) -> None:
         with plain(raw, "_", conversions):
-            guest = _AsyncmyGuest(raw, engine.place, writes)
+            guest = _AsyncmyGuest(raw, engine.place, writes, engine.dialect)
             await aplay(work, AsyncGuestExecutor(guest, Cursor(raw), engine.trace))
 
     return on

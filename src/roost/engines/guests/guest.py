@@ -7,7 +7,7 @@ What the control words become is written once, without I/O (`Guest.words`); the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, exchange
@@ -15,6 +15,7 @@ from roost.engines.engine import Executor, Trace, adrive, drive
 from roost.engines.server import ServerExecutor
 
 Work = Generator[Wanted, Any, None]
+Words = Generator[str, Sequence[Row], None]
 
 NO_TRANSACTION = (
     "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
@@ -47,8 +48,8 @@ class Guest(ABC):
         self.writes = writes
         self.is_set = False
 
-    def words(self, word: Control) -> Iterator[str]:
-        """Yield what is to be said for a control word, one statement after the other."""
+    def words(self, word: Control) -> Words:
+        """Yield what is to be said for a control word, one statement after the other; is sent the rows of each."""
         match word:
             case Control.SAVEPOINT:
                 yield from self.begin()
@@ -59,7 +60,7 @@ class Guest(ABC):
                 self.is_set = False
 
     @abstractmethod
-    def begin(self) -> Iterator[str]:
+    def begin(self) -> Words:
         """Yield what sets the savepoint; raise `Invalid` where it would hold nothing together."""
 
     @abstractmethod
@@ -85,8 +86,14 @@ class GuestExecutor(ServerExecutor):
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
-        for sql in self._guest.words(word):
-            self.say(sql)
+        words = self._guest.words(word)
+        try:
+            sql = next(words)
+            while True:
+                self.say(sql)
+                sql = words.send(self._cursor.fetchall() if self._cursor.description else ())
+        except StopIteration:
+            pass
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
@@ -110,26 +117,38 @@ class AsyncGuestExecutor:
         if isinstance(wanted, Together):
             return [await self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
-            for sql in self._guest.words(wanted):
-                await self._say(sql)
-            return None
+            words = self._guest.words(wanted)
+            try:
+                sql = next(words)
+                while True:
+                    sql = words.send(await self._word(sql))
+            except StopIteration:
+                return None
         returns = wanted.template.returns
         work = exchange(wanted)
         try:
             sql, row = next(work)
             while True:
-                await self._say(sql, row)
-                sql, row = work.send(await self._cursor.fetchall() if returns else self._cursor.rowcount)
+                sql, row = work.send(await self._say(sql, row, returns))
         except StopIteration as stop:
             return stop.value
 
-    async def _say(self, sql: str, row: Row = ()) -> None:
+    async def _say(self, sql: str, row: Row = (), returns: bool = False) -> Any:
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            await self._cursor.execute(*self._guest.sent(sql, row))
+            return await self._answer(*self._guest.sent(sql, row), returns)
         except self._guest.failures as error:
             raise self._guest.failed(error, sql) from error
+
+    async def _word(self, sql: str) -> Sequence[Row]:
+        await self._say(sql)
+        rows: Sequence[Row] = await self._cursor.fetchall() if self._cursor.description else ()
+        return rows
+
+    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
+        await self._cursor.execute(sql, row)
+        return await self._cursor.fetchall() if returns else self._cursor.rowcount
 
 
 def play(work: Work, executor: Executor[Wanted]) -> None:

@@ -6,24 +6,32 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from roost.dialects import Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Engine
-from roost.engines.guests.guest import NO_TRANSACTION, Guest, GuestExecutor, Play, Work, play
-from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, failure
+from roost.engines.guests.guest import NO_TRANSACTION, Guest, GuestExecutor, Play, Words, Work, play
+from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, translate
+from roost.engines.mariadb_session import joined_text, judge, question
 from roost.errors import Conflict, Invalid
 
 # Flags of the server's status, which comes with every answer but an error.
-_IN_TRANSACTION, _AUTOCOMMIT, _NO_BACKSLASH_ESCAPES = 1, 2, 512
+_IN_TRANSACTION, _AUTOCOMMIT = 1, 2
 
 
 class MariaDBGuest(Guest):
     """The savepoint of one call on a connection to MariaDB."""
 
-    def begin(self) -> Iterator[str]:
+    def __init__(self, raw: Any, place: str, writes: bool, dialect: Dialect) -> None:
+        super().__init__(raw, place, writes)
+        self._dialect = dialect
+
+    def begin(self) -> Words:
         """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
 
         Whether there is one is told by the server's answer to it: after a deadlock, what the driver remembers is old.
         """
+        if asked := question(self.raw, self._dialect):
+            judge(self.raw, self._dialect, (yield asked)[0], "store.on")
         yield "SAVEPOINT roost_joined"
         status = self.raw.server_status
         self.is_set = not status & _AUTOCOMMIT or bool(status & _IN_TRANSACTION)
@@ -39,20 +47,14 @@ class MariaDBGuest(Guest):
         if error.args[:1] == (NO_SAVEPOINT,):
             self.is_set = False
             return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
-        found = failure(error, self.place, sql)
+        found = translate(error, self.place, sql)
         if isinstance(found, Conflict):
             self.is_set = False
         return found
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it.
-
-        Under NO_BACKSLASH_ESCAPES not every driver's literals for bytes are right.
-        """
-        if self.raw.server_status & _NO_BACKSLASH_ESCAPES and any(isinstance(value, bytes) for value in row):
-            sql %= tuple([f"X'{value.hex()}'" if isinstance(value, bytes) else "%s" for value in row])
-            row = tuple([value for value in row if not isinstance(value, bytes)])
-        return super().sent(sql, row)
+        """Return a statement as the cursor takes it: a driver's literals are right in some sql_modes only."""
+        return joined_text(self._dialect, sql, row), None
 
 
 @contextmanager
@@ -91,6 +93,7 @@ def pymysql_guest(raw: Any, engine: Engine) -> Play:
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            play(work, GuestExecutor(_PyMySQLGuest(raw, engine.place, writes), cursor, engine.trace))
+            guest = _PyMySQLGuest(raw, engine.place, writes, engine.dialect)
+            play(work, GuestExecutor(guest, cursor, engine.trace))
 
     return on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from roost.engines.engine import Engine
@@ -13,11 +12,13 @@ from roost.engines.guests.guest import (
     Guest,
     GuestExecutor,
     Play,
+    Words,
     Work,
     aplay,
     play,
 )
 from roost.engines.postgresql import FAILURES, AsyncPlainCursor, PlainCursor, is_idle, translate
+from roost.engines.postgresql_session import refuse
 from roost.errors import ConnectionLost, Error, Invalid
 
 
@@ -26,14 +27,10 @@ class PostgreSQLGuest(Guest):
 
     failures = FAILURES
 
-    def begin(self) -> Iterator[str]:
+    def begin(self) -> Words:
         """Yield what sets the savepoint; psycopg begins a transaction before it, except under autocommit."""
         raw = self.raw
-        if raw.info.encoding != "utf-8":
-            raise Invalid(
-                f"store.on: the connection's client_encoding is {raw.info.encoding}, which cannot carry every text; "
-                "it has to be UTF8"
-            )
+        refuse(raw.info, "store.on")
         if raw.pgconn.pipeline_status:
             raise Invalid("store.on: the connection is in pipeline mode, where no answer can be waited for; leave it")
         if raw.autocommit and is_idle(raw):

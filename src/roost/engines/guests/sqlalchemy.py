@@ -52,6 +52,8 @@ def async_connection_guest(connection: Any, engine: Engine, below: Below) -> Asy
         if not connection.in_transaction():
             await connection.begin()
         raw = (await connection.get_raw_connection()).driver_connection
+        if hasattr(raw, "is_in_transaction") and not raw.is_in_transaction():
+            await connection.run_sync(_begin_below)
         try:
             await below(raw, engine)(work, writes)
         except BaseException as error:
@@ -69,6 +71,11 @@ def async_session_guest(session: Any, engine: Engine, below: Below) -> AsyncPlay
         await async_connection_guest(await session.connection(), engine, below)(work, writes)
 
     return on
+
+
+def _begin_below(connection: Any) -> None:
+    # asyncpg begins nothing by itself: SQLAlchemy does, before its first statement, unless it is told to autocommit.
+    connection.connection.cursor().execute("SELECT 1")
 
 
 def _is_lost(raw: Any, error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.plans.index.opened import ASKING, OpenedIndex
+from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, one_by_one, request, stored
 
 _ASKING = frozenset([NULL, *[value for value in ASKING if isinstance(value, str)]])  # as tokens
@@ -34,7 +35,7 @@ class Inserts(Run):
             return None
         return cls(index, length)
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Insert the rows."""
         given = [columns[3 + place] for place in range(len(self._columns))]
         numbered = self._automatic and self._own < 0
@@ -45,7 +46,7 @@ class Inserts(Run):
         if numbered:
             raw = connection.raw
             return one_by_one(
-                *(connection, self._text, columns, values, set(), plainly),
+                *(connection, self._text, columns, values, set(), plainly, room),
                 lambda row: "0\t1\t0" if self._brings(row) else f"0\t1\t{raw.last_insert_rowid()}",
             )
         rows = list(zip(*values, strict=True))
@@ -58,6 +59,8 @@ class Inserts(Run):
             except (SQLiteError, UnicodeError, TypeError):  # a TypeError is of a value that its column cannot hold
                 place = len(rows) - length_hint(left) - 1
                 told[place] = plainly(request(columns, place))
+                if not room.take(len(told[place])):
+                    return told[: place + 1]
 
     def _brings(self, row: tuple[Any, ...]) -> bool:
         # Whether a row has a number of its own.

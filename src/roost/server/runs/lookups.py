@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
@@ -10,9 +11,11 @@ from roost.plans.index.opened import OpenedIndex
 from roost.plans.index.values import UNHELD
 from roost.server.answers import Lookup
 from roost.server.counters import Counters
-from roost.server.runs.run import NULL, Columns, Plainly, Run, nulls, request, rows_of, stored
+from roost.server.room import Room
+from roost.server.runs.run import NULL, Columns, Plainly, Run, first, nulls, plainly_all, rows_of, stored
 
 FEW = 2  # so many lookups, or fewer, are sooner done one by one
+AT_ONCE, HELD = 256, 2**20  # rows, and bytes of them, that are held before they become answers
 LOTS = (128, 16, 4)  # of keys of several columns, in one statement
 
 
@@ -32,7 +35,9 @@ class Lookups(Run):
             *zip(range(3 + len(self._parts), length), "10", strict=False),
         )
         self._counters = counters
-        self._answers = Lookup(index.width).answers
+        lookup = Lookup(index.width)
+        self._answers, self._form = lookup.answers, lookup.form
+        self._nothing = (None,) * (index.width + 1)
         # A row has one value more than is shown: NULL where nothing was found.
         shown = "".join([f"t.{column.sql}, " for column in index.columns]) + f"t.{self._parts[0].sql}"
         source = f"{index.table.sql} t{key.hint}"
@@ -42,27 +47,43 @@ class Lookups(Run):
         self._array = f"SELECT {shown} FROM carray(?) k LEFT JOIN {source} ON {terms[0]} = k.value"
         self._lots: dict[int, str] = {}
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Look up all keys."""
         keys = columns[3 : 3 + len(self._parts)]
         odd = nulls(keys)
-        if odd:
-            usual = [place for place in range(len(keys[0])) if place not in odd]
-            told = [""] * len(keys[0])
-            others = [[column[place] for place in usual] for column in columns]
-            for place, answer in zip(usual, self.play(connection, others, plainly), strict=True):
-                told[place] = answer
-            for place in odd:
-                told[place] = plainly(request(columns, place))
-            return told
-        try:
-            answers, found = self._answers(self._look_up(connection, keys))
-        except (SQLiteError, UnicodeDecodeError):
-            return [plainly(request(columns, place)) for place in range(len(keys[0]))]
-        self._counters.rows += found
-        return answers
+        if 0 in odd:
+            return plainly_all(first(columns, 1), plainly, room)
+        if odd:  # the others are played when these are
+            return self.play(connection, first(columns, min(odd)), plainly, room)
+        rows = self._look_up(connection, keys)
+        answers: list[str] = []
+        more = True
+        while more and (room.open or not answers):
+            some, made, more = self._some(rows, min(room.left, HELD))
+            told, found = self._answers(some, made)
+            self._counters.rows += found
+            answers += told
+            room.take(sum(map(len, told)))
+        return answers or plainly_all(first(columns, 1), plainly, room)
 
-    def _look_up(self, connection: ApswConnection, keys: Columns) -> list[Any]:
+    def _some(self, rows: Iterator[Any], left: float) -> tuple[list[Any], list[str], bool]:
+        # The next rows, what the form makes of them, and whether there may be more: one row may have a gigabyte.
+        some: list[Any] = []
+        made: list[str] = []
+        form = self._form
+        try:
+            for row in islice(rows, AT_ONCE):
+                text = form % row
+                some.append(row)
+                made.append(text)
+                left -= len(text)
+                if left <= 0:
+                    break
+        except (SQLiteError, UnicodeDecodeError):
+            return some, made, False
+        return some, made, bool(some)
+
+    def _look_up(self, connection: ApswConnection, keys: Columns) -> Iterator[Any]:
         run = connection.run
         values = [stored(column, tokens) for column, tokens in zip(self._parts, keys, strict=True)]
         if len(keys[0]) > FEW:
@@ -72,28 +93,29 @@ class Lookups(Run):
                 rows, odd = rows_of(values)
                 if not odd:
                     return self._in_lots(run, rows)
-        found = [None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True)]
-        return [row or (None,) for row in found]
+        found = (None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True))
+        return (row or self._nothing for row in found)
 
-    def _by_array(self, run: Any, values: Sequence[Any]) -> list[Any]:
+    def _by_array(self, run: Any, values: Sequence[Any]) -> Iterator[Any]:
         if UNHELD in values:
-            got = iter(self._by_array(run, [value for value in values if value is not UNHELD]))
-            return [(None,) if value is UNHELD else next(got) for value in values]
+            held = [value for value in values if value is not UNHELD]
+            got = self._by_array(run, held)
+            return (self._nothing if value is UNHELD else next(got) for value in values)
         if not values:
-            return []
+            return iter(())
         array = integers(values) if self._kind == "integer" else texts(values)
-        return run(self._array, (array,)).fetchall()  # type: ignore[no-any-return]
+        return run(self._array, (array,))  # type: ignore[no-any-return]
 
-    def _in_lots(self, run: Any, keys: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _in_lots(self, run: Any, keys: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         # Lots of a few fixed sizes, so that each has its text, and what is left one by one.
-        rows: list[Any] = []
         begin = 0
         for size in LOTS:
             while len(keys) - begin >= size:
                 lot = keys[begin : begin + size]
-                rows += run(self._lot(size), [value for key in lot for value in key]).fetchall()
+                yield from run(self._lot(size), [value for key in lot for value in key])
                 begin += size
-        return rows + [run(self._one, key).fetchone() or (None,) for key in keys[begin:]]
+        for key in keys[begin:]:
+            yield run(self._one, key).fetchone() or self._nothing
 
     def _lot(self, size: int) -> str:
         text = self._lots.get(size)

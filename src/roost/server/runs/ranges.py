@@ -8,11 +8,12 @@ SQLite from merging the two; tests hold it to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
+from roost.errors import Error
 from roost.plans.index.opened import OpenedIndex
 from roost.plans.index.scan import Filtering
 from roost.plans.index.schema import TableColumn
@@ -20,7 +21,8 @@ from roost.plans.index.values import UNHELD
 from roost.protocols.requests import Refused, number
 from roost.server import answers as say
 from roost.server.counters import Counters
-from roost.server.runs.run import NULL, Columns, Plainly, Run, request, stored
+from roost.server.room import Room
+from roost.server.runs.run import NULL, Columns, Plainly, Run, plainly_all, stored
 
 MOST_ROWS = 10_000  # of answers that are made in one statement, as far as limits tell
 
@@ -63,7 +65,7 @@ class Ranges(Run):
         found = index.statements(tokens[1], ("",) * (end - 3), filters)
         return cls(index, tokens, counters, found[0].rows.sql, found[0].places) if len(found) == 1 else None
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Find; what looks for a NULL, has a very great limit or a value that no row has goes the plain way."""
         requests = len(columns[0])
         values = [stored(column, columns[place]) for place, column in self._keys]
@@ -73,50 +75,67 @@ class Ranges(Run):
             values += [_once(columns[self._end + 1], lambda token: _limit(token, 0))]
         else:
             values += [[1] * requests, [0] * requests]
-        told: list[str] = [""] * requests
-        alike: dict[tuple[Any, ...], list[int]] = {}  # requests by their values, but for the one that is ranged over
         ranged = self._ranged
         rows = list(zip(*values, strict=True))
-        for place, row in enumerate(rows):
-            if None in row or UNHELD in row or row[-2] > MOST_ROWS:
-                told[place] = plainly(request(columns, place))
-            else:
-                alike.setdefault((*row[:ranged], *row[ranged + 1 :]), []).append(place)
-        for common, places in alike.items():
-            lot = max(1, MOST_ROWS // common[-2])
-            for begin in range(0, len(places), lot):
-                part = places[begin : begin + lot]
-                try:
-                    answers = self._answers(connection, [rows[place] for place in part], common)
-                except (SQLiteError, UnicodeDecodeError):
-                    answers = [plainly(request(columns, place)) for place in part]
-                for place, answer in zip(part, answers, strict=True):
-                    told[place] = answer
+
+        def is_odd(row: tuple[Any, ...]) -> bool:
+            return None in row or UNHELD in row or row[-2] > MOST_ROWS
+
+        def common(row: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (*row[:ranged], *row[ranged + 1 :])
+
+        told: list[str] = []
+        while len(told) < requests and (room.open or not told):
+            begin = len(told)
+            if is_odd(rows[begin]):
+                told += plainly_all([column[begin : begin + 1] for column in columns], plainly, room)
+                continue
+            alike = common(rows[begin])  # requests that differ in the value that is ranged over alone
+            end, most = begin + 1, begin + max(1, MOST_ROWS // alike[-2])
+            while end < min(requests, most) and not is_odd(rows[end]) and common(rows[end]) == alike:
+                end += 1
+            answers = self._answers(connection, rows[begin:end], alike, room)
+            # Where the first of them is not answered: the plain way says why, or it is the plain way's.
+            told += answers or plainly_all([column[begin : begin + 1] for column in columns], plainly, room)
         return told
 
     def _answers(
-        self, connection: ApswConnection, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...]
+        self, connection: ApswConnection, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...], room: Room
     ) -> list[str]:
+        # The answers of the first requests: as far as there is room, and nothing fails.
+        answers: list[str] = []
+        try:
+            for answer in self._each_answer(connection, rows, common):
+                answers.append(answer)
+                if not room.take(len(answer)):
+                    break
+        except (Error, SQLiteError, UnicodeDecodeError):
+            pass
+        return answers
+
+    def _each_answer(
+        self, connection: ApswConnection, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...]
+    ) -> Iterator[str]:
         starts = [row[self._ranged] for row in rows]
         if not self._text or (self._array is texts and "\0" in "".join(starts)):
-            return [self._each(connection, row) for row in rows]
+            for row in rows:
+                yield self._by_python(connection, row)
+            return
         width, none = self._index.width, self._none
-        answers = []
-        found: list[Any] = connection.run(self._text, (*common, self._array(starts))).fetchall()
-        for row, (text,) in zip(rows, found, strict=True):
+        found = connection.cursor().execute(self._text, (*common, self._array(starts)))
+        for row, (text,) in zip(rows, found, strict=False):
             if text is None:
-                answers.append(none)
+                yield none
                 continue
             number, _, shown = text.partition("\t")
             if number != "real" and say.controls(shown) == int(number) * width - 1:
                 self._counters.rows += int(number)
-                answers.append(f"{none}\t{shown}")
+                yield f"{none}\t{shown}"
             else:
-                answers.append(self._each(connection, row))
-        return answers
+                yield self._by_python(connection, row)
 
-    def _each(self, connection: ApswConnection, row: tuple[Any, ...]) -> str:
-        found = connection.run(self._rows, row).fetchall()
+    def _by_python(self, connection: ApswConnection, row: tuple[Any, ...]) -> str:
+        found = connection.rows(self._rows, row)
         self._counters.rows += len(found)
         return say.found(found, self._index.width)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.plans.index.schema import Part, TableColumn
 from roost.plans.index.values import UNHELD
+from roost.server.room import Room
 from roost.structures.types import INT_MAX, INT_MIN
 
 NULL = "\0"
@@ -23,8 +24,8 @@ class Run:
     length: int  # of a request, in tokens
     fixed: tuple[tuple[int, str], ...]  # tokens that all of them have, and where; the first is not looked at
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
-        """Do requests, in their order, and return their answers.
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
+        """Do requests, in their order, and return their answers: at least one, all if there is room for them.
 
         Raises: SQLiteError of a read; the transaction is to be played again, request by request.
         """
@@ -90,6 +91,7 @@ def one_by_one(
     values: Sequence[Sequence[Any]],
     odd: set[int],
     plainly: Plainly,
+    room: Room,
     told: Callable[[tuple[Any, ...]], str],
 ) -> list[str]:
     """Run a statement for one request after the other; those that fail, or are odd, go the plain way.
@@ -104,13 +106,31 @@ def one_by_one(
     answers = []
     for place, row in enumerate(rows):
         try:
-            if place not in odd:
+            if place in odd:
+                answer = plainly(request(columns, place))
+            else:
                 run(text, row)
-                answers.append(told(row))
-                continue
-        except (SQLiteError, UnicodeError):
-            pass  # the plain way fails again, and says why; or not, and that is as good
+                answer = told(row)
+        except (SQLiteError, UnicodeError):  # the plain way fails again, and says why; or not, and that is as good
+            answer = plainly(request(columns, place))
+        answers.append(answer)
+        if not room.take(len(answer)):
+            break
+    return answers
+
+
+def first(columns: Columns, number: int) -> Columns:
+    """Return the first requests."""
+    return [column[:number] for column in columns]
+
+
+def plainly_all(columns: Columns, plainly: Plainly, room: Room) -> list[str]:
+    """Do requests by themselves, while there is room."""
+    answers = []
+    for place in range(len(columns[0])):
         answers.append(plainly(request(columns, place)))
+        if not room.take(len(answers[-1])):
+            break
     return answers
 
 

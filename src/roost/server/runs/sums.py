@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.engines.apsw import ApswConnection, SQLiteError, size_of
 from roost.errors import Error
 from roost.plans.index.opened import Change, OpenedIndex
 from roost.plans.index.values import UNHELD
 from roost.server import answers as say
 from roost.server.counters import Counters
-from roost.server.runs.run import NULL, Columns, Plainly, Run, by_key, nulls, request
+from roost.server.room import Room
+from roost.server.runs.run import NULL, Columns, Plainly, Run, by_key, first, nulls, request
 from roost.structures.types import INT_MAX, INT_MIN
 
 Name = tuple[Any, ...]  # what names a row
@@ -54,16 +55,23 @@ class Sums(Run):
             return None
         return cls(index, length, verb, counters)
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Read each row, add up, and write each row that changed."""
         keys = len(self._keys)
+        rows: dict[Name, list[Any]] = {}  # by their names: the values of the opened columns
+        names: dict[tuple[str, ...], Name | None] = {}
+        for place, key in enumerate(zip(*columns[3 : 3 + keys], strict=True)):
+            if key not in names:
+                if names and not room.open:
+                    columns = first(columns, place)
+                    break
+                name = names[key] = self._meet(connection, key, rows)
+                room.take(0 if name is None else size_of(rows[name]))  # they are held until all are read
         lines = zip(*columns[3 : 3 + keys], *columns[self._begin :], strict=True)
         alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)  # requests by their tokens
         for place, line in enumerate(lines):
             alike[line].append(place)
         told = [DONE] * len(columns[0])
-        rows: dict[Name, list[Any]] = {}  # by their names: the values of the opened columns
-        names = {key: self._meet(connection, key, rows) for key in {line[:keys] for line in alike}}
         sums: dict[Name, list[_Sum]] = {}
         for line, places in alike.items():
             name = names[line[:keys]]

@@ -8,6 +8,7 @@ from typing import Any
 from roost.engines.apsw import ApswConnection, SQLiteError
 from roost.plans.index.opened import OpenedIndex
 from roost.plans.index.schema import Part, TableColumn
+from roost.server.room import Room
 from roost.server.runs.run import Columns, Plainly, Run, by_key, nulls, one_by_one, rows_of, stored
 
 
@@ -21,9 +22,9 @@ class Deletes(Run):
         self._keys = [(3 + place, part.column) for place, part in enumerate(parts)]
         self._text = f"DELETE FROM {index.table.sql}{index.key.hint} WHERE {index.key.whole}"
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Delete row by row: each is told whether there was one."""
-        return self._each(connection, columns, self._values(columns, self._keys), plainly)
+        return self._each(connection, columns, self._values(columns, self._keys), plainly, room)
 
     def _values(self, columns: Columns, bound: Sequence[tuple[int, TableColumn]]) -> list[Sequence[Any]]:
         return [stored(column, columns[place]) for place, column in bound]
@@ -33,11 +34,16 @@ class Deletes(Run):
         return nulls([columns[place] for place, _ in self._keys])
 
     def _each(
-        self, connection: ApswConnection, columns: Columns, values: Sequence[Sequence[Any]], plainly: Plainly
+        self,
+        connection: ApswConnection,
+        columns: Columns,
+        values: Sequence[Sequence[Any]],
+        plainly: Plainly,
+        room: Room,
     ) -> list[str]:
         raw = connection.raw
-        odd = self._odd(columns)
-        return one_by_one(connection, self._text, columns, values, odd, plainly, lambda _: f"0\t1\t{raw.changes()}")
+        bound = (connection, self._text, columns, values, self._odd(columns), plainly, room)
+        return one_by_one(*bound, lambda _: f"0\t1\t{raw.changes()}")
 
 
 class Updates(Deletes):
@@ -70,7 +76,7 @@ class Updates(Deletes):
             return None
         return cls(index, length)
 
-    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly) -> list[str]:
+    def play(self, connection: ApswConnection, columns: Columns, plainly: Plainly, room: Room) -> list[str]:
         """Update the rows, in the order of the requests."""
         values = self._values(columns, [*self._set, *self._keys])
         rows, odd = rows_of(values)
@@ -84,7 +90,7 @@ class Updates(Deletes):
             else:
                 if connection.raw.total_changes() - before == len(rows):
                     return ["0\t1\t1"] * len(rows)
-        return self._each(connection, columns, values, plainly)
+        return self._each(connection, columns, values, plainly, room)
 
 
 def _is_exact(part: Part) -> bool:

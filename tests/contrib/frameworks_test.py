@@ -1,0 +1,163 @@
+"""The applications on the pages about FastAPI and Flask, as they stand there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy
+
+import roost
+from tests import servers
+from tests.campaigns.foreign import held
+from tests.docs_test import ROOT, blocks
+
+DRIVERS = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}
+
+
+@pytest.fixture(params=["sqlite", *servers.SERVERS])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/app.db"
+        return
+    try:
+        servers.SERVERS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(request.param) as url:
+        yield url
+
+
+def with_driver(url: str, driver: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}+{driver}://{rest}"
+
+
+def page(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run all code of a page as one module, and return its names."""
+    monkeypatch.setenv("DATABASE_URL", url)
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile("\n".join(blocks(ROOT / "docs" / name, "python")), name, "exec", dont_inherit=True), names)
+    return names
+
+
+def make_orders(url: str) -> None:
+    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
+    engine = sqlalchemy.create_engine(with_driver(url, blocking))
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE orders (id INT PRIMARY KEY)"))
+    engine.dispose()
+
+
+def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
+    """Use FastAPI's application by a client, from its lifespan's beginning to its end."""
+
+    async def main() -> None:
+        app = names["app"]
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://a") as client,
+        ):
+            await work(client)
+            assert await app.state.store.check() == []
+        await names["engine"].dispose()
+
+    asyncio.run(main())
+
+
+def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(database)
+    names = page("fastapi.md", with_driver(database, DRIVERS[database.partition(":")[0]]), monkeypatch)
+
+    async def work(client: httpx.AsyncClient) -> None:
+        answers = await asyncio.gather(*[client.post("/profiles/5/views", params={"visitor": n}) for n in range(1, 21)])
+        assert {answer.status_code for answer in answers} == {200}
+        assert max(answer.json()["views"] for answer in answers) == 20
+        latest = (await client.get("/profiles/5/visitors")).json()
+        assert len(latest) == 12
+        assert latest[0].keys() == {"uid", "visitor"}
+        store = names["app"].state.store
+        assert (await client.post("/orders/7")).json() == {"order": 7}
+        assert await store.run(names["pageviews"].total("/thanks")) == 1
+        assert (await client.post("/orders/7")).status_code == 500  # the id is taken: rolled back with the view
+        assert await store.run(names["pageviews"].total("/thanks")) == 1
+        await store.run(names["pageviews"].add("/profiles/6", 2**63 - 1))
+        assert (await client.post("/profiles/6/views", params={"visitor": 1})).status_code == 409
+
+    asked(names, work)
+
+
+def test_f64_what_is_busy_is_answered_503_and_a_cancelled_request_takes_nothing_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_orders(f"sqlite:///{tmp_path}/app.db")
+    names = page("fastapi.md", f"sqlite+aiosqlite:///{tmp_path}/app.db", monkeypatch)
+
+    async def work(client: httpx.AsyncClient) -> None:
+        def view() -> asyncio.Task[httpx.Response]:
+            return asyncio.create_task(client.post("/profiles/5/views", params={"visitor": 1}))
+
+        store = names["app"].state.store
+        with held(tmp_path / "app.db") as holder:
+            first, second = view(), view()
+            while not store.stats().waits:
+                await asyncio.sleep(0.001)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            holder.release()
+            assert (await second).status_code == 200
+        assert await store.run(names["pageviews"].total("/profiles/5")) in (1, 2)
+        short = roost.AsyncStore(f"sqlite:///{tmp_path}/app.db", timeout=0.05)
+        names["app"].state.store = short
+        with held(tmp_path / "app.db"):
+            answer = await view()
+        await short.close()
+        names["app"].state.store = store
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+    asked(names, work)
+
+
+def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(database)
+    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[database.partition(":")[0]]
+    names = page("flask.md", with_driver(database, blocking), monkeypatch)
+    app, store, pageviews = names["app"], names["store"], names["pageviews"]
+    ran = app.test_cli_runner().invoke(args=["create-structures"])
+    assert (ran.exit_code, ran.output) == (0, "")
+    client = app.test_client()
+    for n in range(1, 21):
+        assert client.post(f"/profiles/5/views?visitor={n}").json == {"views": n}
+    assert client.post("/profiles/5/views").status_code == 400
+    assert json.loads(client.get("/profiles/5/visitors").data)[0] == {"uid": 5, "visitor": 20}
+    assert client.post("/orders/7").json == {"order": 7}
+    assert client.post("/orders/7").status_code == 500
+    assert store.run(pageviews.total("/thanks")) == 1
+    store.run(pageviews.add("/profiles/6", 2**63 - 1))
+    assert client.post("/profiles/6/views?visitor=1").status_code == 409
+    assert store.check() == []
+    names["engine"].dispose()
+    store.close()
+
+
+def test_f64_what_is_busy_is_answered_503_by_flask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(f"sqlite:///{tmp_path}/app.db")
+    names = page("flask.md", f"sqlite:///{tmp_path}/app.db", monkeypatch)
+    names["store"].create(names["pageviews"], names["visitors"])
+    names["store"].close()
+    with closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with roost.Store(f"sqlite:///{tmp_path}/app.db", timeout=0.05) as short:
+            names["store"] = short
+            answer = names["app"].test_client().post("/profiles/5/views?visitor=1")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    names["engine"].dispose()

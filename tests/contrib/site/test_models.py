@@ -1,0 +1,74 @@
+"""A model over a structure's view: read by the ORM, never written by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import models
+from django.test import TestCase
+from django.test.utils import isolate_apps
+
+import roost
+from roost.contrib.django.models import StructureModel
+from tests.contrib.site.pages.structures import pageviews, store
+
+with isolate_apps("tests.contrib.site.pages"):  # or a migration would have to name it, as it does any model
+
+    class PageViews(StructureModel):
+        key: Any = models.CharField(max_length=255, primary_key=True)
+        total: Any = models.BigIntegerField()
+
+        class Meta(StructureModel.Meta):
+            app_label = "pages"
+            db_table = "pageviews"
+
+
+OBJECTS: Any = PageViews.objects
+
+
+class ModelTests(TestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        store.run_all(pageviews.add("/", 7), pageviews.add("/about", 2))
+
+    def test_it_is_read(self) -> None:
+        self.assertEqual([(page.key, page.total) for page in OBJECTS.order_by("-total")], [("/", 7), ("/about", 2)])
+        self.assertEqual(OBJECTS.filter(total__gt=2).aggregate(models.Sum("total")), {"total__sum": 7})
+        page = OBJECTS.get(key="/")
+        store.run(pageviews.add("/"))
+        page.refresh_from_db()
+        self.assertEqual(page.total, 8)
+
+    def test_f60_what_would_write_is_refused(self) -> None:
+        page = OBJECTS.get(key="/")
+        page.total = 9
+        refused: list[Callable[[], Any]] = [
+            page.save,
+            page.save_base,
+            page.delete,
+            lambda: OBJECTS.create(key="/new", total=1),
+            lambda: OBJECTS.get_or_create(key="/new", defaults={"total": 1}),
+            lambda: OBJECTS.update_or_create(key="/", defaults={"total": 1}),
+            lambda: OBJECTS.bulk_create([PageViews(key="/new", total=1)]),
+            lambda: OBJECTS.bulk_update([page], ["total"]),
+            lambda: OBJECTS.filter(key="/").update(total=1),
+            lambda: OBJECTS.all().delete(),
+            lambda: OBJECTS.select_for_update().get(key="/"),
+        ]
+        for call in refused:
+            with self.assertRaisesMessage(roost.Invalid, "store.run(…) with an operation of the structure writes them"):
+                call()
+        self.assertEqual(store.run(pageviews.top()), [("/", 7), ("/about", 2)])
+        self.assertEqual(store.check(), [])
+
+    @isolate_apps("tests.contrib.site.pages")
+    def test_a_model_that_migrations_would_make_is_an_error(self) -> None:
+        class Managed(StructureModel):
+            key: Any = models.TextField(primary_key=True)
+
+            class Meta:
+                app_label = "pages"
+
+        self.assertIn("roost.E001", [found.id for found in Managed.check()])
+        self.assertNotIn("roost.E001", [found.id for found in PageViews.check()])

@@ -1,0 +1,183 @@
+"""The policy of batches on real databases: deadlines, bounds, what is unknown, what is blocked, and for how long."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from roost import batches
+from roost.batches import Atom
+from roost.engines import server
+from tests.campaigns.processes import PATIENCE, Child, Line, until
+from tests.faults.slow_transaction_test import held, in_thread
+from tests.proxy import Cut, Proxy
+from tests.suite import clients
+from tests.suite.shapes import Visit, likes, pageviews, visits
+
+HEAD = "SELECT * FROM roost_visits_head WHERE uid = 1 FOR UPDATE"
+
+
+def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to COMMIT is lost, and somebody holds the writer's row for longer than it is asked for."""
+    monkeypatch.setattr(server, "LOOKUP", 0.5)
+    holder = clients.connect(server_url)
+
+    def hold() -> None:
+        holder.execute("BEGIN")
+        assert holder.execute("SELECT * FROM roost_writers FOR UPDATE").fetchall()
+
+    with (
+        Proxy(urlsplit(server_url).port or 0) as proxy,
+        roost.Store(proxy.url(server_url), random=random.Random(3), timeout=2) as store,
+    ):
+        store.create(pageviews)
+        store.run(pageviews.add("/home"))
+        proxy.arm(1, Cut.AFTER, meanwhile=hold)
+        with pytest.raises(roost.OutcomeUnknown):
+            store.run(pageviews.add("/home"))
+        assert proxy.cuts == 1
+        holder.execute("ROLLBACK")
+        assert store.run(pageviews.total("/home")) == 2
+    holder.close()
+
+
+def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) -> None:
+    with roost.Store(server_url, timeout=2 * PATIENCE) as store:
+        store.create(visits)
+        store.run(visits.push(Visit(1, 0)))
+        late, patient = Atom([visits.push(Visit(1, 1))]), Atom([visits.push(Visit(1, 2))])
+        now = time.monotonic()
+        late.deadline, patient.deadline = now + 0.5, now + PATIENCE
+        late.aside = patient.aside = 0
+        waiting = threading.Thread(target=store._core.submit_aside, args=([late, patient],))
+        with held(server_url, HEAD):
+            waiting.start()
+            until(lambda: late.done, "the end of the first one's time")
+            assert not patient.done
+        waiting.join(PATIENCE)
+        assert isinstance(late.error, roost.Busy)
+        assert patient.answer == (2,)
+        assert store.run(visits.latest(1)) == [Visit(1, 2), Visit(1, 0)]
+
+
+def test_f84_a_lock_is_waited_for_no_longer_than_the_timeout(server_url: str) -> None:
+    with roost.Store(server_url) as store:
+        store.create(visits)
+        store.run(visits.push(Visit(1, 0)))
+    with roost.Store(server_url, timeout=0.5, lock_wait=10 * PATIENCE) as store:
+        with held(server_url, HEAD):
+            waiting, answers = in_thread(lambda: store.run(visits.push(Visit(1, 1))))
+            waiting.join(PATIENCE / 2)
+            ended = not waiting.is_alive()
+        waiting.join(PATIENCE)
+        assert ended
+        assert [type(answer) for answer in answers] == [roost.Busy]
+
+
+def test_f84_a_key_that_was_blocked_goes_the_usual_way_again(server_url: str) -> None:
+    with roost.Store(server_url, timeout=PATIENCE) as store:
+        store.create(visits)
+        store.run(visits.push(Visit(1, 0)))
+        with held(server_url, HEAD):
+            waiting, answers = in_thread(lambda: store.run(visits.push(Visit(1, 1))))
+            until(lambda: any(lane._led for lane, _ in store._core._lanes), "it waits aside")
+        waiting.join(PATIENCE)
+        assert answers == [2]
+        atom = Atom([visits.push(Visit(1, 2))])
+        store._core.submit_some([atom])
+        assert atom.aside is None
+        assert atom.answer == (3,)
+
+
+def behind_one(
+    store: roost.Store, committing: threading.Event, go_on: threading.Event, calls: list[Callable[[], Any]]
+) -> None:
+    """Run calls in threads of their own, all of which come while one batch is at its COMMIT."""
+    threads = [threading.Thread(target=call) for call in calls]
+    threads[0].start()
+    assert committing.wait(PATIENCE)
+    for thread in threads[1:]:
+        thread.start()
+    until(lambda: len(store._core.writers._waiting) == len(threads) - 1, "the others wait")
+    go_on.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_f84_a_batch_of_several_atoms_is_bounded_in_bytes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MAX_BYTES", 20_000)
+    committing, go_on = threading.Event(), threading.Event()
+
+    def trace(sql: str, row: object) -> None:
+        if sql == "COMMIT" and armed and not committing.is_set():
+            committing.set()
+            assert go_on.wait(PATIENCE)
+
+    armed = False
+    with roost.Store(url, trace=trace, timeout=PATIENCE) as store:
+        store.create(likes)
+        armed = True
+        before = store.stats().batches
+        adds = [[likes.add(key, f"{n}{'x' * 200}") for n in range(70)] for key in range(10)]
+        behind_one(store, committing, go_on, [lambda ops=ops: store.run_all(*ops) for ops in adds])  # type: ignore[misc]
+        assert store.run_all(*[likes.size(key) for key in range(10)]) == (70,) * 10
+        assert store.stats().batches - before >= 1 + 9 // 3, (
+            "70 of 200 bytes each, of which 64 are not counted: three of them are a batch"
+        )
+
+
+def test_f84_close_waits_for_a_check(url: str) -> None:
+    checking, closed = threading.Event(), threading.Event()
+    told: list[Any] = []
+
+    def trace(sql: str, row: object) -> None:
+        if threading.current_thread().name == "checker" and not checking.is_set():
+            checking.set()
+            told.append(closed.wait(1))  # as long as it is not closed
+
+    store = roost.Store(url, trace=trace)
+    store.create(likes)
+    store.run(likes.add(1, "a"))
+    checker = threading.Thread(target=lambda: told.append(store.check()), name="checker")
+
+    def close() -> None:
+        store.close()
+        closed.set()
+
+    checker.start()
+    assert checking.wait(PATIENCE)
+    closer = threading.Thread(target=close)
+    closer.start()
+    for thread in (checker, closer):
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert told == [False, []]
+
+
+def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:
+    """Each picks its slots of counters by them: with the same ones all would share a slot."""
+    counter = roost.Counter("counter", key=int, slots=1000)
+    with roost.Store(url, random=random.Random(1)) as store:
+        store.create(counter)
+
+        def add(line: Line) -> None:
+            store.run(counter.add(1))
+
+        for _ in range(4):
+            with Child(add) as child:
+                assert child.wait() == 0
+        assert store.run(counter.total(1)) == 4
+    sql = clients.connect(url)
+    ((slots,),) = sql.execute("SELECT count(*) FROM roost_counter_rows").fetchall()
+    sql.close()
+    assert slots > 1

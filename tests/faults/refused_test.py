@@ -1,0 +1,178 @@
+"""A statement that is refused, for whatever reason: its neighbours are committed, its caller alone is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from roost.batches import Atom
+from tests import servers
+from tests.suite import clients
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+STRUCTURES = (pageviews, visits, baskets, likes)
+ROW = "AFTER INSERT ON roost_likes_rows"
+MARIADB = {
+    "a check": ["ALTER TABLE roost_likes_rows ADD CONSTRAINT CHECK (member <> 'no')"],
+    **{
+        f"a trigger's {number}": [
+            f"CREATE TRIGGER refuses {ROW} FOR EACH ROW IF NEW.member = 'no' THEN"
+            f" SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not on my watch'; END IF"
+        ]
+        for number in (30001, 1030, 500)
+    },
+    "a missing table of a trigger's": [
+        f"CREATE TRIGGER refuses {ROW} FOR EACH ROW IF NEW.member = 'no' THEN INSERT INTO gone VALUES (1); END IF"
+    ],
+}
+POSTGRESQL = {
+    "a check": ["ALTER TABLE roost_likes_rows ADD CHECK (member <> 'no')"],
+    **{
+        f"a trigger's {state}{' at COMMIT' if constraint else ''}": [
+            "CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.member = 'no' THEN"
+            f" RAISE SQLSTATE '{state}' USING MESSAGE = 'not on my watch'; END IF; RETURN NULL; END $$",
+            f"CREATE {constraint} TRIGGER refuses {ROW} {deferred} FOR EACH ROW EXECUTE FUNCTION refuses()",
+        ]
+        for state, constraint, deferred in (
+            *[(state, "", "") for state in ("RO001", "58030", "08001", "53200")],
+            ("45000", "CONSTRAINT", "DEFERRABLE INITIALLY DEFERRED"),
+        )
+    },
+}
+
+
+@pytest.fixture(
+    params=[("mariadb", each) for each in MARIADB] + [("postgresql", each) for each in POSTGRESQL], ids=" ".join
+)
+def refusing_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server's database that refuses the member "no"."""
+    name, reason = request.param
+    try:
+        servers.SERVERS[name]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(name) as url:
+        with roost.Store(url) as store:
+            store.create(*STRUCTURES)
+        sql = clients.connect(url)
+        for statement in (MARIADB if name == "mariadb" else POSTGRESQL)[reason]:
+            sql.execute(statement)
+        sql.close()
+        yield url
+
+
+def atoms(culprits: set[int]) -> list[list[roost.Operation[Any]]]:
+    """Return twelve callers' operations, of which some are refused."""
+    made: list[list[roost.Operation[Any]]] = []
+    for n in range(12):
+        own = [pageviews.add("/home"), visits.push(Visit(n, n)), baskets.add(Egg(n, n)), likes.add(n, "yes")]
+        wrong = likes.add(n, "no")
+        made.append(([*own, wrong] if n % 2 else [wrong]) if n in culprits else own if n % 3 else own[n % 4 :][:1])
+    return made
+
+
+def judge(url: str, asked: list[list[roost.Operation[Any]]], outcomes: list[Any], culprits: set[int]) -> None:
+    """Compare what callers were told, and what is there, with what must be."""
+    for n, outcome in enumerate(outcomes):
+        if n in culprits:
+            assert isinstance(outcome, roost.DatabaseError), outcome
+        else:
+            assert len(outcome) == len(asked[n])
+    kept = [op for n, ops in enumerate(asked) if n not in culprits for op in ops]
+    with roost.Store(url) as store:
+        assert store.run(pageviews.total("/home")) == sum(op.structure is pageviews for op in kept)
+        for structure in (visits, baskets, likes):
+            assert len(store.run(structure.keys())) == sum(op.structure is structure for op in kept)
+        assert store.check() == []
+
+
+def test_f8_what_is_refused_to_one_is_refused_to_nobody_else(refusing_url: str) -> None:
+    culprits = {3, 4, 11}
+    asked = atoms(culprits)
+    batch = [Atom(ops) for ops in asked]
+    with roost.Store(refusing_url) as store:
+        store._run_each(batch)
+    outcomes: list[Any] = [each.error or each.results for each in batch]
+    judge(refusing_url, asked, outcomes, culprits)
+
+
+def test_f8_nor_in_asyncio(refusing_url: str) -> None:
+    culprits = {0, 7}
+    asked = atoms(culprits)
+
+    async def main() -> list[Any]:
+        async with roost.AsyncStore(refusing_url) as store:
+            answers: list[Any] = await asyncio.gather(*[store.run_all(*ops) for ops in asked], return_exceptions=True)
+            return answers
+
+    judge(refusing_url, asked, asyncio.run(main()), culprits)
+
+
+def test_f8_a_right_that_is_missing_is_missed_by_those_alone_who_need_it(server_url: str) -> None:
+    name = f"clerk_{urlsplit(server_url).path[1:]}"
+    sql = clients.connect(server_url)
+    with roost.Store(server_url) as store:
+        store.create(*STRUCTURES)
+    sql.execute(f"CREATE USER {name}")
+    try:
+        for table in sql.private_tables():
+            rights = "SELECT" if table == "roost_likes_rows" else "SELECT, INSERT, UPDATE, DELETE"
+            sql.execute(f"GRANT {rights} ON {table} TO {name}")
+        parts = urlsplit(server_url)
+        url = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+        culprits = {0, 7}
+        asked = [[likes.add(n, "x")] if n in culprits else [visits.push(Visit(n, n))] for n in range(12)]
+        batch = [Atom(ops) for ops in asked]
+        with roost.Store(url) as store:
+            store._run_each(batch)
+        judge(server_url, asked, [each.error or each.results for each in batch], culprits)
+    finally:
+        for table in sql.private_tables():
+            sql.execute(f"REVOKE ALL ON {table} FROM {name}")
+        sql.execute(f"DROP USER {name}")
+        sql.close()
+
+
+def test_f17_a_sum_that_another_column_cannot_hold_is_its_callers_error() -> None:
+    """Error 1690 of MariaDB's, which no other way to add avoids."""
+    with servers.database("mariadb") as url, roost.Store(url) as store:
+        store.create(pageviews, visits)
+        sql = clients.connect(url)
+        sql.execute(f"ALTER TABLE roost_pageviews_rows ADD `double` BIGINT AS (n * {2**62}) STORED")
+        batch = [Atom([pageviews.add("/a", 2)]), Atom([pageviews.add("/b", 1)]), Atom([visits.push(Visit(1, 1))])]
+        store._run_each(batch)
+        assert isinstance(batch[0].error, roost.StatementFailed)
+        assert batch[0].error.word == "range"
+        assert (batch[1].answer, batch[2].answer) == ((None,), (1,))
+        with pytest.raises(roost.StatementFailed, match="1690"):
+            store.run(pageviews.add("/b", 1))
+        sql.execute("BEGIN")
+        with pytest.raises(roost.StatementFailed, match="1690"):
+            store.on(sql).run(pageviews.add("/b", 2))
+        assert store.on(sql).run(pageviews.add("/c", 1)) is None
+        sql.execute("COMMIT")
+        sql.close()
+        assert store.run(pageviews.totals(["/a", "/b", "/c"])) == {"/a": 0, "/b": 1, "/c": 1}
+
+
+def test_f16_a_mismatch_in_an_atom_over_two_structures_is_told_as_such(server_url: str) -> None:
+    """One statement goes along with the comparison, where the declaration was right before, and is refused."""
+    with roost.Store(server_url) as store, roost.Store(server_url) as other:
+        old = roost.Ring("notes", Visit, per="uid", keep=3)
+        store.create(old, visits, baskets, front=False)
+        operations = (visits.push(Visit(1, 1)), old.push(Visit(1, 1)), baskets.add(Egg(1, 1)))
+        assert store.run_all(*operations) == (1, 1, None)
+        sql = clients.connect(server_url)
+        sql.execute("DROP TABLE roost_notes_rows, roost_notes_head")
+        sql.execute("DELETE FROM roost_catalog WHERE name = 'notes'")
+        sql.close()
+        other.create(roost.Counter("notes"))
+        for _ in range(2):
+            with pytest.raises(roost.Mismatch, match="kind is"):
+                store.run_all(*operations[:2], baskets.add(Egg(1, 2)))
+        assert store.run_all(visits.latest(1), baskets.count(1)) == ([Visit(1, 1)], 1)

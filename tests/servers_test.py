@@ -1,0 +1,46 @@
+"""Servers of the tests end with them, whatever becomes of those who started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+
+ROOT = Path(__file__).parents[1]
+
+STARTS = """
+import sys, time
+from tests import servers
+servers.place = sys.argv[2]
+try:
+    daemon = getattr(servers, sys.argv[1])()
+except servers.NotHere:
+    sys.exit(0)
+print(daemon.pid, daemon._folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+@pytest.mark.parametrize("name", ["memcached_daemon", "postgresql_daemon"])
+def test_f85_no_server_and_no_folder_outlives_the_tests(name: str, how: signal.Signals) -> None:
+    command = [sys.executable, "-c", STARTS, name, servers.place or tempfile.gettempdir()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline().split()
+        if not told and process.wait() == 0:
+            servers.not_run(servers.NotHere(f"NOT RUN: {name} does not start here"))
+        process.send_signal(how)
+        process.wait()
+    deadline = time.monotonic() + servers.PATIENCE
+    while os.path.exists(f"/proc/{told[0]}") or os.path.exists(told[1]):
+        assert time.monotonic() < deadline, f"{told} is still there"
+        time.sleep(0.01)

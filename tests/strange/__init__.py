@@ -1,0 +1,1 @@
+"""Servers whose settings are not the defaults: everything works just the same, or is refused and the setting named."""

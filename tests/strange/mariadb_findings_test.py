@@ -1,0 +1,242 @@
+"""MariaDB: what a setting of the server, or of a session, once changed; each by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+import roost
+from roost.dialects import MARIADB, MYSQL
+from roost.engines.mariadb_session import judge, looked_at, own, question
+from tests.strange.mariadb import Client, connection, default_mode, strange
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+INJECTED = "x\\' UNION SELECT 1,2 -- "
+ODD = ["a\\b", INJECTED, "", "\\", "\0", "it's"]
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with strange({}) as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    """A connection of the application's, in a transaction."""
+    with connection(url, autocommit=False) as found:
+        yield found
+
+
+def test_f1_the_first_text_of_a_connection_is_right_in_every_sql_mode() -> None:
+    with strange({"sql_mode": f"{default_mode()},NO_BACKSLASH_ESCAPES"}) as url:
+        for n, text in enumerate(ODD):
+            with roost.Store(url) as store:  # the reader connects with what the writer has learned of the catalog
+                store.create(pageviews)
+                store.run(pageviews.add(text))
+                assert store.run(pageviews.total(text)) == 1, text
+                assert len(store.run(pageviews.top(100))) == n + 1
+
+
+def test_f1_the_first_text_behind_a_reconnect_is_right_in_every_sql_mode() -> None:
+    with strange({"sql_mode": f"{default_mode()},NO_BACKSLASH_ESCAPES"}) as url, roost.Store(url) as store:
+        store.create(pageviews)
+        store.run_all(pageviews.add("/"))
+        store.run(pageviews.total("/"))
+        with connection(url) as killer:
+            for text in ODD:
+                for (number,) in killer.read("SELECT id FROM information_schema.processlist WHERE db = DATABASE()"):
+                    if number != killer.number:
+                        killer.read(f"KILL {number}")
+                store.run(pageviews.add(text))
+                assert store.run(pageviews.total(text)) == 1, text
+        assert store.run(pageviews.totals(ODD)) == dict.fromkeys(ODD, 1)
+
+
+def test_f1_a_default_and_what_is_made_of_an_enum_are_right_in_every_sql_mode() -> None:
+    class Path(enum.Enum):
+        ROOT = "C:\\"
+        QUOTED = "\\'"
+
+    before: Any = dataclasses.make_dataclass("Row", [("uid", int)])
+    after: Any = dataclasses.make_dataclass(
+        "Row", [("uid", int), ("path", Path, Path.QUOTED), ("note", str, "a\\' b"), ("empty", str, "")]
+    )
+    for mode in ("NO_BACKSLASH_ESCAPES,EMPTY_STRING_IS_NULL", ""):
+        with strange({"sql_mode": mode}) as url, roost.Store(url) as store, connection(url) as client:
+            store.create(roost.Ring("rows", before, per="uid", keep=3))
+            store.run(roost.Ring("rows", before, per="uid", keep=3).push(before(1)))
+            ring = roost.Ring("rows", after, per="uid", keep=3)
+            store.alter(ring)
+            assert store.run(ring.latest(1)) == [after(1)]
+            client.insert("rows", {"uid": 1, "path": "C:\\", "note": "x", "empty": "y"})
+            with pytest.raises(pymysql.MySQLError, match=r"rows\.path: it takes"):
+                client.insert("rows", {"uid": 1, "path": "D:\\", "note": "x", "empty": "y"})
+            assert store.run(ring.latest(1, 1)) == [after(1, Path.ROOT, "x", "y")]
+            assert store.check() == []
+
+
+def test_f3_a_limit_for_selects_cuts_nothing() -> None:
+    with strange({"sql_select_limit": 2}) as url, roost.Store(url) as store:
+        store.create(likes, baskets)
+        store.run_all(likes.add(1, *"abcdefghij"), *[baskets.add(Egg(1, n)) for n in range(8)])
+        assert store.run(likes.members(1)) == set("abcdefghij")
+        with connection(url, autocommit=False) as client:
+            joined = store.on(client)
+            assert joined.run(likes.members(1)) == set("abcdefghij")
+            assert joined.run_all(*[baskets.remove(1, n) for n in range(8)]) == (True,) * 8
+            client.rollback()
+        assert store.run_all(*[baskets.remove(1, n) for n in range(8)]) == (True,) * 8
+        assert store.check() == []
+
+
+def test_f3_a_limit_set_by_the_caller_cuts_only_what_is_theirs(url: str, client: Client) -> None:
+    with roost.Store(url) as store:
+        store.create(likes)
+        store.run(likes.add(1, *"abcdef"))
+        client.read("SET sql_select_limit = 2")
+        assert store.on(client).run(likes.members(1)) == set("abcdef")
+        assert client.read("SELECT @@sql_select_limit, (SELECT count(*) FROM likes)") == ((2, 6),)
+        assert len(client.read("SELECT * FROM likes")) == 2
+
+
+def test_f4_an_empty_text_on_a_caller_s_connection_is_no_null(url: str, client: Client) -> None:
+    row: Any = dataclasses.make_dataclass("Row", [("uid", int), ("note", str | None, None)])
+    ring = roost.Ring("notes", row, per="uid", keep=5)
+    with roost.Store(url) as store:
+        store.create(ring)
+        client.read("SET sql_mode = 'EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES'")
+        store.on(client).run_all(ring.push(row(1, "")), ring.push(row(1, None)), ring.push(row(1, INJECTED)))
+        client.commit()
+        assert store.run(ring.latest(1)) == [row(1, INJECTED), row(1, None), row(1, "")]
+
+
+def held(url: str) -> Client:
+    """A connection whose transaction holds the lock of a ring's key."""
+    found = connection(url, autocommit=False)
+    found.read("SELECT * FROM roost_visits_head WHERE uid = 1 FOR UPDATE")
+    return found
+
+
+def test_f14_no_lock_wait_does_not_wait_a_second(url: str) -> None:
+    with roost.Store(url, lock_wait=0, timeout=0.05) as store:
+        store.create(visits)
+        store.run(visits.push(Visit(1, 1)))
+        other = held(url)
+        began = time.monotonic()
+        for n in range(30):
+            with pytest.raises(roost.Busy, match="another transaction holds a lock"):
+                store.run(visits.push(Visit(1, n)))
+        assert time.monotonic() - began < 30  # a second for each, at least, if the server waited
+        other.close()
+        assert store.run(visits.push(Visit(1, 2))) == 2
+        assert store.check() == []
+
+
+def test_f15_a_slow_disk_splits_no_batch_and_is_no_lock(url: str) -> None:
+    async def many() -> roost.Stats:
+        async with roost.AsyncStore(url, lock_wait=0.02, timeout=30) as store:
+            await store.run(pageviews.add("/"))
+            await asyncio.gather(*[store.run(pageviews.add(f"/{n}")) for n in range(16)])
+            return store.stats()
+
+    with roost.Store(url) as store, connection(url) as client:
+        store.create(pageviews, front=False)
+        store.run(pageviews.add("/"))
+        client.read("CREATE TRIGGER slow BEFORE INSERT ON roost_pageviews_rows FOR EACH ROW DO SLEEP(0.02)")
+        stats = asyncio.run(many())
+        assert (stats.retries, stats.waits) == (0, 0)
+        assert stats.batches <= 4
+        assert store.run(pageviews.total("/7")) == 1
+
+
+def test_f15_a_lock_is_told_from_slowness(url: str) -> None:
+    with roost.Store(url, lock_wait=0.02, timeout=1) as store:
+        store.create(visits)
+        store.run(visits.push(Visit(1, 1)))
+        other = held(url)
+        with pytest.raises(roost.Busy, match="another transaction holds a lock"):
+            store.run(visits.push(Visit(1, 2)))
+        other.rollback()
+        other.close()
+        assert store.run(visits.push(Visit(1, 2))) == 2
+
+
+def test_f15_a_limit_of_the_caller_s_is_called_by_its_name(url: str, client: Client) -> None:
+    with roost.Store(url) as store, connection(url) as other:
+        store.create(pageviews, front=False)
+        other.read("CREATE TRIGGER slow BEFORE INSERT ON roost_pageviews_rows FOR EACH ROW DO SLEEP(5)")
+        client.read("SET max_statement_time = 0.05")
+        with pytest.raises(roost.Busy, match="max_statement_time"):
+            store.on(client).run(pageviews.add("/"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"completion_type": "CHAIN"}, {"completion_type": "RELEASE"}, {"sql_safe_updates": 1}, {"autocommit": 0}],
+    ids=lambda settings: "mariadb-" + "-".join(settings),
+)
+def test_f22_settings_that_made_operations_fail(settings: dict[str, Any]) -> None:
+    with strange(settings) as url, roost.Store(url) as store:
+        store.create(pageviews, visits, baskets, likes)
+        for n in range(15):
+            store.run_all(pageviews.add("/"), visits.push(Visit(1, n)), baskets.add(Egg(1, n)), likes.add(1, f"{n}"))
+            store.run(baskets.latest(1))
+        store.run_all(pageviews.clear("/"), visits.clear(1), likes.remove(1, "3"), baskets.remove(1, 14))
+        with connection(url, autocommit=False) as client:
+            store.on(client).run_all(visits.clear(1), likes.clear(1), baskets.clear(1), pageviews.add("/"))
+            client.commit()
+        assert store.run_all(pageviews.total("/"), baskets.count(1), likes.size(1)) == (1, 0, 0)
+        assert store.check() == []
+
+
+def test_f22_ties_of_texts_that_a_sort_takes_for_equal_are_in_order(url: str, client: Client) -> None:
+    long = "é" * 600  # a sort looks at 1,024 bytes unless told otherwise
+    counter = roost.Counter("ties", key=roost.text(700))
+    keys = ["", "\0", "\0\0", "x", "x\0", "x\0\0", "é", long + "a", long + "b", long + "c"]
+    with roost.Store(url) as store:
+        store.create(counter)
+        for key in [*reversed(keys[::2]), *keys[1::2]]:
+            store.run(counter.add(key))
+        ordered = [(key, 1) for key in sorted(keys)]
+        assert store.run(counter.top(20)) == ordered
+        assert store.on(client).run(counter.top(20)) == ordered
+
+
+def test_check_tells_in_words_on_a_connection_of_any_sql_mode(url: str) -> None:
+    # What is told is put together by SQL, and || is OR unless sql_mode says otherwise.
+    with roost.Store(url) as store, connection(url) as client:
+        store.create(likes)
+        store.run(likes.add(1, "a"))
+        client.read("UPDATE roost_likes_head SET n = 7")
+        (violation,) = store.check()
+        assert violation.detail == "the head says 7, there are 1"
+
+
+class Raw:
+    """A connection of the application's, as far as it is looked at."""
+
+    def thread_id(self) -> int:
+        return 1
+
+
+def test_the_settings_of_a_caller_on_mysql_are_looked_at_before_every_call() -> None:
+    raw = Raw()
+    names = [each.name for each in looked_at(MYSQL)]
+    assert names[:2] == ["sql_select_limit", "sql_safe_updates"]
+    right = [2**64 - 1, 0, "utf8mb4", "utf8mb4", "utf8mb4"]
+    judge(raw, MYSQL, right, "store.on")
+    assert question(raw, MYSQL) == "SELECT " + ", ".join(f"@@SESSION.{name}" for name in names)
+    with pytest.raises(roost.Invalid, match="sql_select_limit of the connection is 5"):
+        judge(raw, MYSQL, [5, *right[1:]], "store.on")
+    judge(raw, MARIADB, right[2:], "store.on")
+    assert question(raw, MARIADB) == ""
+    assert "max_statement_time" in own("mariadb")
+    assert "max_statement_time" not in own("mysql")

@@ -1,0 +1,140 @@
+"""A changed declaration is deployed while everything runs: nobody gets an error, and the new caps hold at the end."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+
+import roost
+from roost.engines.mariadb import arguments
+from tests.suite.shapes import Egg, Visit
+
+pytestmark = pytest.mark.needs("second store", "application")
+
+Make = Callable[..., Any]
+PATIENCE = 60.0
+MEANWHILE = 15  # rounds of every worker between two changes
+
+
+@dataclass(frozen=True)
+class LongVisit:
+    uid: int
+    visitor: int
+    seconds: int = 3
+
+
+def release(keep: int, slots: int, row: type[Any] = Visit, **options: Any) -> tuple[Any, Any, Any]:
+    return (
+        roost.Ring("visits", row, per="uid", keep=keep),
+        roost.Counter("pageviews", slots=slots),
+        roost.Capped("baskets", Egg, per="basket", keep=keep, unique="egg", **options),
+    )
+
+
+OLD = release(12, 4)
+RELEASES = [release(20, 8), release(5, 2, on_duplicate="refresh"), release(7, 3, LongVisit)]
+
+
+@contextmanager
+def application(url: str) -> Iterator[Any]:
+    """A connection of the application's own, at the level at which every statement sees what is committed."""
+    connection: Any
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(Path(url.removeprefix("sqlite:///").partition("?")[0]), timeout=PATIENCE)
+    elif url.startswith("postgresql"):
+        connection = psycopg.connect(url)
+    else:
+        connection = pymysql.connect(**arguments(url)[0])
+        connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    with closing(connection):
+        yield connection
+
+
+class Worker:
+    """A process of one release: it writes and reads until it is told to end."""
+
+    def __init__(self, url: str, number: int, declared: tuple[Any, Any, Any], joins: bool) -> None:
+        self.rounds = 0
+        self.errors: list[Exception] = []
+        self._url, self._number, self._declared, self._joins = url, number, declared, joins
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def leave(self) -> None:
+        self._end.set()
+
+    def join(self) -> None:
+        self._end.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with roost.Store(self._url, timeout=PATIENCE) as store, application(self._url) as connection:
+            while not self._end.is_set():
+                try:
+                    self._once(store)
+                    if self._joins:
+                        if self._url.startswith("sqlite"):
+                            connection.execute("BEGIN IMMEDIATE")
+                        self._once(store.on(connection))
+                        connection.commit()
+                except Exception as error:
+                    self.errors.append(error)
+                    connection.rollback()
+                self.rounds += 1
+
+    def _once(self, runner: Any) -> None:
+        visits, pageviews, baskets = self._declared
+        n = self.rounds
+        runner.run_all(pageviews.add("/"), visits.push(visits.rows.type(n % 3, n)))
+        egg = Egg(n % 3, self._number)
+        runner.run_all(baskets.remove(egg.basket, egg.egg), baskets.add(egg))
+        runner.run_all(visits.latest(1), baskets.latest(1), pageviews.total("/"))
+        runner.run_all(baskets.count(1), visits.entries(2, after=n), pageviews.add("/"))
+
+
+def wait(workers: list[Worker]) -> None:
+    wanted = [worker.rounds + MEANWHILE for worker in workers]
+    end = time.monotonic() + PATIENCE
+    while any(worker.rounds < rounds for worker, rounds in zip(workers, wanted, strict=True)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_f42_a_change_is_deployed_without_an_error(open_store: Make, store_url: str) -> None:
+    store = open_store(*OLD, timeout=PATIENCE)
+    workers = [Worker(store_url, number, OLD, joins=number == 0) for number in range(2)]
+    left: list[Worker] = []
+    try:
+        wait(workers)
+        for step, declared in enumerate(RELEASES, 1):
+            for structure in declared:  # the migration, then the processes of the new release, beside the old ones
+                store.alter(structure)
+            wait(workers)
+            workers += [Worker(store_url, 2 * step + number, declared, joins=number == 0) for number in range(2)]
+            wait(workers)
+            for worker in workers[:2]:
+                worker.leave()
+            left, workers = left + workers[:2], workers[2:]
+    finally:
+        for worker in left + workers:
+            worker.join()
+    assert [error for worker in left + workers for error in worker.errors] == []
+    assert store.check() == []
+    visits, pageviews, baskets = RELEASES[-1]
+    for key in range(3):
+        assert len(store.run(visits.latest(key))) == visits.keep
+        assert store.run(baskets.count(key)) == len(store.run(baskets.latest(key))) <= baskets.keep
+    done = sum(worker.rounds * (4 if worker._joins else 2) for worker in left + workers)
+    assert store.run(pageviews.total("/")) == done

@@ -1,0 +1,83 @@
+"""A store takes the URLs that people have already, such as SQLAlchemy's, and says of others what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import roost
+
+hits = roost.Counter("hits")
+
+SQLITE = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+MARIADB = ("mysql", "mariadb", "mysql+pymysql", "mysql+asyncmy", "mariadb+pymysql", "mariadb+mariadbconnector")
+POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg", "postgresql+psycopg2")
+
+
+def counts(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(hits)
+        store.run(hits.add("/"))
+        assert store.run(hits.total("/")) == 1
+        store.run(hits.forget("/"))
+
+
+@pytest.mark.parametrize("scheme", SQLITE)
+def test_f62_a_file_by_every_driver_that_sqlalchemy_has(tmp_path: Path, scheme: str) -> None:
+    counts(f"{scheme}:///{tmp_path}/app.db?synchronous=off")
+    assert (tmp_path / "app.db").exists()
+    counts(f"{scheme}://")
+    counts(f"{scheme}:///:memory:")
+
+
+def test_f62_a_server_by_every_driver_that_sqlalchemy_has(server_url: str) -> None:
+    scheme, _, rest = server_url.partition("://")
+    for each in POSTGRESQL if scheme == "postgresql" else MARIADB:
+        counts(f"{each}://{rest}")
+
+
+def test_f62_a_url_as_sqlalchemy_writes_it(server_url: str) -> None:
+    driver, option = (
+        ("postgresql+asyncpg", {"ssl": "disable"})
+        if server_url.startswith("post")
+        else ("mysql+asyncmy", {"charset": "utf8mb4"})
+    )
+    url = sa.make_url(server_url).set(drivername=driver).update_query_dict(option)
+    counts(url.render_as_string(hide_password=False))
+
+
+@pytest.mark.parametrize("kind", [roost.Store, roost.AsyncStore])
+@pytest.mark.parametrize("url", ["mssql+pyodbc://sa:secret@host/db", "redis://:secret@host", "oracle://sa:secret@host"])
+def test_f62_of_an_unknown_scheme_every_known_one_is_told_and_no_password(kind: Callable[..., Any], url: str) -> None:
+    with pytest.raises(roost.Invalid) as caught:
+        kind(url)
+    told = str(caught.value)
+    assert told.startswith(f"{url.partition(':')[0].partition('+')[0]}:// is no scheme of a store: ")
+    assert [
+        each for each in ("sqlite://", "mysql://", "mariadb://", "postgresql://", "memcached://") if each not in told
+    ] == []
+    assert "secret" not in told
+
+
+@pytest.mark.parametrize("url", ["app.db", "", None, 7, Path("app.db")], ids=repr)
+def test_f62_what_is_no_url_is_told_so(url: Any) -> None:
+    with pytest.raises(roost.Invalid, match=r"takes the URL of a database: sqlite:///relative\.db.*postgresql://"):
+        roost.Store(url)
+
+
+def test_f62_an_unknown_driver_of_sqlite_is_refused() -> None:
+    with pytest.raises(roost.Invalid, match=r"is no file of SQLite: sqlite:///relative\.db"):
+        roost.Store("sqlite+pysqlcipher:///app.db")
+
+
+@pytest.mark.parametrize("kind", [roost.Store, roost.AsyncStore])
+def test_f65_each_kind_of_connection_is_told_once(kind: Callable[..., Any]) -> None:
+    with pytest.raises(roost.Invalid) as caught:
+        kind("sqlite://").on(object())
+    kinds = str(caught.value).partition(" takes ")[2].partition("; not a")[0].split(", ")
+    assert len(kinds) == len(set(kinds)) > 3
+    assert ("an asyncpg connection" in kinds) == (kind is roost.AsyncStore)
