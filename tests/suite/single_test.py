@@ -38,32 +38,31 @@ def chosen(chance: random.Random) -> roost.Operation[Any]:
     key, id_ = chance.randrange(3), chance.randrange(6)
     row = Visit(key, id_, chance.choice([None, "", "a'b\\", "NULL"]))
     ring, capped = chance.choice([visits, long]), chance.choice([last, latest, few])
-    return chance.choice(
-        [
-            lambda: pageviews.add(f"/{key}", chance.randint(-2, 2)),
-            lambda: pageviews.total(f"/{key}"),
-            lambda: slotted.add(key),
-            lambda: slotted.total(key),
-            lambda: ring.push(row),
-            lambda: ring.latest(key),
-            lambda: ring.latest(key, 2),
-            lambda: ring.clear(key),
-            lambda: capped.add(row),
-            lambda: capped.remove(key, id_),
-            lambda: capped.get(key, id_),
-            lambda: capped.latest(key),
-            lambda: capped.latest(key, 2),
-            lambda: capped.count(key),
-            lambda: capped.clear(key),
-            lambda: likes.add(key, str(id_)),
-            lambda: likes.add(key, "a", str(id_)),
-            lambda: likes.remove(key, str(id_)),
-            lambda: likes.contains(key, str(id_)),
-            lambda: likes.members(key),
-            lambda: likes.size(key),
-            lambda: likes.forget(key),
-        ]
-    )()
+    made: list[Callable[[], roost.Operation[Any]]] = [
+        lambda: pageviews.add(f"/{key}", chance.randint(-2, 2)),
+        lambda: pageviews.total(f"/{key}"),
+        lambda: slotted.add(key),
+        lambda: slotted.total(key),
+        lambda: ring.push(row),
+        lambda: ring.latest(key),
+        lambda: ring.latest(key, 2),
+        lambda: ring.clear(key),
+        lambda: capped.add(row),
+        lambda: capped.remove(key, id_),
+        lambda: capped.get(key, id_),
+        lambda: capped.latest(key),
+        lambda: capped.latest(key, 2),
+        lambda: capped.count(key),
+        lambda: capped.clear(key),
+        lambda: likes.add(key, str(id_)),
+        lambda: likes.add(key, "a", str(id_)),
+        lambda: likes.remove(key, str(id_)),
+        lambda: likes.contains(key, str(id_)),
+        lambda: likes.members(key),
+        lambda: likes.size(key),
+        lambda: likes.forget(key),
+    ]
+    return chance.choice(made)()
 
 
 def answer(call: Callable[[], Any]) -> Any:
@@ -88,7 +87,7 @@ def test_an_operation_by_itself_answers_as_it_does_in_a_batch(open_store: Make, 
     twins = dict(zip(ALL, ALL if other is not store else others, strict=True))
     for number in range(300):
         op = chosen(chance)
-        twin = roost.Operation(twins[op.structure], op.verb, op.args)  # type: ignore[index]
+        twin = roost.Operation(twins[op.structure], op.verb, op.args)  # type: ignore[index, var-annotated]
         batched = answer(lambda twin=twin: other.run_all(twin, twins[pageviews].keys(n=1))[0])  # type: ignore[misc]
         single = answer(lambda op=op: store.run(op))  # type: ignore[misc]
         if isinstance(single, tuple) and len(single) == 2 and isinstance(single[0], type):
