@@ -26,7 +26,7 @@ from psycopg.abc import PQGen
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
 from roost.engines.engine import GRACE, Trace, Wait
-from roost.engines.postgresql_session import ADAPTERS, BINARY, CONNECT, LOCAL, refuse
+from roost.engines.postgresql_session import ADAPTERS, BINARY, CONNECT, local, refuse
 from roost.engines.postgresql_values import literal
 from roost.engines.server import PAUSE, READS, ServerConnection
 from roost.engines.urls import take_apart
@@ -51,11 +51,10 @@ log = logging.getLogger("roost")
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {{wait}};\n{LOCAL}"
-BEGIN_READ = f"""\
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
+BEGIN_READ = """\
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL lock_timeout = {{wait}};
-{LOCAL}"""  # one snapshot
+SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
 # What a batch is known by; in the same exchange as BEGIN.
@@ -315,10 +314,11 @@ class PostgreSQLConnection(ServerConnection):
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
+        sets = local(self.raw.info, self.wait.lasts)
         if word in READS:
-            self._begin = [BEGIN_READ.format(wait=wait)]
+            self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
             return None
-        begin = BEGIN.format(wait=wait)
+        begin = BEGIN.format(wait=wait, local=sets)
         if word is Control.BEGIN_ALONE:
             return self.say_all(begin)
         if not self._noted:

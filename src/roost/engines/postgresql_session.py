@@ -30,6 +30,8 @@ class Setting(NamedTuple):
     name: str
     connect: str = ""  # what Roost's own connections are opened with
     begin: str = ""  # what each of their transactions sets
+    met: Callable[[str], bool] | None = None  # whether the value that the server reports does as well: nothing is set
+    at_length: bool = False  # only in what takes long: create, alter, check
     fits: Callable[[str], bool] | None = None  # whether a session whose server reports this value can be used
     why: str = ""  # it cannot
 
@@ -38,16 +40,16 @@ SETTINGS = (
     Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
     Setting("client_encoding", "UTF8", fits=lambda told: told == "UTF8", why="which cannot carry every text; set UTF8"),
     # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
-    Setting("timezone", begin="UTC"),
-    Setting("datestyle", begin="ISO"),
-    Setting("intervalstyle", begin="postgres"),
+    Setting("timezone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
+    Setting("datestyle", begin="ISO", met=lambda told: told.startswith("ISO")),
+    Setting("intervalstyle", begin="postgres", met=lambda told: told == "postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
     # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
     Setting("array_nulls", begin="on"),
     # What the server's functions write: views that are compared, and search paths. On Django's own connection, which
     # `check` and migrations use, a front then looks changed.
-    Setting("quote_all_identifiers", begin="off"),
+    Setting("quote_all_identifiers", begin="off", at_length=True),
     # Whether a backslash in '…' is one. A text is read as a whole before its first statement runs, so that to set it
     # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `postgresql_values`).
     Setting("standard_conforming_strings"),
@@ -59,7 +61,29 @@ SETTINGS = (
 )
 
 CONNECT: dict[str, Any] = {each.name: each.connect for each in SETTINGS if each.connect}
-LOCAL = ";\n".join(f"SET LOCAL {each.name} = '{each.begin}'" for each in SETTINGS if each.begin)
+_SET = [(each, f";\nSET LOCAL {each.name} = '{each.begin}'") for each in SETTINGS if each.begin]
+
+
+def local(info: psycopg.ConnectionInfo, at_length: bool) -> str:
+    """Return what follows BEGIN: each SET costs the server as much as a small statement, so those that say nothing new
+    are left out. What it reports (GUC_REPORT) is true behind a pooler as well.
+    """
+    made = ""
+    for setting, text in _SET:
+        if setting.met is not None:
+            if (told := _reported(info, setting.name)) is not None and setting.met(told):
+                continue
+        elif setting.at_length and not at_length:
+            continue
+        made += text
+    return made
+
+
+def _reported(info: psycopg.ConnectionInfo, name: str) -> str | None:
+    try:
+        return info.parameter_status(name)
+    except psycopg.OperationalError:  # the connection was closed: its next exchange says so
+        return None
 
 
 def refuse(info: psycopg.ConnectionInfo, where: str) -> None:
