@@ -392,6 +392,7 @@ class Batch:
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
+        self._failures = self._most_failures = 0  # one after the other, of which each might be everybody's
         self.committing: Sequence[Atom] = ()  # whose COMMIT is under way
 
     def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
@@ -445,9 +446,14 @@ class Batch:
             parts += _halves(part)
         elif isinstance(error, Busy) and self._known.dialect.row_locks:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]
-            refuse_all(late or part, error)
-            parts.clear()  # who still has time goes back to the queue
-        elif isinstance(error, OF_ALL) or (isinstance(error, Error) and begins) or isinstance(error, Busy):
+            if late or len(part) == 1:
+                refuse_all(late or part, error)
+                parts.clear()  # who still has time goes back to the queue
+            else:  # it was told before its time: a statement that was cancelled, or a trigger's own
+                parts += _halves(part)
+        elif (isinstance(error, OF_ALL) and self._is_of_all(part)) or (
+            isinstance(error, Error) and (begins or isinstance(error, Busy))
+        ):
             # A lock that is waited for here is the one of a whole file.
             refuse_all([atom for each in [part, *parts] for atom in each], error)
             parts.clear()
@@ -455,6 +461,16 @@ class Batch:
             if len(part) == 1:
                 refuse_all(part, error)
             parts += _halves(part)
+
+    def _is_of_all(self, part: list[Atom]) -> bool:
+        # A trigger may tell any number, or meet a full table of its own. So the batch is halved as for a culprit; when
+        # what is left fails as well after the culprit stood alone, the error is everybody's.
+        if not self._known.dialect.row_locks:
+            return True  # a file's triggers cannot
+        if not self._failures:
+            self._most_failures = len(part).bit_length() + 2
+        self._failures += 1
+        return self._failures > self._most_failures
 
     def _lost(self, part: list[Atom], parts: list[list[Atom]], error: ConnectionLost) -> Work:
         # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
@@ -528,6 +544,7 @@ class Batch:
         self._stats.batches += 1
         self._stats.operations += operations
         self.committing = ()
+        self._failures = 0
 
 
 def joined(atom: Atom, known: Known, context: Context) -> Work:
@@ -540,7 +557,11 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     except Exception as failed:
         atom.error = failed
     if atom.error is not None:
-        yield Control.BACK
+        try:
+            yield Control.BACK
+        except Conflict as gone:  # the savepoint went with the whole transaction
+            if not isinstance(atom.error, Conflict):
+                atom.error = gone
     yield Control.RELEASE
     atom.done = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +25,15 @@ MARIADB = {
             f"CREATE TRIGGER refuses {ROW} FOR EACH ROW IF NEW.member = 'no' THEN"
             f" SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not on my watch'; END IF"
         ]
-        for number in (30001, 1030, 500)
+        for number in (
+            30001,
+            1030,
+            500,
+            1114,
+            1021,
+            1290,
+            1044,
+        )  # the last ones as a full disk and a missing right have
     },
     "a missing table of a trigger's": [
         f"CREATE TRIGGER refuses {ROW} FOR EACH ROW IF NEW.member = 'no' THEN INSERT INTO gone VALUES (1); END IF"
@@ -39,7 +48,8 @@ POSTGRESQL = {
             f"CREATE {constraint} TRIGGER refuses {ROW} {deferred} FOR EACH ROW EXECUTE FUNCTION refuses()",
         ]
         for state, constraint, deferred in (
-            *[(state, "", "") for state in ("RO001", "58030", "08001", "53200")],
+            *[(state, "", "") for state in ("RO001", "58030", "08001", "53200", "53100", "25006", "57000")],
+            ("53100", "CONSTRAINT", "DEFERRABLE INITIALLY DEFERRED"),
             ("45000", "CONSTRAINT", "DEFERRABLE INITIALLY DEFERRED"),
         )
     },
@@ -80,7 +90,7 @@ def judge(url: str, asked: list[list[roost.Operation[Any]]], outcomes: list[Any]
     """Compare what callers were told, and what is there, with what must be."""
     for n, outcome in enumerate(outcomes):
         if n in culprits:
-            assert isinstance(outcome, roost.DatabaseError), outcome
+            assert isinstance(outcome, roost.Error), outcome
         else:
             assert len(outcome) == len(asked[n])
     kept = [op for n, ops in enumerate(asked) if n not in culprits for op in ops]
@@ -176,3 +186,47 @@ def test_f16_a_mismatch_in_an_atom_over_two_structures_is_told_as_such(server_ur
             with pytest.raises(roost.Mismatch, match="kind is"):
                 store.run_all(*operations[:2], baskets.add(Egg(1, 2)))
         assert store.run_all(visits.latest(1), baskets.count(1)) == ([Visit(1, 1)], 1)
+
+
+BUSY = {
+    "mariadb": "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'not on my watch'",
+    "postgresql": "RAISE SQLSTATE '57014' USING MESSAGE = 'not on my watch'",
+}
+
+
+@pytest.mark.parametrize("name", servers.SERVERS)
+def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> None:
+    """A trigger's own number for a lock sends its caller aside, where the others of its key wait too."""
+    try:
+        servers.SERVERS[name]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(name) as url, roost.Store(url, timeout=3) as store:
+        store.create(likes, front=False)
+        sql = clients.connect(url)
+        refuse = f"IF NEW.member = 'no' THEN {BUSY[name]}; END IF"
+        if name == "mariadb":
+            sql.execute(f"CREATE TRIGGER refuses {ROW} FOR EACH ROW {refuse}")
+        else:
+            sql.execute(
+                f"CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {refuse}; RETURN NULL; END $$"
+            )
+            sql.execute(f"CREATE TRIGGER refuses {ROW} FOR EACH ROW EXECUTE FUNCTION refuses()")
+        sql.close()
+        told: dict[str, Any] = {}
+
+        def ask(member: str) -> None:
+            try:
+                told[member] = store.run(likes.add(1, member))
+            except roost.Error as error:
+                told[member] = error
+
+        for _ in range(3):
+            threads = [threading.Thread(target=ask, args=(each,)) for each in ("no", *map(str, range(9)))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert isinstance(told.pop("no"), roost.Busy)
+            assert [each for each in told.values() if isinstance(each, Exception)] == []
+        assert store.run(likes.members(1)) == {*map(str, range(9))}

@@ -538,3 +538,29 @@ def test_a_transaction_that_has_failed_already_says_so(store: Any, app: Connect)
     one.run(pageviews.add("/home"))
     one.commit()
     assert store.run(pageviews.total("/home")) == 1
+
+
+@pytest.mark.ways("mariadb")
+def test_what_is_left_of_a_call_whose_trigger_fails_is_nothing(open_store: Make, app: Connect, sql: Any) -> None:
+    """1305 is a missing savepoint's number and a missing function's; any number may be a trigger's own."""
+    likes = roost.Set("zlikes", key=int, member=str)
+    store = open_store(pageviews, likes)
+    for body in (
+        "SET @a = gone(NEW.member)",
+        *[
+            f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not on my watch'"
+            for number in (1213, 1020, 1412, 1305, 1205)
+        ],
+    ):
+        sql.execute(f"CREATE OR REPLACE TRIGGER refuses AFTER INSERT ON roost_zlikes_rows FOR EACH ROW {body}")
+        one = app()
+        one.sql("SELECT 1")
+        for _ in range(2):
+            with pytest.raises(roost.Error):
+                one.run_all(pageviews.add("/home"), likes.add(1, "a"))
+        one.run(pageviews.add("/other"))
+        one.commit()
+    assert store.run(pageviews.total("/home")) == 0
+    assert store.run(pageviews.total("/other")) == 6
+    assert store.run(likes.members(1)) == set()
+    sql.execute("DROP TRIGGER refuses")

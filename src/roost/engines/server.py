@@ -24,6 +24,7 @@ JITTER = 0.02  # seconds at most, before a batch that was in the way of another 
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
+PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
 SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
 
 
@@ -114,6 +115,7 @@ class ServerConnection(ServerExecutor):
         self._ended = False  # whether it has ended with its last statement
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the writer's count of batches, written by each
+        self._grace = GRACE
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
         self._connect(wait)
@@ -174,7 +176,7 @@ class ServerConnection(ServerExecutor):
 
     def _bound(self, size: int) -> None:
         # Of the exchange that comes, for a text of so many bytes.
-        self.limit(self.wait.left + GRACE + size * SECONDS_PER_BYTE)
+        self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
 
     def waits_on(self) -> float:
         """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
@@ -329,6 +331,8 @@ class ServerConnection(ServerExecutor):
         """Close the connection; the writer's row goes with it, and the server rolls back whatever is open."""
         if self._noted and not self.broken and not self.in_transaction:
             try:
+                self._grace = PARTING
+                self.wait = Wait(time.monotonic())
                 self.forget()
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)

@@ -108,6 +108,14 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
+def _tag(text: str) -> str:
+    # Dollar quotes end at the first tag, also within a literal.
+    tag = "$roost$"
+    while tag in text:
+        tag = f"{tag[:-1]}_$"
+    return tag
+
+
 def _front(plan: StructurePlan, _: Powers | None) -> Front:
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
@@ -119,8 +127,9 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
         text = _text(body, made.variables)
+        tag = _tag(text)
         make += [
-            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $roost${text}$roost$",
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
             f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {quoted}\n"
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]

@@ -17,6 +17,8 @@ from roost.engines.server import ServerExecutor
 Work = Generator[Wanted, Any, None]
 Words = Generator[str, Sequence[Row], None]
 
+BACK, RELEASE = "ROLLBACK TO SAVEPOINT roost_joined", "RELEASE SAVEPOINT roost_joined"
+
 NO_TRANSACTION = (
     "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
     "unit; BEGIN one first"
@@ -54,9 +56,9 @@ class Guest(ABC):
             case Control.SAVEPOINT:
                 yield from self.begin()
             case Control.BACK if self.is_set and not self.is_lost():
-                yield "ROLLBACK TO SAVEPOINT roost_joined"
+                yield BACK
             case Control.RELEASE if self.is_set and not self.is_lost():
-                yield "RELEASE SAVEPOINT roost_joined"
+                yield RELEASE
                 self.is_set = False
 
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Any
 from roost.dialects import Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Engine
-from roost.engines.guests.guest import NO_TRANSACTION, Guest, GuestExecutor, Play, Words, Work, play
+from roost.engines.guests.guest import BACK, NO_TRANSACTION, RELEASE, Guest, GuestExecutor, Play, Words, Work, play
 from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, translate
 from roost.engines.mariadb_session import joined_text, judge, question
 from roost.errors import Conflict, Invalid
@@ -43,14 +43,15 @@ class MariaDBGuest(Guest):
         return not self.raw.open
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error. After a deadlock everything was rolled back, savepoints included: there is no way back."""
-        if error.args[:1] == (NO_SAVEPOINT,):
+        """Return our error.
+
+        After a real deadlock there is no savepoint any more. Whether there is one, only the way back to it tells: an
+        error's number may be a trigger's own, and 1305 a function's that is missing.
+        """
+        if error.args[:1] == (NO_SAVEPOINT,) and sql in (BACK, RELEASE):
             self.is_set = False
             return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
-        found = translate(error, self.place, sql)
-        if isinstance(found, Conflict):
-            self.is_set = False
-        return found
+        return translate(error, self.place, sql)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it: a driver's literals are right in some sql_modes only."""
