@@ -240,3 +240,56 @@ def test_the_settings_of_a_caller_on_mysql_are_looked_at_before_every_call() -> 
     assert question(raw, MARIADB) == ""
     assert "max_statement_time" in own("mariadb")
     assert "max_statement_time" not in own("mysql")
+
+
+@dataclasses.dataclass
+class Long:
+    uid: int
+    text: str
+
+
+def test_a_statement_that_is_too_large_for_the_server_is_refused_before_it_costs_the_connection() -> None:
+    """A backslash makes a literal twice as long, and a character may have four bytes."""
+    long = roost.Ring("long", Long, per="uid", keep=3)
+    with strange({"max_allowed_packet": 4 * 2**20}) as url, roost.Store(url) as store:
+        store.create(long)
+        with pytest.raises(roost.Invalid, match="max_allowed_packet of the server is 4,194,304"):
+            store.run(long.push(Long(1, "\N{GRINNING FACE}" * 999_999 + "\\")))
+        store.run(long.push(Long(1, "\N{GRINNING FACE}" * 999_999)))
+        assert len(store.run(long.latest(1))) == 1
+
+
+class Mood(enum.Enum):
+    UP = "\N{THUMBS UP SIGN}"
+    TABBED = "a\tb\n;"
+
+
+@dataclasses.dataclass
+class Vote:
+    uid: int
+    mood: Mood
+
+
+def test_check_knows_views_whose_triggers_have_odd_literals(server_url: str) -> None:
+    votes = roost.Ring("votes", Vote, per="uid", keep=3)
+    with roost.Store(server_url) as store:
+        store.create(votes)
+        assert store.check() == []
+
+
+class Price(enum.Enum):
+    DEAR = "$roost$ 5; SELECT"
+
+
+@dataclasses.dataclass
+class Offer:
+    uid: int
+    price: Price
+
+
+def test_dollar_quotes_do_not_end_within_a_literal(server_url: str) -> None:
+    offers = roost.Ring("offers", Offer, per="uid", keep=3)
+    with roost.Store(server_url) as store:
+        store.create(offers)
+        store.run(offers.push(Offer(1, Price.DEAR)))
+        assert store.check() == []

@@ -84,10 +84,10 @@ def test_an_operation_by_itself_answers_as_it_does_in_a_batch(open_store: Make, 
         others = [copied(each) for each in ALL]
         store.create(*others)
         other = store
-    twins = dict(zip(ALL, ALL if other is not store else others, strict=True))
+    twins: dict[Any, Any] = dict(zip(ALL, ALL if other is not store else others, strict=True))
     for number in range(300):
         op = chosen(chance)
-        twin = roost.Operation(twins[op.structure], op.verb, op.args)  # type: ignore[index, var-annotated]
+        twin: roost.Operation[Any] = roost.Operation(twins[op.structure], op.verb, op.args)
         batched = answer(lambda twin=twin: other.run_all(twin, twins[pageviews].keys(n=1))[0])  # type: ignore[misc]
         single = answer(lambda op=op: store.run(op))  # type: ignore[misc]
         if isinstance(single, tuple) and len(single) == 2 and isinstance(single[0], type):

@@ -213,7 +213,7 @@ class MariaDBEngine:
             return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
         return True
 
-    def _prepare(self, raw: pymysql.Connection[Any]) -> None:
+    def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
         text = f"{WHICH};\nSET SESSION {own(self.dialect.name)}"
@@ -223,6 +223,7 @@ class MariaDBEngine:
                 ((which, packet),) = cursor.fetchall()
                 if wrong := mistaken(self.dialect, which, version) or too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
+                raw.packet = packet
                 cursor.nextset()
         except pymysql.MySQLError as error:
             raise translate(error, self.place, text) from error
@@ -322,6 +323,14 @@ class MariaDBConnection(ServerConnection):
         """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.limit(math.ceil(seconds))
+
+    def measure(self, text: str) -> None:
+        """Raise `Invalid` for a text that the server would drop the connection for."""
+        most = self.raw.packet
+        if 4 * len(text) > most and (size := len(text.encode())) >= most:
+            raise Invalid(
+                f"{self.engine.place}: a statement has {size:,} bytes, and max_allowed_packet of the server is {most:,}"
+            )
 
     def begins(self) -> None:
         """Note that a transaction will be open."""

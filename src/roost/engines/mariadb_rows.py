@@ -27,6 +27,8 @@ class Reading(Connection):
     patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
     """
 
+    packet = 2**24  # bytes of a text that the server takes
+
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
         self.patience = patience
         super().__init__(**options)

@@ -178,6 +178,9 @@ class ServerConnection(ServerExecutor):
         # Of the exchange that comes, for a text of so many bytes.
         self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
 
+    def measure(self, text: str) -> None:
+        """Raise `Invalid` for a text that is too large for the server."""
+
     def waits_on(self) -> float:
         """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
         return SILENCE if self.wait.lasts and self.engine.answers(LOOKUP) else 0.0
@@ -192,6 +195,7 @@ class ServerConnection(ServerExecutor):
         # place: of the first one, counted from the first that has an answer.
         cursor = self._cursor
         text = self._mark + ";\n".join(texts)
+        self.measure(text)
         self._bound(len(text))
         number = place
         try:
