@@ -1,6 +1,5 @@
 """Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
 
-from roost.batches import Stats
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -22,6 +21,7 @@ from roost.errors import (
     StatementFailed,
     TimedOut,
 )
+from roost.known import Stats
 from roost.plans.checks import Violation
 from roost.runner import AsyncRunner, Runner
 from roost.store import AsyncStore, Store

@@ -17,10 +17,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from roost.batches import Atom, Stats, refuse_all
+from roost.atoms import Atom, refuse_all
 from roost.engines.engine import Trace, drive
 from roost.engines.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
+from roost.known import Stats
 from roost.plans import in_utc
 from roost.plans.checks import Violation
 from roost.plans.commands import List, Memory, TooLarge, Work

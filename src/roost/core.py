@@ -14,13 +14,15 @@ from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.batches import Aside, Atom, Batch, Known, Stats, refuse_all
+from roost.atoms import Atom, refuse_all
+from roost.batches import Aside, Batch
 from roost.detours import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
 from roost.dialects import Control, Statement, Wanted
 from roost.engines import open_engine
 from roost.engines.engine import Connection, Trace, Wait, commit, drive
 from roost.engines.forks import at_fork
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
+from roost.known import Known, Stats
 from roost.links import Link, alive
 from roost.own import Own, own_transaction
 from roost.plans import Context, in_utc

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import time
 
-from roost.batches import Atom, Known, refuse_all
+from roost.atoms import Atom, refuse_all
 from roost.dialects.dialect import Row
 from roost.errors import Busy
+from roost.known import Known
 from roost.plans import Context
 
 LANES = 4  # connections that may wait for locks beside the writer's

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from roost.batches import Atom, Known, joined
+from roost.atoms import Atom
+from roost.batches import joined
 from roost.engines.guests import AsyncPlay, Play
+from roost.known import Known
 from roost.plans import Context
 from roost.runner import AsyncRunner, Runner
 

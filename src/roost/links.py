@@ -17,6 +17,7 @@ from typing import TypeVar
 from roost.engines.engine import Connection
 from roost.engines.forks import at_fork
 from roost.engines.sqlite import forbid
+from roost.errors import Busy
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -46,6 +47,8 @@ class Link:
         """Do something with the connection while nobody else uses it, and close it afterwards if it broke."""
         with _turnstile:
             pass
+        if self.user == threading.get_ident():  # a trace function, or a signal handler, in the middle of a call
+            raise Busy("this thread is in the middle of another call of the same store")
         try:
             with self.using:
                 self.user = threading.get_ident()

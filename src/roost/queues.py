@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from roost.batches import Atom, Load, refuse_all
+from roost.atoms import Atom, Load, refuse_all
 from roost.engines.engine import GRACE
 from roost.errors import Busy, Closed, Error
 
@@ -110,10 +110,13 @@ class Queue:
                 if self._led or self._closed:
                     return otherwise
                 self._led = leader.leads = True
-            return errand()
-        finally:
-            if leader.leads:
+            try:
+                return errand()
+            finally:
                 self._finish(leader)
+        except BaseException:  # an interrupt, perhaps of `_finish` itself
+            self._leave(leader)
+            raise
 
     def close(self) -> None:
         """Refuse what comes from now on, and return when what waits has been answered."""

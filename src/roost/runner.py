@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Any, TypeVar, overload
 
-from roost.batches import Atom
+from roost.atoms import Atom
 from roost.structures.operation import Operation
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from roost.batches import Known, Stats
 from roost.engines.engine import Connection, Wait
 from roost.engines.sqlite import SQLiteConnection
 from roost.errors import Busy, Conflict, Error, Missing, StatementFailed
+from roost.known import Known, Stats
 from roost.links import Link
 from roost.plans import Context
 from roost.plans.plan import Careful, Question, Transaction

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batches import Atom, Stats, copied, fitting
+from roost.atoms import Atom, copied, fitting
 from roost.caches import CacheCore
 from roost.core import Core, utc_now
 from roost.engines.engine import GRACE, Trace
@@ -21,6 +21,7 @@ from roost.engines.guests import async_guest_of, guest_of
 from roost.engines.urls import redacted
 from roost.errors import Busy, Closed, Invalid
 from roost.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
+from roost.known import Stats
 from roost.plans.alter import alter
 from roost.plans.catalog import create, ddl, listed
 from roost.plans.checks import Violation, check

@@ -29,6 +29,7 @@ class Moment:
 
 moments = roost.Ring("moments", Moment, per="k", keep=3)
 FIRST = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+INSTANT = dt.timedelta(microseconds=1)
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)
 
 
@@ -95,8 +96,14 @@ def test_f19_the_first_and_the_last_year_are_read_in_a_session_of_another_zone(
     open_store(moments)
     one = app()
     one.sql(f"SET TIME ZONE '{zone}'")
-    one.run_all(moments.push(Moment(1, FIRST)), moments.push(Moment(1, LAST)))
-    assert one.run(moments.latest(1)) == [Moment(1, LAST), Moment(1, FIRST)]
+    first, last = FIRST, LAST
+    if "over asyncpg" in one.way.capabilities:  # which takes these two for infinity
+        for each in (FIRST, LAST):
+            with pytest.raises(roost.StatementFailed, match="infinity"):
+                one.run(moments.push(Moment(1, each)))
+        first, last = FIRST + INSTANT, LAST - INSTANT
+    one.run_all(moments.push(Moment(1, first)), moments.push(Moment(1, last)))
+    assert one.run(moments.latest(1)) == [Moment(1, last), Moment(1, first)]
     one.commit()
 
 
@@ -112,10 +119,10 @@ def test_f19_what_the_driver_cannot_read_is_an_error_of_roosts_and_the_transacti
     for run in (one.run, store.run):
         with pytest.raises(roost.StatementFailed, match=r"timestamp too large|the years are 1 to 9999"):
             run(moments.latest(1))
-    assert one.run(moments.push(Moment(1, LAST))) == 2
+    assert one.run(moments.push(Moment(1, LAST - INSTANT))) == 2
     one.commit()
     application("DELETE FROM roost_moments_rows WHERE at_ = 'infinity'")
-    assert store.run(moments.latest(1)) == [Moment(1, LAST)]
+    assert store.run(moments.latest(1)) == [Moment(1, LAST - INSTANT)]
 
 
 # --- F20, F21 ----------------------------------------------------------------------------------------------------

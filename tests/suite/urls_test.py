@@ -56,7 +56,8 @@ def test_f62_of_an_unknown_scheme_every_known_one_is_told_and_no_password(kind: 
     with pytest.raises(roost.Invalid) as caught:
         kind(url)
     told = str(caught.value)
-    assert told.startswith(f"{url.partition(':')[0].partition('+')[0]}:// is no scheme of a store: ")
+    assert told.startswith(f"'{url.partition(':')[0]}://")
+    assert "is no store; it takes the URL of a database: " in told
     assert [
         each for each in ("sqlite://", "mysql://", "mariadb://", "postgresql://", "memcached://") if each not in told
     ] == []

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import roost
-from roost.batches import Atom
+from roost.atoms import Atom
 from roost.cli.lines import Record
 from roost.structures import Capped, Counter, Ring, Set, Structure
 from roost.structures.columns import Column

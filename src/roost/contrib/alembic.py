@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from roost.batches import Known
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.errors import Busy, Invalid, Missing
+from roost.known import Known
 from roost.plans import StructurePlan, catalog
 from roost.plans import alter as altering
 from roost.structures.structure import Structure

@@ -8,6 +8,7 @@ knows.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,10 @@ def _enum(column: Column) -> str:
 def _enum_decoder(column: Column) -> Callable[[Any], Any]:
     assert column.type.enum is not None
     return column.type.enum
+
+
+def _read_moment(value: dt.datetime) -> dt.datetime:
+    return value if value.tzinfo is dt.UTC else value.astimezone(dt.UTC)  # a driver may answer in the session's zone
 
 
 def literal(text: str) -> str:
@@ -54,7 +59,7 @@ POSTGRESQL = Dialect(
         "enum": _enum,
     },
     encoders={"enum": lambda value: value.value},
-    decoders={"enum": _enum_decoder},
+    decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
     literal=literal,
     nul=False,
     slots=16,

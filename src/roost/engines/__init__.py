@@ -6,6 +6,7 @@ from random import Random
 
 from roost.engines.engine import Engine, Trace
 from roost.engines.sqlite import URLS, SQLiteEngine
+from roost.engines.urls import redacted
 from roost.errors import Invalid
 
 
@@ -28,9 +29,9 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
     except ModuleNotFoundError as error:
         extra = "postgresql" if scheme.startswith("postgres") else "mysql"
         raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
-    # Of the URL only its scheme: there may be a password in it.
+    shown = repr(redacted(url)) if isinstance(url, str) else repr(url)
     raise Invalid(
-        f"{f'{scheme}:// is no scheme of a store' if scheme else 'a store takes the URL of a database'}: {URLS}; "
+        f"{shown} is no store; it takes the URL of a database: {URLS}; "
         "mysql://user:password@host/database (or mariadb://), postgresql://user:password@host/database, "
         "memcached://host:11211; with +driver, as SQLAlchemy has it, they are the same"
     )

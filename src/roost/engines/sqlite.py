@@ -247,12 +247,14 @@ class SQLiteConnection:
         sql = "BEGIN IMMEDIATE"
         try:
             execute(sql)
-            try:
-                sql, row = next(work)
-                while True:
-                    sql, row = work.send(execute(sql, row).fetchall())
-            except StopIteration as stop:
-                result = stop.value
+            sql, row = next(work)
+            while True:
+                rows = execute(sql, row).fetchall()
+                try:
+                    sql, row = work.send(rows)
+                except StopIteration as stop:  # the plan's own: a trace function may raise one too
+                    result = stop.value
+                    break
             sql = "COMMIT"
             execute(sql)
             return result

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
-from roost.errors import Duplicate, Full
 from roost.plans.capped_adds import Hopeful, Request
+from roost.plans.capped_game import Game, Miscounted
 from roost.plans.plan import (
     AT,
     CUT,
@@ -285,11 +284,11 @@ class CappedPlan(StructurePlan):
                 (at,) = self._at_out((context.clock(),))
                 yield from self.hopeful.add(added, at)
                 return [None] * len(run)
-        games: dict[Row, _Game] = {}
+        games: dict[Row, Game] = {}
         for request in requests:
             game = games.get(request.key)
             if game is None:
-                game = games[request.key] = _Game(self.structure)
+                game = games[request.key] = Game(self.structure)
             game.ids[request.id] = 0
             game.adds += request.adds
         keys = sorted(games)
@@ -319,7 +318,7 @@ class CappedPlan(StructurePlan):
             game = games[request.key]
             try:
                 results.append(game.play(request, op))
-            except _Miscounted:
+            except Miscounted:
                 found = yield Statement(reads.recount, [request.key])
                 game.mend(found[0][0][0])
                 yield from self._look_at_oldest({request.key: game}, reads)
@@ -354,7 +353,7 @@ class CappedPlan(StructurePlan):
             self._others_out(tuple([values[i] for i in self._other_places])),
         )
 
-    def _look_at_oldest(self, games: dict[Row, _Game], reads: _Reads) -> Plan:
+    def _look_at_oldest(self, games: dict[Row, Game], reads: _Reads) -> Plan:
         wanted = {key: game.victims() for key, game in games.items()}
         one = [key for key, n in wanted.items() if n == 1 and reads.oldest_one is not None]
         if one:
@@ -367,11 +366,11 @@ class CappedPlan(StructurePlan):
             self._line_up([games[row[:-1]] for row in more], found)
         return []
 
-    def _line_up(self, games: Sequence[_Game], found: Sequence[Sequence[Row]]) -> None:
+    def _line_up(self, games: Sequence[Game], found: Sequence[Sequence[Row]]) -> None:
         for game, rows in zip(games, found, strict=True):
             game.line_up([(row[:-1], row[-1]) for row in rows])
 
-    def _write(self, games: dict[Row, _Game], context: Context) -> Plan:
+    def _write(self, games: dict[Row, Game], context: Context) -> Plan:
         (at,) = self._at_out((context.clock(),))
         dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
         put = [
@@ -450,90 +449,3 @@ class _Reads(NamedTuple):
     oldest: Template
     recount: Template
     oldest_one: Template | None = None
-
-
-class _Miscounted(Exception):
-    """The head's count demands a victim that the newest `keep` sequences protect, or that is not there."""
-
-
-class _Game:
-    """One key's collection as a run of operations changes it, before anything is written."""
-
-    def __init__(self, structure: Capped[Any, Any]) -> None:
-        self.structure = structure
-        self.sequence = 0
-        self.n = 0
-        self.adds = 0
-        self.ids: dict[Row, int] = {}  # the ids that the run names, with their sequence; 0: not there
-        self.stored: set[Row] = set()  # which of them were there before
-        self.line: deque[tuple[Row, int]] = deque()  # the oldest rows, oldest first, then the run's own
-        self.put: dict[Row, tuple[Row, int]] = {}  # rows to write
-        self.dead: dict[Row, None] = {}  # rows to delete
-        self.change = 0  # of the count, so far
-        self.changed = False
-        self.recounted = False
-
-    def may_evict(self) -> bool:
-        """Whether an add of the run may need a victim."""
-        return self.structure.on_full == "evict" and self.n + self.adds > self.structure.keep
-
-    def victims(self) -> int:
-        """How many of the oldest rows the run may have to look at: what it evicts, and what it named before."""
-        return max(0, self.n + self.adds - self.structure.keep) + len(self.stored) + len(self.dead)
-
-    def line_up(self, oldest: Sequence[tuple[Row, int]]) -> None:
-        """Put the oldest stored rows before those that the run has added."""
-        self.line = deque([each for each in oldest if each[0] not in self.dead])
-        self.line.extend((id_, sequence) for id_, (_, sequence) in self.put.items())
-
-    def mend(self, counted: int) -> None:
-        """Take the rows that are really stored for the count."""
-        self.n = counted + self.change
-        self.recounted = self.changed = True
-
-    def play(self, request: Request, op: Operation[Any]) -> Any:
-        """Return the result of one operation; raise `_Miscounted` before anything is changed by it."""
-        structure, id_ = self.structure, request.id
-        there = self.ids[id_]
-        if request.others is None:
-            if there:
-                self._lose(id_)
-            return bool(there)
-        if there:
-            if structure.on_duplicate == "error":
-                return Duplicate(f"{op!r}: {structure.id.value(id_)!r} is there already")
-            self.put.pop(id_, None)  # what is written last stands last in line
-        else:
-            if self.n >= structure.keep and structure.on_full == "reject":
-                if not self.recounted:
-                    raise _Miscounted
-                return Full(f"{op!r}: the collection holds {self.n} rows; keep is {structure.keep}")
-            while self.n >= structure.keep:
-                self._evict()
-            self.n += 1
-            self.change += 1
-        self.sequence += 1
-        self.ids[id_] = self.sequence
-        self.put[id_] = (request.others, self.sequence)
-        self.line.append((id_, self.sequence))
-        self.changed = True
-        return None
-
-    def _evict(self) -> None:
-        line = self.line
-        while line and self.ids.get(line[0][0], line[0][1]) != line[0][1]:
-            line.popleft()  # it was removed or refreshed meanwhile
-        protected = not line or line[0][1] > self.sequence + 1 - self.structure.keep
-        if protected and not self.recounted:
-            raise _Miscounted
-        id_, _ = line.popleft()
-        self._lose(id_)
-
-    def _lose(self, id_: Row) -> None:
-        if id_ in self.ids:
-            self.ids[id_] = 0
-        self.put.pop(id_, None)
-        self.dead[id_] = None
-        self.n -= 1
-        self.change -= 1
-        self.changed = True

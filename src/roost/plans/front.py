@@ -67,3 +67,11 @@ class Room:
     powers: Callable[[StructurePlan], Generator[Statement, Any, Powers]] = nothing_asked
     # The statements that make another front of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, Found], Generator[Statement, Any, Sequence[str]]] | None = None
+
+
+def dollar_tag(text: str) -> str:
+    """Return a tag for PostgreSQL's dollar quotes: they end at the first one, also within a literal."""
+    tag = "$roost$"
+    while tag in text:
+        tag = f"{tag[:-1]}_$"
+    return tag

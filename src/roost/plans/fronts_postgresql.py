@@ -22,7 +22,7 @@ from typing import Any
 from roost.dialects.dialect import Statement
 from roost.plans.capped import CappedPlan
 from roost.plans.counter import CounterPlan
-from roost.plans.front import MARK, NO_FRONT, Found, Front, Powers, Room
+from roost.plans.front import MARK, NO_FRONT, Found, Front, Powers, Room, dollar_tag
 from roost.plans.plan import AT, SEQUENCE, StructurePlan, each
 from roost.plans.ring import RingPlan
 from roost.plans.sets import SetPlan
@@ -108,14 +108,6 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
-def _tag(text: str) -> str:
-    # Dollar quotes end at the first tag, also within a literal.
-    tag = "$roost$"
-    while tag in text:
-        tag = f"{tag[:-1]}_$"
-    return tag
-
-
 def _front(plan: StructurePlan, _: Powers | None) -> Front:
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
@@ -127,7 +119,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
         text = _text(body, made.variables)
-        tag = _tag(text)
+        tag = dollar_tag(text)
         make += [
             f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
             f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {quoted}\n"

@@ -7,12 +7,13 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from roost.batches import Known, retried
+from roost.batches import retried
 from roost.core import utc_now
 from roost.dialects import SQLITE, Control
 from roost.engines.apsw import ApswConnection
 from roost.engines.engine import drive
 from roost.errors import Error, Mismatch
+from roost.known import Known
 from roost.plans import Context, Plan
 from roost.protocols.requests import Find, Insert, Refused
 from roost.server.guard import Guard, Undone

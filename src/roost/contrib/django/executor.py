@@ -14,14 +14,17 @@ from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
-from roost.batches import Atom, Known, joined
+from roost.atoms import Atom
+from roost.batches import joined
 from roost.contrib.django.address import dialect_of
 from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
+from roost.dialects.mariadb import written
 from roost.engines import sqlite
 from roost.engines.engine import drive
 from roost.engines.server import ServerExecutor
 from roost.errors import Busy, Conflict, Missing
+from roost.known import Known
 from roost.plans import Context
 
 T = TypeVar("T")
@@ -67,6 +70,12 @@ class DjangoExecutor(ServerExecutor):
 
             return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
+
+    def printed(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a text as `sqlmigrate` shows it: for a session that is as Roost needs it."""
+        if self._vendor == "mysql":
+            return sql % tuple([written(value) for value in row]) if row else sql, None
+        return self.sent(sql, row)
 
     def _look(self) -> None:
         # Whether it is a session that Roost's statements can be run in.

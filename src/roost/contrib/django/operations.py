@@ -22,12 +22,12 @@ from django.db.migrations.operations.fields import FieldOperation
 from django.db.migrations.operations.models import ModelOperation
 from django.db.migrations.state import ProjectState
 
-from roost.batches import Known
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
 from roost.dialects import Control, Together, Wanted, render
 from roost.engines.engine import drive
 from roost.errors import Invalid, Missing
+from roost.known import Known
 from roost.plans.alter import Changes, alter
 from roost.plans.catalog import create, ddl, drop, drop_ddl
 from roost.structures import from_definition
@@ -294,7 +294,7 @@ class _Printer:
         if wanted.template.returns:
             return self._reader.execute(wanted)
         for sql, row in render(wanted):
-            self._editor.execute(*self._reader.sent(sql, row))
+            self._editor.execute(*self._reader.printed(sql, row))
         return len(wanted.rows)
 
 

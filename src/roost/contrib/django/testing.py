@@ -8,10 +8,10 @@ from unittest import TestCase
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from roost.batches import Known
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import run_atomic
 from roost.dialects import Statement, Template
+from roost.known import Known
 from roost.plans.catalog import listed
 from roost.structures import Adopted, from_definition
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -84,6 +85,20 @@ def _as_psycopg(error: Exception) -> psycopg.Error:
     return found
 
 
+def _is_infinite(value: Any) -> bool:
+    if isinstance(value, list):
+        return any([_is_infinite(each) for each in value])
+    return isinstance(value, dt.datetime) and value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max)
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return UUID(int=value.int)  # asyncpg's is a class of its own
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        raise _as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
+    return value
+
+
 class _AsyncpgExecutor(AsyncGuestExecutor):
     """Runs a call's statements by the connection itself."""
 
@@ -93,12 +108,12 @@ class _AsyncpgExecutor(AsyncGuestExecutor):
 
     async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
         raw, values = self._cursor, row or ()
+        if any([_is_infinite(value) for value in values]):
+            raise _as_psycopg(asyncpg.DataError("asyncpg takes the first and the last moment of Python for infinity"))
         try:
             if returns:
                 found = await raw.fetch(sql, *values, record_class=asyncpg.Record)
-                return [
-                    tuple([UUID(int=each.int) if isinstance(each, UUID) else each for each in row]) for row in found
-                ]
+                return [tuple([_read(each) for each in row]) for row in found]
             status = await raw.execute(sql, *values)
         except _FAILURES as error:
             raise _as_psycopg(error) from error

@@ -10,7 +10,8 @@ from roost.dialects import Dialect
 from roost.dialects.dialect import Row
 from roost.engines.engine import Engine
 from roost.engines.guests.guest import BACK, NO_TRANSACTION, RELEASE, Guest, GuestExecutor, Play, Words, Work, play
-from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor, translate
+from roost.engines.mariadb import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor
+from roost.engines.mariadb_errors import translate
 from roost.engines.mariadb_session import joined_text, judge, question
 from roost.errors import Conflict, Invalid
 

@@ -1,0 +1,129 @@
+"""Atoms: what callers asked for at once, and how many of them make a batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from roost.errors import Error, Invalid
+from roost.structures.operation import READS, Operation
+
+E = TypeVar("E", bound=BaseException)
+
+MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
+MAX_BYTES = 16 * 2**20  # of their values, likewise
+FEW = 64  # operations whose bytes are not counted: that takes a good part of the time for running them
+
+
+class Atom:
+    """What one caller asked for at once: all or nothing."""
+
+    __slots__ = ("aside", "deadline", "done", "error", "future", "operations", "results", "writes")
+
+    def __init__(self, operations: Sequence[Operation[Any]]) -> None:
+        writes = False
+        for op in operations:
+            if type(op) is not Operation:
+                raise Invalid(f"{op!r} is not an operation; make one with a structure's method, such as add()")
+            if op.verb not in READS:
+                writes = True
+        self.operations = operations
+        self.writes = writes
+        self.results: Sequence[Any] = ()
+        self.error: BaseException | None = None
+        self.done = False
+        self.aside: int | None = None  # the lane in which it is to wait for a lock
+        self.deadline = 0.0  # by the monotonic clock: until when
+        self.future: Any = None  # what its task awaits, in asyncio
+
+    @property
+    def answer(self) -> tuple[Any, ...]:
+        """The results, or the error raised."""
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # a raised error holds this frame: let go of the circle
+        return tuple(self.results)
+
+    def weight(self) -> int:
+        """About how many bytes its values have."""
+        return sum([_weight(op.args) for op in self.operations])
+
+
+def _weight(values: tuple[Any, ...]) -> int:
+    weight = 8
+    for value in values:
+        kind = type(value)
+        if kind is tuple:
+            weight += _weight(value)
+        elif kind is str or kind is bytes:
+            weight += len(value)
+        else:
+            weight += 8
+    return weight
+
+
+class Load:
+    """How much a batch of several callers has, and whether that is enough."""
+
+    __slots__ = ("_operations", "_weight")
+
+    def __init__(self) -> None:
+        self._operations = 0
+        self._weight = 0
+
+    def add(self, atoms: Iterable[Atom]) -> bool:
+        """Count atoms that the batch takes, whatever their size; return whether it is to take no more."""
+        for atom in atoms:
+            self._operations += len(atom.operations)
+            if self._operations > FEW:
+                self._weight += atom.weight()
+        return self._operations >= MAX_OPERATIONS or self._weight >= MAX_BYTES
+
+
+def fitting(atoms: Sequence[Atom], most: int) -> int:
+    """Return how many of the first atoms, `most` of them at most, are enough for a batch."""
+    load = Load()
+    for number in range(1, most):
+        if load.add(atoms[number - 1 : number]):
+            return number
+    return most
+
+
+def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
+    """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
+    for atom in atoms:
+        if not atom.done and atom.aside is None:
+            atom.error = copied(error)
+            atom.done = True
+
+
+def copied(error: E) -> E:
+    """Return a copy of an error, for one more caller; the same where the application's own class allows none."""
+    try:
+        made = copy.copy(error)
+    except Exception:
+        made = error
+    return (made if isinstance(made, type(error)) else error).with_traceback(None)
+
+
+def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
+    """Give each atom its results, or a copy of the first error among them; return whether there was an error."""
+    errors = False
+    for kind in set(map(type, results)):
+        if issubclass(kind, Error):
+            errors = True
+    place = 0
+    for atom in atoms:
+        if len(atom.operations) == 1:
+            atom.results = (results[place],)
+            place += 1
+        else:
+            end = place + len(atom.operations)
+            atom.results = results[place:end]
+            place = end
+        # That of an attempt before is no answer: what was refused there may be done here.
+        atom.error = next((copied(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
+    return errors
