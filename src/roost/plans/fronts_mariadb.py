@@ -374,7 +374,7 @@ def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], told:
         parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
         place = f"AFTER `{column.name}`"
     parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
-    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
+    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
 
 
 def _digest(text: str) -> str:
