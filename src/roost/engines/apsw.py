@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +31,8 @@ MMAP_BYTES = 2**30  # of the file, that are read without a copy
 CHECKPOINT_BYTES = 3 * WAL_BYTES // 4
 
 STEPS = 20_000  # of SQLite's machine, after which it looks at the time: about half a millisecond
+HELD = 2**22  # bytes of rows that are fetched at once
+SHORTEST = 2**20  # to which the length of values may be limited: the schema's own texts are values, too
 
 SQLiteError = apsw.Error  # what `ApswConnection.run` raises
 
@@ -54,11 +56,14 @@ class ApswConnection:
     """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost.
 
     deadline: until when a statement may run, by the monotonic clock; it fails with the word `timeout` then.
-    most_bytes: what the rows of one statement may have.
+    most_bytes: what the rows of one request may have, and a value; longer ones are neither read nor written.
+    left: what is left of it, of the statements of a request together.
     """
 
     deadline = inf
-    most_bytes = inf
+    left = inf
+    _most_bytes = inf
+    _longest = 0  # value; as SQLite is told
 
     def __init__(self, engine: SQLiteEngine, wait: Wait, *, writes: bool) -> None:
         self.wait = wait  # for what BEGIN waits for
@@ -80,7 +85,8 @@ class ApswConnection:
         except apsw.Error as error:
             raise self._failed(error, "") from error
         self.raw.set_progress_handler(self._is_late, STEPS)
-        self.cursor = self.raw.cursor
+        self._own_longest = self.raw.limit(apsw.SQLITE_LIMIT_LENGTH)
+        self.most_bytes = self._most_bytes
         cursor = self.raw.cursor()
         self.run, self.run_many = cursor.execute, cursor.executemany  # bare, for who has no use for the rest
         try:
@@ -122,6 +128,17 @@ class ApswConnection:
 
     def _is_late(self) -> bool:
         return time.monotonic() > self.deadline
+
+    @property
+    def most_bytes(self) -> float:
+        """What the rows of one request may have."""
+        return self._most_bytes
+
+    @most_bytes.setter
+    def most_bytes(self, most: float) -> None:
+        self._most_bytes = most
+        self._longest = int(min(self._own_longest, max(most, SHORTEST)))
+        self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     @property
     def in_transaction(self) -> bool:
@@ -172,19 +189,38 @@ class ApswConnection:
         except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
             raise self._failed(error, sql) from error
 
+    def allow(self, seconds: float) -> None:
+        """Begin a request: what it may take, in the database."""
+        self.deadline = time.monotonic() + seconds
+        self.left = self._most_bytes
+
     def rows(self, sql: str, row: Sequence[Any]) -> list[Any]:
         """Run one statement; its rows are counted while they are read.
 
-        Raises: SQLiteError; StatementFailed where they have more than `most_bytes`.
+        Raises: SQLiteError; StatementFailed where those of the request have more than `most_bytes`.
         """
         found = []
-        left = self.most_bytes
         for each in self.run(sql, row):
             found.append(each)
-            left -= size_of(each)
-            if left < 0:
+            self.left -= size_of(each)
+            if self.left < 0:
                 raise worded(StatementFailed(f"the rows have more than {self.most_bytes} bytes"), "limit", 2)
         return found
+
+    def short(self, fetch: Callable[[], list[Any]], values: int) -> list[Any] | None:
+        """Return the rows of statements that read, so many values at most, where none of them is long.
+
+        None when one of them is, or something fails: the rows are to be fetched one by one then, and counted. SQLite
+        looks at each length, which costs nothing; Python would take as long for it as for the rest of a short row.
+        """
+        limit = self.raw.limit
+        limit(apsw.SQLITE_LIMIT_LENGTH, int(min(HELD, self._most_bytes)) // values)
+        try:
+            return fetch()
+        except (apsw.Error, UnicodeDecodeError):
+            return None
+        finally:
+            limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     def fetch(self, sql: str, row: Sequence[Any] = ()) -> list[Any]:
         """Run one statement."""

@@ -66,14 +66,14 @@ class Lookup:
     def __init__(self, width: int) -> None:
         self._width = width
         self._none = f"0\t{width}"
-        self.form = self._none + "\t%s" * width + "%.0s"  # what a row of numbers and texts is put into
+        self._format = self._none + "\t%s" * width + "%.0s"
 
-    def answers(self, rows: Sequence[Sequence[Any]], made: list[str]) -> tuple[list[str], int]:
-        """Return an answer for each, and how many were found.
-
-        made: what `form` made of them, whatever they are.
-        """
-        if is_plain(rows) and controls("\n".join(made)) == len(rows) * (self._width + 2) - 1:
-            return made, len(rows)
+    def answers(self, rows: Sequence[Sequence[Any]]) -> tuple[list[str], int]:
+        """Return an answer for each, and how many were found."""
+        if is_plain(rows):
+            form = self._format
+            made = [form % row for row in rows]
+            if controls("\n".join(made)) == len(rows) * (self._width + 2) - 1:
+                return made, len(rows)
         told = [self._none if row[-1] is None else found([row[:-1]], self._width) for row in rows]
         return told, sum([row[-1] is not None for row in rows])

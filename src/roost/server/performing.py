@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from math import inf
-from time import monotonic
 from typing import Any
 
 from roost.batches import retried
@@ -129,7 +128,7 @@ class Performer:
             raise
 
     def _performed(self, operations: list[Operation[Any]]) -> list[Any]:
-        self._connection.deadline = monotonic() + self._seconds
+        self._connection.allow(self._seconds)
         return drive(_savepoint(operations, self._known, self._context), self._connection)
 
 

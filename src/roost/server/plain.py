@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from time import monotonic
 from typing import Any
 
 from roost.engines.apsw import ApswConnection
@@ -16,7 +15,7 @@ from roost.protocols.requests import Find, Insert, Refused, Token, is_request, n
 from roost.server import answers as say
 from roost.server.guard import Guard
 from roost.server.performing import Performer
-from roost.server.room import Limits, Room
+from roost.server.room import ANY, Room
 from roost.server.session import UNAUTHORIZED, Session
 from roost.server.tables import Handle, NotOpened, Tables
 
@@ -89,13 +88,13 @@ class Plain:
 
     def execute(self, handle: Handle, tokens: list[str]) -> str:
         """Answer a request of an opened index, which is current."""
-        self._connection.deadline = monotonic() + self.seconds
+        self._connection.allow(self.seconds)
         try:
             asked = self.asked(handle, tokens)
         except Refused as refused:
             return self._guard.wrong(refused.word)
         if handle.structure is not None:
-            return self._performer.perform([(handle, asked)], Room(Limits()), self.seconds)[0]
+            return self._performer.perform([(handle, asked)], Room(ANY), self.seconds)[0]
         if isinstance(asked, Insert):
             return self._guard.answered(lambda: self._insert(handle.index, asked))
         if asked.modification:
@@ -133,6 +132,7 @@ class Plain:
         except Error as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 raise
+            self._connection.left = self._connection.most_bytes
             return drive(make(index.undecoded), self._connection)
 
     def _insert(self, index: OpenedIndex, asked: Insert) -> str:

@@ -19,6 +19,9 @@ class Limits(NamedTuple):
     answer: float = inf  # bytes of one answer
 
 
+ANY = Limits()
+
+
 class Room:
     """What is left of it.
 

@@ -62,6 +62,7 @@ class Server:
         self.waiting: list[tuple[Client, str]] = []
         self.held = {"lines": 0, "answers": 0}  # bytes that connections make it hold
         self._scheduled = False
+        self._crowded = False  # the last turn had no room for all
         self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
         engine = SQLiteEngine(settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
@@ -69,11 +70,7 @@ class Server:
         self._connection = ApswConnection(engine, self._wait, writes=role == "write")
         stem = os.path.splitext(os.path.basename(settings.path))[0]
         self._tables = Tables(self._connection, settings, ("main", stem), counters, writes=role == "write")
-        self._turn = Turn(self._connection, self._tables, role, counters, self._limits)
-
-    def _limits(self) -> Limits:
-        settings = self.settings
-        return Limits(settings.max_unanswered, TURN_SECONDS, settings.timeout or inf, settings.max_answer)
+        self._turn = Turn(self._connection, self._tables, role, counters, _limits(settings))
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
@@ -110,7 +107,6 @@ class Server:
         """Take complete lines for the next turn."""
         self.waiting.append((client, text))
         client.waiting = True
-        client.arrived = time.monotonic()
         if not self._scheduled:
             self._scheduled = True
             if self._loop is None:
@@ -119,21 +115,28 @@ class Server:
 
     def _take(self) -> list[tuple[Client, str]]:
         # Who is played now: first who was answered nothing in the last turn, and short pieces before long ones.
-        waiting = [(client, text) for client, text in self.waiting if not client.gone]
-        waiting.sort(key=lambda each: (not each[0].passed_over, len(each[1])))
-        taken = left = 0
-        for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - how many there are
-            left += len(text)
-            if left > TURN:
-                break
+        waiting = [each for each in self.waiting if not each[0].gone]
+        taken = len(waiting)
+        if self._crowded or sum([len(text) for _, text in waiting]) > PACE:
+            waiting.sort(key=lambda each: (not each[0].passed_over, len(each[1])))
+            left = 0
+            for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - how many there are
+                left += len(text)
+                if left > TURN:
+                    break
         self.waiting = waiting[taken:]
         return waiting[:taken]
 
     def _locked(self, taken: list[tuple[Client, str]]) -> list[tuple[Client, str]]:
         # While somebody else holds the write lock: who has waited for too long, and is told so.
         now = time.monotonic()
-        late = [each for each in taken if now >= each[0].arrived + LOCK_WAIT]
-        self.waiting = [each for each in taken if now < each[0].arrived + LOCK_WAIT] + self.waiting
+        late: list[tuple[Client, str]] = []
+        others: list[tuple[Client, str]] = []
+        for each in taken:
+            client = each[0]
+            client.locked = client.locked or now
+            (late if now >= client.locked + LOCK_WAIT else others).append(each)
+        self.waiting = others + self.waiting
         return late
 
     def _play(self) -> None:
@@ -170,6 +173,7 @@ class Server:
         if self.role == "write" and not self._tidying:
             self._tidying = True
             self._tidy(-1)
+        self._crowded = bool(played.rest)
         for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
             client.answer(told, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
 
@@ -186,6 +190,7 @@ class Server:
         """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
         self.settings = settings
         self._tables.reload(settings)
+        self._turn.limit(_limits(settings))
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
@@ -205,6 +210,10 @@ class Server:
         self._connection.close()
 
 
+def _limits(settings: Settings) -> Limits:
+    return Limits(settings.max_unanswered, TURN_SECONDS, settings.timeout or inf, settings.max_answer)
+
+
 class Client(asyncio.Protocol):
     """One connection."""
 
@@ -219,9 +228,9 @@ class Client(asyncio.Protocol):
         "_rest",
         "_size",
         "_stopped",
-        "arrived",
         "gone",
         "holds",
+        "locked",
         "passed_over",
         "server",
         "session",
@@ -240,7 +249,7 @@ class Client(asyncio.Protocol):
         self.waiting = False  # for a turn
         self.silent = 0  # how often it was looked at since its last answer
         self.since = time.monotonic()
-        self.arrived = 0.0  # when its lines for the next turn did
+        self.locked = 0.0  # since when its lines wait for somebody else's write lock
         self.passed_over = False  # the last turn had no room for it
         self.holds = {"lines": 0, "answers": 0}
         self._measured = False  # a turn has shown what its requests take
@@ -371,6 +380,7 @@ class Client(asyncio.Protocol):
         seconds: that the others took.
         """
         self.waiting = False
+        self.locked = 0.0
         self.silent = 0
         self.passed_over = not text and bool(rest)
         if self.gone:

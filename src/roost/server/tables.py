@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from roost.engines.apsw import ApswConnection
@@ -85,6 +86,7 @@ class Tables:
         """Return the index, or the structure, as it is now."""
         if asked.database not in self._names or not self._settings.allows(asked.table):
             raise NotOpened(1, "open_table")
+        self.connection.allow(inf)
         structure = structure_of(self, asked.table)
         if structure is not None:
             try:

@@ -12,7 +12,7 @@ of a connection are done in their order: each round takes the next lines of one 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from time import monotonic
@@ -25,7 +25,7 @@ from roost.server.counters import Counters
 from roost.server.guard import Guard, Undone
 from roost.server.performing import Asked, Performer
 from roost.server.plain import Plain
-from roost.server.room import Limits, Room
+from roost.server.room import ANY, Limits, Room
 from roost.server.runs import Columns, Run, run_for
 from roost.server.session import UNAUTHORIZED, Session
 from roost.server.settings import Role
@@ -85,17 +85,16 @@ class Turn:
         tables: Tables,
         role: Role,
         counters: Counters,
-        limits: Callable[[], Limits] = Limits,
+        limits: Limits = ANY,
     ) -> None:
         self._connection = connection
-        self._limits = limits
         self._tables = tables
         self._writes = role == "write"
         self._counters = counters
         self._guard = Guard(connection, counters)
         self._performer = Performer(connection, self._guard)
         self._plain = Plain(connection, tables, self._guard, self._performer)
-        self._room = Room(Limits())
+        self._room = Room(ANY)
         self._begun = False
         self._rest: dict[int, str] = {}
         self._seconds: list[float] = []
@@ -103,14 +102,22 @@ class Turn:
         self._runs: dict[Run, _Alike] = {}
         self._asked: list[tuple[int, Asked]] = []  # of structures
 
+        self.limit(limits)
+
+    def limit(self, limits: Limits) -> None:
+        """Say what turns may take from now on."""
+        self._limits = limits
+        self._connection.most_bytes = limits.answer
+        self._plain.seconds = limits.request
+
     def play(self, arrived: Sequence[tuple[Session, str]]) -> Played:
         """Answer the complete lines of each connection, without the last LF, as far as there is room."""
-        self._room = Room(self._limits())
+        self._room = Room(self._limits)
         try:
             return self._play(arrived)
         except Undone:
             self._connection.settle()
-            self._room = Room(self._limits())
+            self._room = Room(self._limits)
             texts, late, rest, seconds = [], {}, {}, []
             for place, (session, text) in enumerate(arrived):
                 begun = monotonic()
@@ -186,9 +193,7 @@ class Turn:
     def _begin(self) -> None:
         self._plain.failed = None
         connection = self._connection
-        limits = self._limits()
-        connection.deadline, connection.most_bytes = inf, limits.answer
-        self._plain.seconds = limits.request
+        connection.deadline = inf
         try:
             if connection.broken:  # by an error that concerned the file: on a connection that is known to be well
                 self._tables.reopened()
@@ -274,12 +279,14 @@ class Turn:
         told: list[str] = []
         plainly = partial(self._plain.execute, handle)
         try:
-            while len(told) < total and room.open:
+            while room.open:
                 begin = len(told)
                 lot = columns if not begin and total <= LOT else [column[begin : begin + LOT] for column in columns]
                 # What only reads is interrupted when the turn has no more time, and then tried alone.
                 connection.deadline = monotonic() + self._plain.seconds if run.modifies else room.deadline
                 told += run.play(connection, lot, plainly, room)
+                if len(told) == total:
+                    break
                 room.take(0)
         except SQLiteError as error:  # of a read: each request finds out for itself
             raise Undone from connection.failure(error)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
-from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
+from roost.engines.apsw import ApswConnection, SQLiteError, integers, size_of, texts
 from roost.plans.index.opened import OpenedIndex
 from roost.plans.index.values import UNHELD
 from roost.server.answers import Lookup
@@ -15,7 +14,7 @@ from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, first, nulls, plainly_all, rows_of, stored
 
 FEW = 2  # so many lookups, or fewer, are sooner done one by one
-AT_ONCE, HELD = 256, 2**20  # rows, and bytes of them, that are held before they become answers
+HELD = 2**20  # bytes of rows that are held before they become answers
 LOTS = (128, 16, 4)  # of keys of several columns, in one statement
 
 
@@ -35,9 +34,8 @@ class Lookups(Run):
             *zip(range(3 + len(self._parts), length), "10", strict=False),
         )
         self._counters = counters
-        lookup = Lookup(index.width)
-        self._answers, self._form = lookup.answers, lookup.form
-        self._nothing = (None,) * (index.width + 1)
+        self._width = index.width
+        self._answers = Lookup(index.width).answers
         # A row has one value more than is shown: NULL where nothing was found.
         shown = "".join([f"t.{column.sql}, " for column in index.columns]) + f"t.{self._parts[0].sql}"
         source = f"{index.table.sql} t{key.hint}"
@@ -55,35 +53,53 @@ class Lookups(Run):
             return plainly_all(first(columns, 1), plainly, room)
         if odd:  # the others are played when these are
             return self.play(connection, first(columns, min(odd)), plainly, room)
-        rows = self._look_up(connection, keys)
+        rows = connection.short(lambda: self._rows(connection, keys), len(keys[0]) * (self._width + 1))
+        if rows is None:
+            return self._one_by_one(connection, columns, keys, plainly, room)
+        answers, found = self._answers(rows)
+        self._counters.rows += found
+        room.take(sum(map(len, answers)))
+        return answers
+
+    def _one_by_one(
+        self, connection: ApswConnection, columns: Columns, keys: Columns, plainly: Plainly, room: Room
+    ) -> list[str]:
+        # One row may have a gigabyte, so few are held. Where the first is not answered, the plain way says why.
         answers: list[str] = []
-        more = True
-        while more and (room.open or not answers):
-            some, made, more = self._some(rows, min(room.left, HELD))
-            told, found = self._answers(some, made)
+        rows: list[Any] = []
+        held = 0
+
+        def answer() -> None:
+            made, found = self._answers(rows)
             self._counters.rows += found
-            answers += told
-            room.take(sum(map(len, told)))
+            answers.extend(made)
+            rows.clear()
+            room.take(sum(map(len, made)))
+
+        try:
+            for row in self._each_row(connection, keys):
+                size = size_of(row)
+                if size > connection.most_bytes:
+                    break
+                rows.append(row)
+                held += size
+                if held > min(room.left, HELD):
+                    answer()
+                    held = 0
+                    if not room.open:
+                        break
+        except (SQLiteError, UnicodeDecodeError):
+            pass
+        answer()
         return answers or plainly_all(first(columns, 1), plainly, room)
 
-    def _some(self, rows: Iterator[Any], left: float) -> tuple[list[Any], list[str], bool]:
-        # The next rows, what the form makes of them, and whether there may be more: one row may have a gigabyte.
-        some: list[Any] = []
-        made: list[str] = []
-        form = self._form
-        try:
-            for row in islice(rows, AT_ONCE):
-                text = form % row
-                some.append(row)
-                made.append(text)
-                left -= len(text)
-                if left <= 0:
-                    break
-        except (SQLiteError, UnicodeDecodeError):
-            return some, made, False
-        return some, made, bool(some)
+    def _each_row(self, connection: ApswConnection, keys: Columns) -> Iterator[Any]:
+        run = connection.run
+        values = [stored(column, tokens) for column, tokens in zip(self._parts, keys, strict=True)]
+        for key in zip(*values, strict=True):
+            yield (None if UNHELD in key else run(self._one, key).fetchone()) or (None,)
 
-    def _look_up(self, connection: ApswConnection, keys: Columns) -> Iterator[Any]:
+    def _rows(self, connection: ApswConnection, keys: Columns) -> list[Any]:
         run = connection.run
         values = [stored(column, tokens) for column, tokens in zip(self._parts, keys, strict=True)]
         if len(keys[0]) > FEW:
@@ -93,29 +109,28 @@ class Lookups(Run):
                 rows, odd = rows_of(values)
                 if not odd:
                     return self._in_lots(run, rows)
-        found = (None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True))
-        return (row or self._nothing for row in found)
+        found = [None if UNHELD in key else run(self._one, key).fetchone() for key in zip(*values, strict=True)]
+        return [row or (None,) for row in found]
 
-    def _by_array(self, run: Any, values: Sequence[Any]) -> Iterator[Any]:
+    def _by_array(self, run: Any, values: Sequence[Any]) -> list[Any]:
         if UNHELD in values:
-            held = [value for value in values if value is not UNHELD]
-            got = self._by_array(run, held)
-            return (self._nothing if value is UNHELD else next(got) for value in values)
+            got = iter(self._by_array(run, [value for value in values if value is not UNHELD]))
+            return [(None,) if value is UNHELD else next(got) for value in values]
         if not values:
-            return iter(())
+            return []
         array = integers(values) if self._kind == "integer" else texts(values)
-        return run(self._array, (array,))  # type: ignore[no-any-return]
+        return run(self._array, (array,)).fetchall()  # type: ignore[no-any-return]
 
-    def _in_lots(self, run: Any, keys: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def _in_lots(self, run: Any, keys: Sequence[tuple[Any, ...]]) -> list[Any]:
         # Lots of a few fixed sizes, so that each has its text, and what is left one by one.
+        rows: list[Any] = []
         begin = 0
         for size in LOTS:
             while len(keys) - begin >= size:
                 lot = keys[begin : begin + size]
-                yield from run(self._lot(size), [value for key in lot for value in key])
+                rows += run(self._lot(size), [value for key in lot for value in key]).fetchall()
                 begin += size
-        for key in keys[begin:]:
-            yield run(self._one, key).fetchone() or self._nothing
+        return rows + [run(self._one, key).fetchone() or (None,) for key in keys[begin:]]
 
     def _lot(self, size: int) -> str:
         text = self._lots.get(size)

@@ -8,8 +8,9 @@ SQLite from merging the two; tests hold it to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
@@ -75,69 +76,97 @@ class Ranges(Run):
             values += [_once(columns[self._end + 1], lambda token: _limit(token, 0))]
         else:
             values += [[1] * requests, [0] * requests]
-        ranged = self._ranged
         rows = list(zip(*values, strict=True))
-
-        def is_odd(row: tuple[Any, ...]) -> bool:
-            return None in row or UNHELD in row or row[-2] > MOST_ROWS
-
-        def common(row: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (*row[:ranged], *row[ranged + 1 :])
-
+        odd = self._odd(values)
+        others = list(zip(*values[: self._ranged], *values[self._ranged + 1 :], strict=True))
         told: list[str] = []
         while len(told) < requests and (room.open or not told):
             begin = len(told)
-            if is_odd(rows[begin]):
-                told += plainly_all([column[begin : begin + 1] for column in columns], plainly, room)
-                continue
-            alike = common(rows[begin])  # requests that differ in the value that is ranged over alone
-            end, most = begin + 1, begin + max(1, MOST_ROWS // alike[-2])
-            while end < min(requests, most) and not is_odd(rows[end]) and common(rows[end]) == alike:
-                end += 1
-            answers = self._answers(connection, rows[begin:end], alike, room)
+            answers: list[str] = []
+            if begin not in odd:
+                common = others[begin]  # requests that differ in the value that is ranged over alone
+                end, most = begin + 1, min(requests, begin + max(1, MOST_ROWS // common[-2]))
+                while end < most and others[end] == common and end not in odd:
+                    end += 1
+                answers = self._answers(connection, rows[begin:end], common, room)
             # Where the first of them is not answered: the plain way says why, or it is the plain way's.
             told += answers or plainly_all([column[begin : begin + 1] for column in columns], plainly, room)
         return told
+
+    def _odd(self, values: Sequence[Sequence[Any]]) -> set[int]:
+        # The requests that are the plain way's.
+        odd: set[int] = set()
+        for column in values:
+            if None in column or UNHELD in column:
+                odd.update([place for place, value in enumerate(column) if value is None or value is UNHELD])
+        if odd or max(values[-2]) > MOST_ROWS:
+            odd.update([place for place, limit in enumerate(values[-2]) if limit is not None and limit > MOST_ROWS])
+        return odd
 
     def _answers(
         self, connection: ApswConnection, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...], room: Room
     ) -> list[str]:
         # The answers of the first requests: as far as there is room, and nothing fails.
+        starts = [row[self._ranged] for row in rows]
         answers: list[str] = []
-        try:
-            for answer in self._each_answer(connection, rows, common):
-                answers.append(answer)
-                if not room.take(len(answer)):
-                    break
-        except (Error, SQLiteError, UnicodeDecodeError):
-            pass
+        left = room.left
+        if not self._text or (self._array is texts and "\0" in "".join(starts)):
+            answers = [""] * len(rows)
+            doubtful = list(range(len(rows)))
+        else:
+            left, doubtful = self._by_sqlite(connection, (*common, self._array(starts)), answers, room.left)
+        for place in doubtful:
+            try:
+                answers[place] = self._by_python(connection, rows[place])
+            except (Error, SQLiteError, UnicodeDecodeError):
+                del answers[place:]
+                break
+            left -= len(answers[place])
+            if left <= 0 or monotonic() >= room.deadline:
+                del answers[place + 1 :]
+                break
+        room.take(sum(map(len, answers)))
         return answers
 
-    def _each_answer(
-        self, connection: ApswConnection, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...]
-    ) -> Iterator[str]:
-        starts = [row[self._ranged] for row in rows]
-        if not self._text or (self._array is texts and "\0" in "".join(starts)):
-            for row in rows:
-                yield self._by_python(connection, row)
-            return
+    def _by_sqlite(
+        self, connection: ApswConnection, values: tuple[Any, ...], answers: list[str], left: float
+    ) -> tuple[float, list[int]]:
+        # Adds answers, and returns how much is left, and which of them are Python's to make.
         width, none = self._index.width, self._none
-        found = connection.cursor().execute(self._text, (*common, self._array(starts)))
-        for row, (text,) in zip(rows, found, strict=False):
-            if text is None:
-                yield none
-                continue
-            number, _, shown = text.partition("\t")
-            if number != "real" and say.controls(shown) == int(number) * width - 1:
-                self._counters.rows += int(number)
-                yield f"{none}\t{shown}"
-            else:
-                yield self._by_python(connection, row)
+        doubtful = []
+        shown = 0
+        try:
+            for (text,) in connection.run(self._text, values):
+                if text is None:
+                    answers.append(none)
+                    continue
+                number, _, row = text.partition("\t")
+                if (
+                    number != "real"
+                    and len(text) <= connection.most_bytes
+                    and (say.controls(row) == int(number) * width - 1)
+                ):
+                    shown += int(number)
+                    answers.append(f"{none}\t{row}")
+                    left -= len(text)
+                    if left <= 0:
+                        break
+                else:
+                    doubtful.append(len(answers))
+                    answers.append("")
+        except (SQLiteError, UnicodeDecodeError):
+            pass
+        self._counters.rows += shown
+        return left, doubtful
 
     def _by_python(self, connection: ApswConnection, row: tuple[Any, ...]) -> str:
-        found = connection.rows(self._rows, row)
+        width = self._index.width
+        found = connection.short(lambda: connection.run(self._rows, row).fetchall(), max(1, row[-2] * width))
+        if found is None:
+            connection.left = connection.most_bytes
+            found = connection.rows(self._rows, row)
         self._counters.rows += len(found)
-        return say.found(found, self._index.width)
+        return say.found(found, width)
 
 
 def _once(tokens: Sequence[str], make: Callable[[str], Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, ClassVar
 
 from roost.engines.apsw import ApswConnection, SQLiteError
@@ -104,6 +105,7 @@ def one_by_one(
     rows, unheld = rows_of(values)
     odd = odd | unheld
     answers = []
+    left, deadline = room.left, room.deadline
     for place, row in enumerate(rows):
         try:
             if place in odd:
@@ -114,8 +116,10 @@ def one_by_one(
         except (SQLiteError, UnicodeError):  # the plain way fails again, and says why; or not, and that is as good
             answer = plainly(request(columns, place))
         answers.append(answer)
-        if not room.take(len(answer)):
+        left -= len(answer)
+        if left <= 0 or monotonic() >= deadline:
             break
+    room.take(sum(map(len, answers)))
     return answers
 
 
