@@ -90,6 +90,7 @@ CONCERN = [
     (("structures/", "dialects/", "errors"), ["tests/values", "tests/plans", "tests/suite/types_test.py"]),
 ]  # fmt: skip
 WIDER = ["tests/values", "tests/plans", "tests/index", "tests/suite", "tests/faults", "tests/model", "tests/cli"]
+MOST_BROKEN = 5  # tests that fail without a mutant, too, before what comes after them is left alone
 # All that looks for who comes by, in this order.
 ALL = [*WIDER, "tests/protocols", "tests/server", "tests/client", "tests/contrib", "tests/handlersocket"]
 
@@ -287,7 +288,7 @@ class Run:
 def ran(copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Run:
     """Run tests in a copy, until the first one fails unless the options say otherwise."""
     command = [sys.executable, "-m", "pytest", *(options or ("-x", "-n0")), "-p", "no:randomly", "-p", "reached"]
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}
     with (
         tempfile.TemporaryFile("w+") as told,
         tempfile.NamedTemporaryFile("w+") as notes,
@@ -317,26 +318,37 @@ def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: flo
     begun = time.monotonic()
     file = copy / mutant.path
     unclear = ""
-    for tests in sets:
-        there = [each for each in tests if (copy / each.partition("::")[0]).exists()]
-        if not there:
+    broken: list[str] = []
+    left = [[each for each in tests if (copy / each.partition("::")[0]).exists()] for tests in sets]
+    while left:
+        tests = [each for each in left[0] if each not in broken]
+        if not tests:
+            del left[0]
             continue
-        file.write_text(mutant.changed)
+        _write(file, mutant.changed)
         try:
-            run = ran(copy, there, seconds)
+            run = ran(copy, tests, seconds, "-x", "-n0", *[f"--deselect={each}" for each in broken])
         finally:
-            file.write_text(mutant.text)
+            _write(file, mutant.text)
         if run.code is None:
             unclear = f"not done within {seconds:g} s, in {run.failed}"
-            continue
-        if run.code in (0, 5):
-            continue
-        if run.failed and ran(copy, [run.failed], seconds).code not in (0, 5):
+        elif run.code not in (0, 5):
+            if not run.failed or ran(copy, [run.failed], seconds).code in (0, 5):
+                noticed = run.failed or run.told.strip().splitlines()[-1]  # an error while tests are collected
+                return Outcome(mutant, noticed, seconds=time.monotonic() - begun)
             unclear = f"{run.failed} fails without it, too"
-            continue
-        noticed = run.failed or run.told.strip().splitlines()[-1]  # an error of Python's while tests are collected
-        return Outcome(mutant, noticed, seconds=time.monotonic() - begun)
+            broken.append(run.failed)
+            if len(broken) < MOST_BROKEN:
+                continue  # with the others
+        del left[0]
     return Outcome(mutant, None, unclear, time.monotonic() - begun)
+
+
+def _write(file: Path, text: str) -> None:
+    # All else stays compiled, which saves most of the time. Python knows a file by seconds and size, which are not enough.
+    file.write_text(text)
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+        compiled.unlink()
 
 
 def with_probes(text: str, chosen: Sequence[tuple[int, Mutant]]) -> str:
@@ -387,12 +399,12 @@ def reached(chosen: Sequence[Mutant], copy: Path, tests: Sequence[str], seconds:
     """Run tests in a copy with a probe at each mutant."""
     numbered = list(enumerate(chosen))
     for path, text in {each.path: each.text for each in chosen}.items():
-        (copy / path).write_text(with_probes(text, [each for each in numbered if each[1].path == path]))
+        _write(copy / path, with_probes(text, [each for each in numbered if each[1].path == path]))
     try:
         run = ran(copy, tests, seconds, *(options or ("-n0",)))
     finally:
         for each in chosen:
-            (copy / each.path).write_text(each.text)
+            _write(copy / each.path, each.text)
     come: dict[str, list[str]] = {}
     for kind, number, test in run.notes:
         if kind == "hit":
@@ -405,7 +417,7 @@ def copied(root: Path) -> Iterator[Path]:
     """Copy what tests need into a temporary folder; what still works there at the end is ended."""
     folder = servers.folder_for(None)
     try:
-        shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*", "__pycache__", "*.pyc"))
+        shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*"))
         shutil.copy(Path(__file__).with_name("reached.py"), folder / "tree/src")
         yield folder / "tree"
     finally:

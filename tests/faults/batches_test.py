@@ -181,3 +181,27 @@ def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:
     ((slots,),) = sql.execute("SELECT count(*) FROM roost_counter_rows").fetchall()
     sql.close()
     assert slots > 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, more: int) -> None:
+    left = 0
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal left
+        if sql.startswith("INSERT") and left:
+            left -= 1
+            raise roost.Conflict("others were in the way")
+
+    with roost.Store(url, trace=trace) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/other"))
+        twice = [pageviews.add("/home"), pageviews.add("/home")]  # one by itself would begin without a batch
+        left = batches.MAX_CONFLICTS + more
+        if more:
+            with pytest.raises(roost.Busy, match="others were in the way, 20 times and more"):
+                store.run_all(*twice)
+        else:
+            store.run_all(*twice)
+        assert left == 0
+        assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 2 * (1 - more), "/other": 1}
