@@ -50,6 +50,24 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
     holder.close()
 
 
+def test_a_commit_that_nobody_answers_for_is_unknown_and_not_done_again(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to COMMIT is lost, and from then on every connection breaks before it is asked anything."""
+    monkeypatch.setattr(server, "LOOKUP", 0.5)
+    with (
+        Proxy(urlsplit(server_url).port or 0) as proxy,
+        roost.Store(proxy.url(server_url), random=random.Random(3), timeout=2) as store,
+    ):
+        store.create(pageviews)
+        store.run(pageviews.add("/home"))
+        proxy.arm(1, Cut.AFTER, again=1, endless=True)
+        with pytest.raises(roost.OutcomeUnknown, match="whether it was committed cannot be asked"):
+            store.run_all(pageviews.add("/home"), pageviews.add("/home"))
+        proxy.disarm()
+        assert store.run(pageviews.total("/home")) == 3
+
+
 def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) -> None:
     with roost.Store(server_url, timeout=2 * PATIENCE) as store:
         store.create(visits)
