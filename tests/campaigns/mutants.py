@@ -65,7 +65,7 @@ _FAULTS = [
 ]
 # The tests that concern a file, by the beginning of its path; the first that fits.
 CONCERN = [
-    (("engines/guests/", "joined"), [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
+    (("engines/guests/", "engines/server", "joined"), [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
     (("engines/memcached", "caches", "plans/memcached", "plans/commands", "structures/memcached"), _MEMCACHED),
     (("plans/records",), ["tests/plans/records_test.py", *_MEMCACHED]),
     (("engines/apsw", "server/", "protocols/", "plans/index/", "structures/index"),
@@ -345,7 +345,7 @@ def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: flo
 
 
 def _write(file: Path, text: str) -> None:
-    # All else stays compiled, which saves most of the time. Python knows a file by seconds and size, which are not enough.
+    # All else stays compiled, which saves most of the time. What is compiled is known by seconds and size: not enough.
     file.write_text(text)
     for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
         compiled.unlink()
