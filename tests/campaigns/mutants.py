@@ -1,9 +1,11 @@
 """Small defects, one at a time: which of them do the tests notice?
 
-`python -m tests.campaigns.mutants` makes a sample of them all over `src/roost`, each in a copy of the tree, runs the
-tests that concern its file, and the wider ones where those notice nothing. What nobody notices is told with a diff:
-a test is missing, or the code is superfluous, or the mutant is equivalent; then it is listed in `equivalent.toml`, with
-the reason.
+`python -m tests.campaigns.mutants` makes a sample of them all over `src/roost`. First it runs the tests once, in a copy
+of the tree with a probe at each of these places; then each defect, in the copy, with the tests that have come by it,
+the fast ones of every file first. What nobody notices is told with a diff: a test is missing, or the code is
+superfluous, or the mutant is equivalent; then it is listed in `equivalent.toml`, with the reason.
+
+With `--notes FILE` a run goes on where another has stopped, and plays again what nobody has noticed then.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import argparse
 import ast
 import contextlib
 import difflib
+import hashlib
+import json
 import os
 import random
 import re
@@ -22,9 +26,11 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tests import servers
 
@@ -59,7 +65,7 @@ _FAULTS = [
 ]
 # The tests that concern a file, by the beginning of its path; the first that fits.
 CONCERN = [
-    (("engines/guests/", "joined"), [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
+    (("engines/guests/", "engines/server", "joined"), [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
     (("engines/memcached", "caches", "plans/memcached", "plans/commands", "structures/memcached"), _MEMCACHED),
     (("plans/records",), ["tests/plans/records_test.py", *_MEMCACHED]),
     (("engines/apsw", "server/", "protocols/", "plans/index/", "structures/index"),
@@ -84,6 +90,9 @@ CONCERN = [
     (("structures/", "dialects/", "errors"), ["tests/values", "tests/plans", "tests/suite/types_test.py"]),
 ]  # fmt: skip
 WIDER = ["tests/values", "tests/plans", "tests/index", "tests/suite", "tests/faults", "tests/model", "tests/cli"]
+MOST_BROKEN = 5  # tests that fail without a mutant, too, before what comes after them is left alone
+# All that looks for who comes by, in this order.
+ALL = [*WIDER, "tests/protocols", "tests/server", "tests/client", "tests/contrib", "tests/handlersocket"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Mutant:
     end: int
     put: str
     text: str = field(repr=False)
+    nth: int = 1  # of those in this file with the same kind and lines
 
     @property
     def changed(self) -> str:
@@ -104,10 +114,24 @@ class Mutant:
         return self.text[: self.begin] + self.put + self.text[self.end :]
 
     @property
+    def name(self) -> str:
+        """What it is known by in other versions of the file: not its number, but what its lines were and become."""
+        return " | ".join([self.path, self.kind, *self.lines, str(self.nth)])
+
+    @property
     def diff(self) -> str:
         """What is changed, as `diff -u` has it."""
         before, after = self.text.splitlines(), self.changed.splitlines()
         return "\n".join(list(difflib.unified_diff(before, after, self.path, self.path, lineterm="", n=2)))
+
+    @property
+    def probed(self) -> tuple[str, str]:
+        """What stands before and after the text in a copy that tells who comes by; a number takes the place of {}."""
+        call = "__import__('reached').hit({})"
+        if self.kind in ("early exit", "call", "cleanup"):
+            margin = self.begin - self.text.rfind("\n", 0, self.begin) - 1
+            return f"{call}\n{' ' * margin}", ""
+        return f"({call} and (", "))"
 
     @property
     def lines(self) -> tuple[str, str]:
@@ -207,16 +231,21 @@ def mutants(path: str, text: str) -> list[Mutant]:
     """Return all defects that can be made in a file."""
     finder = _Finder(path, text)
     finder.visit(ast.parse(text))
-    return finder.found
+    times: Counter[tuple[str, ...]] = Counter()
+    found = []
+    for each in finder.found:
+        same = (each.kind, *each.lines)
+        times[same] += 1
+        found.append(replace(each, nth=times[same]))
+    return found
 
 
 def sample(found: Sequence[Mutant], number: int, seed: int) -> list[Mutant]:
-    """Choose so many, weighted; the same ones for the same seed."""
-    chance = random.Random(seed)
+    """Choose so many, weighted; the same ones for the same seed, whatever becomes of other places."""
 
     def drawn(mutant: Mutant) -> float:
         weight = KINDS[mutant.kind] * next((n for path, n in FILES.items() if mutant.path.startswith(path)), 1)
-        drawn: float = chance.random() ** (1 / weight)
+        drawn: float = random.Random(f"{seed} {mutant.name}").random() ** (1 / weight)
         return drawn
 
     return sorted(found, key=drawn, reverse=True)[:number]
@@ -241,16 +270,33 @@ class Outcome:
     seconds: float = 0.0
 
 
-def ran(copy: Path, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
-    """Run tests in a copy until the first one fails; return pytest's exit code, None when it took too long."""
-    command = [sys.executable, "-m", "pytest", "-x", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider", "--tb=no"]
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
+@dataclass(frozen=True)
+class Run:
+    """A run of tests: pytest's exit code, None when it took too long, what it has said, and what it has noted."""
+
+    code: int | None
+    told: str
+    notes: list[list[str]]
+
+    @property
+    def failed(self) -> str:
+        """The test that failed, or the one in which the run ended."""
+        found = [test for kind, _, test in self.notes if kind == "failed"]
+        return found[0] if found else next((test for kind, _, test in self.notes[::-1] if kind == "begun"), "")
+
+
+def ran(copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Run:
+    """Run tests in a copy, until the first one fails unless the options say otherwise."""
+    command = [sys.executable, "-m", "pytest", *(options or ("-x", "-n0")), "-p", "no:randomly", "-p", "reached"]
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}
     with (
         tempfile.TemporaryFile("w+") as told,
+        tempfile.NamedTemporaryFile("w+") as notes,
         subprocess.Popen(
-            [*command, "-rfE", *tests], cwd=copy, env=environment, stdout=told, stderr=told, start_new_session=True
+            [*command, "-p", "no:cacheprovider", "--tb=no", *tests],
+            cwd=copy, env={**environment, "REACHED": notes.name}, stdout=told, stderr=told, start_new_session=True,
         ) as process,
-    ):
+    ):  # fmt: skip
         code: int | None = None
         try:
             code = process.wait(seconds)
@@ -260,7 +306,8 @@ def ran(copy: Path, tests: Sequence[str], seconds: float) -> tuple[int | None, s
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         told.seek(0)
-        return code, told.read()
+        noted = [line.split("\t", 2) for line in Path(notes.name).read_text(errors="replace").splitlines()]
+        return Run(code, told.read(), [each for each in noted if len(each) == 3])
 
 
 def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: float) -> Outcome:
@@ -271,25 +318,98 @@ def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: flo
     begun = time.monotonic()
     file = copy / mutant.path
     unclear = ""
-    for tests in sets:
-        there = [each for each in tests if (copy / each.partition("::")[0]).exists()]
-        file.write_text(mutant.changed)
+    broken: list[str] = []
+    left = [[each for each in tests if (copy / each.partition("::")[0]).exists()] for tests in sets]
+    while left:
+        tests = [each for each in left[0] if each not in broken]
+        if not tests:
+            del left[0]
+            continue
+        _write(file, mutant.changed)
         try:
-            code, told = ran(copy, there, seconds)
+            run = ran(copy, tests, seconds, "-x", "-n0", *[f"--deselect={each}" for each in broken])
         finally:
-            file.write_text(mutant.text)
-        if code is None:
-            unclear = f"not done within {seconds:g} s"
-            continue
-        if code in (0, 5):
-            continue
-        test = next(iter(re.findall(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)), "")
-        if test and ran(copy, [test], seconds)[0] not in (0, 5):
-            unclear = f"{test} fails without it, too"
-            continue
-        noticed = test or told.strip().splitlines()[-1]  # an error of Python's while tests are collected, or a hang
-        return Outcome(mutant, noticed, seconds=time.monotonic() - begun)
+            _write(file, mutant.text)
+        if run.code is None:
+            unclear = f"not done within {seconds:g} s, in {run.failed}"
+        elif run.code not in (0, 5):
+            if not run.failed or ran(copy, [run.failed], seconds).code in (0, 5):
+                noticed = run.failed or run.told.strip().splitlines()[-1]  # an error while tests are collected
+                return Outcome(mutant, noticed, seconds=time.monotonic() - begun)
+            unclear = f"{run.failed} fails without it, too"
+            broken.append(run.failed)
+            if len(broken) < MOST_BROKEN:
+                continue  # with the others
+        del left[0]
     return Outcome(mutant, None, unclear, time.monotonic() - begun)
+
+
+def _write(file: Path, text: str) -> None:
+    # All else stays compiled, which saves most of the time. What is compiled is known by seconds and size: not enough.
+    file.write_text(text)
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def with_probes(text: str, chosen: Sequence[tuple[int, Mutant]]) -> str:
+    """Return the text of a file with a probe at each of these mutants, where Python takes one."""
+    puts: list[tuple[int, int, str]] = []
+    for number, mutant in sorted(chosen, key=lambda each: each[1].begin - each[1].end):  # what contains others first
+        before, after = mutant.probed
+        more = [*puts, (mutant.begin, len(puts), before.format(number)), (mutant.end, -len(puts) - 1, after)]
+        with contextlib.suppress(SyntaxError):
+            ast.parse(_put(text, more))
+            puts = more
+    return _put(text, puts)
+
+
+def _put(text: str, puts: Sequence[tuple[int, int, str]]) -> str:
+    for place, _, more in sorted(puts, reverse=True):
+        text = text[:place] + more + text[place:]
+    return text
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which tests come by a mutant, by its name, and how many seconds each test takes."""
+
+    tests: dict[str, list[str]]
+    seconds: dict[str, float]
+
+    def sets(self, mutant: Mutant) -> list[list[str]]:
+        """Return the tests to run: those that come by, the fastest three of each file first; then their whole files.
+
+        A server that several tests share works for the first of them; so the others of its file may come by, too.
+        Where only an import comes by, or nobody is known, these are the tests that concern the file.
+        """
+        come = [each for each in self.tests.get(mutant.name, []) if each]
+        if not come:
+            return [concern(mutant.path)]
+        by_file: dict[str, list[str]] = {}
+        for test in sorted(come, key=lambda each: self.seconds.get(each, 0.0)):
+            by_file.setdefault(test.partition("::")[0], []).append(test)
+        rounds = [
+            [test for tests in by_file.values() for test in tests[begin:end]]
+            for begin, end in ((0, 3), (3, 15), (15, None))
+        ]
+        return [*rounds, list(by_file)]
+
+
+def reached(chosen: Sequence[Mutant], copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Reach:
+    """Run tests in a copy with a probe at each mutant."""
+    numbered = list(enumerate(chosen))
+    for path, text in {each.path: each.text for each in chosen}.items():
+        _write(copy / path, with_probes(text, [each for each in numbered if each[1].path == path]))
+    try:
+        run = ran(copy, tests, seconds, *(options or ("-n0",)))
+    finally:
+        for each in chosen:
+            _write(copy / each.path, each.text)
+    come: dict[str, list[str]] = {}
+    for kind, number, test in run.notes:
+        if kind == "hit":
+            come.setdefault(chosen[int(number)].name, []).append(test)
+    return Reach(come, {test: float(took) for kind, took, test in run.notes if kind == "done"})
 
 
 @contextlib.contextmanager
@@ -297,7 +417,8 @@ def copied(root: Path) -> Iterator[Path]:
     """Copy what tests need into a temporary folder; what still works there at the end is ended."""
     folder = servers.folder_for(None)
     try:
-        shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*", "__pycache__", "*.pyc"))
+        shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*"))
+        shutil.copy(Path(__file__).with_name("reached.py"), folder / "tree/src")
         yield folder / "tree"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -331,13 +452,59 @@ def _start_servers() -> None:
                 os.environ[variable] = make().url
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What earlier runs have found out: a file of lines of JSON, which nobody has to keep."""
+
+    file: Path
+
+    def add(self, kind: str, **what: Any) -> None:
+        with self.file.open("a") as out:
+            out.write(json.dumps({"kind": kind, **what}) + "\n")
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [told for told in map(json.loads, lines) if told["kind"] == kind]
+
+    def noticed(self) -> dict[tuple[str, str], str]:
+        """Return by which test a mutant was noticed, by its name and the text of its file."""
+        return {(each["name"], each["digest"]): each["test"] for each in self.all("noticed")}
+
+    def reach(self) -> Reach:
+        """Return what is known about all tests that have been run."""
+        whole = Reach({}, {})
+        for each in self.all("reach"):
+            for name, tests in each["tests"].items():
+                whole.tests.setdefault(name, []).extend(tests)
+            whole.seconds.update(each["seconds"])
+        return whole
+
+
+def _digest(mutant: Mutant) -> str:
+    return hashlib.sha256(mutant.text.encode()).hexdigest()[:16]
+
+
+def _look(notes: Notes, chosen: Sequence[Mutant], copy: Path, seconds: float, workers: int) -> None:
+    # Notes who comes by each mutant, folder after folder; not again where it is known of all of them.
+    names = {each.name for each in chosen}
+    for folder in ALL:
+        done = {name for each in notes.all("reach") if each["folder"] == folder for name in each["names"]}
+        if not names <= done:
+            found = reached(chosen, copy, [folder], seconds, "-n", str(workers))
+            notes.add("reach", folder=folder, names=sorted(names), tests=found.tests, seconds=found.seconds)
+            print(f"{folder}: {len(found.tests)} places reached, {len(found.seconds)} tests", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=300.0, help="for each set of tests")
+    parser.add_argument("--seconds", type=float, default=900.0, help="for each set of tests")
     parser.add_argument("--only", default="", help="files whose path begins so")
-    parser.add_argument("--narrow", action="store_true", help="without the wider set of tests")
+    parser.add_argument("--notes", type=Path, help="a file that keeps what is found out, for the next run")
+    parser.add_argument("--workers", type=int, default=4, help="processes that look for who comes by")
+    parser.add_argument("--tests", nargs="*", help="only these, instead of those that come by")
+    parser.add_argument("--list", action="store_true", help="show the mutants, and play none")
     options = parser.parse_args()
     known = equivalent(EQUIVALENT)
     found = [
@@ -348,13 +515,27 @@ def main() -> None:
     ]
     chosen = sample(found, options.number, options.seed)
     print(f"{len(chosen)} of {len(found)} mutants, seed {options.seed}", flush=True)
+    if options.list:
+        print("\n".join([each.diff for each in chosen]))
+        return
     outcomes: list[Outcome] = []
     with copied(ROOT) as copy:
+        notes = Notes(options.notes or copy / "notes")
         _start_servers()
+        if options.tests is None:
+            _look(notes, chosen, copy, options.seconds, options.workers)
+        reach, noticed = notes.reach(), notes.noticed()
         for mutant in chosen:
-            sets = [concern(mutant.path), *([] if options.narrow else [WIDER])]
-            outcome = play(mutant, copy, sets, options.seconds)
+            before = noticed.get((mutant.name, _digest(mutant)))
+            if before is not None:
+                outcomes.append(Outcome(mutant, before))
+                continue
+            outcome = play(
+                mutant, copy, reach.sets(mutant) if options.tests is None else [options.tests], options.seconds
+            )
             outcomes.append(outcome)
+            if outcome.noticed:
+                notes.add("noticed", name=mutant.name, digest=_digest(mutant), test=outcome.noticed)
             by = f"noticed by {outcome.noticed}" if outcome.noticed else f"NOT NOTICED {outcome.unclear}"
             print(f"{mutant.path}:{mutant.line} {mutant.kind}: {by} ({outcome.seconds:.0f} s)", flush=True)
     print(report(outcomes))

@@ -50,6 +50,24 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
     holder.close()
 
 
+def test_a_commit_that_nobody_answers_for_is_unknown_and_not_done_again(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to COMMIT is lost, and from then on every connection breaks before it is asked anything."""
+    monkeypatch.setattr(server, "LOOKUP", 0.5)
+    with (
+        Proxy(urlsplit(server_url).port or 0) as proxy,
+        roost.Store(proxy.url(server_url), random=random.Random(3), timeout=2) as store,
+    ):
+        store.create(pageviews)
+        store.run(pageviews.add("/home"))
+        proxy.arm(1, Cut.AFTER, again=1, endless=True)
+        with pytest.raises(roost.OutcomeUnknown, match="whether it was committed cannot be asked"):
+            store.run_all(pageviews.add("/home"), pageviews.add("/home"))
+        proxy.disarm()
+        assert store.run(pageviews.total("/home")) == 3
+
+
 def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) -> None:
     with roost.Store(server_url, timeout=2 * PATIENCE) as store:
         store.create(visits)
@@ -181,3 +199,27 @@ def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:
     ((slots,),) = sql.execute("SELECT count(*) FROM roost_counter_rows").fetchall()
     sql.close()
     assert slots > 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, more: int) -> None:
+    left = 0
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal left
+        if sql.startswith("INSERT") and left:
+            left -= 1
+            raise roost.Conflict("others were in the way")
+
+    with roost.Store(url, trace=trace) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/other"))
+        twice = [pageviews.add("/home"), pageviews.add("/home")]  # one by itself would begin without a batch
+        left = batches.MAX_CONFLICTS + more
+        if more:
+            with pytest.raises(roost.Busy, match="others were in the way, 20 times and more"):
+                store.run_all(*twice)
+        else:
+            store.run_all(*twice)
+        assert left == 0
+        assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 2 * (1 - more), "/other": 1}

@@ -6,10 +6,13 @@ import fcntl
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 import roost
+from roost.engines.engine import Wait
+from roost.engines.filelock import FileLock
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent
 from tests.campaigns.processes import Child, Line, Start, children, until
@@ -162,6 +165,24 @@ def test_waiting_before_the_first_connection_is_counted_too(make_store: MakeStor
     os.close(fd)
     store.run(counts.add(1))
     assert store.run(counts.total(1)) == 1
+
+
+def test_a_turn_that_comes_after_its_waiter_has_given_up_is_given_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "test.db-lock")
+    holder, waiting = FileLock(path), FileLock(path)
+    holder.acquire(Wait(0.0))
+    with pytest.raises(roost.Busy):
+        waiting.acquire(Wait(0.0))
+    with pytest.raises(roost.Busy):
+        waiting.acquire(Wait(0.0))  # it stands in the kernel's queue
+    assert waiting._place is not None
+    holder.release()
+    until(lambda: waiting._place is None, "the turn of who has given up")
+    with waiting._mutex:
+        assert not is_flocked(path)
+    for lock in (holder, waiting):
+        lock.acquire(Wait(0.0))
+        lock.close()
 
 
 def test_processes_that_give_up_leave_their_place_to_others(url: str) -> None:

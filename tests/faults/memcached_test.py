@@ -124,6 +124,7 @@ def test_a_server_that_stands_still_is_waited_for_until_timeout(daemon: servers.
         assert not caller.is_alive()
         assert len(told) == 3
         assert all(isinstance(error, (roost.CannotOpen, roost.OutcomeUnknown)) for error in told)
+        assert ["the time is over" in str(error) for error in told] == [True] * 3
         assert store.run(likes.members(7)) in ({"ada"}, {"ada", "bob"})
 
 

@@ -164,3 +164,14 @@ def test_a_value_that_a_column_cannot_hold_matches_nothing(tmp_path: Path) -> No
             assert store.run(by_b.find(op, 1, limit=9)) == []
         assert store.run(by_id.find("=", " +1.0 ")) == [(1,)]
         assert store.run(by_b.find("=", b"1")) == [(1,)]
+
+
+def test_a_null_in_a_primary_key_of_text_comes_before_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "app.db"
+    with sqlite3.connect(file) as connection:  # SQLite takes NULL there, but for INTEGER PRIMARY KEY and WITHOUT ROWID
+        connection.execute("CREATE TABLE t (name TEXT PRIMARY KEY)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("a",), (None,), ("b",)])
+    names = roost.Index("t", columns=["name"])
+    with roost.Store(f"sqlite:///{file}") as store:
+        assert store.run(names.find("<", "b", limit=9)) == [("a",), (None,)]
+        assert store.run(names.find("<=", "a", limit=9)) == [("a",), (None,)]

@@ -269,3 +269,20 @@ def test_operations_are_values() -> None:
     assert repr(items.insert((1, "x"))) == "item.insert((1, 'x'))"
     assert not items.find("=", 1).writes
     assert one.writes
+
+
+@pytest.mark.parametrize("by", [(), (None,), (None, None)])
+def test_an_increment_by_nothing_counts_the_rows_and_changes_none(
+    store: roost.Store, path: Path, by: tuple[Any, ...]
+) -> None:
+    before = sql(path, "SELECT * FROM item")
+    assert store.run(numbers.increment(">=", 1, by, limit=3)) == 3
+    assert sql(path, "SELECT * FROM item") == before
+
+
+def test_bytes_that_are_no_text_are_not_stored_as_one(store: roost.Store, path: Path) -> None:
+    assert store.run(items.insert((None, b"caf\xc3\xa9"))) == 5
+    with pytest.raises(roost.StatementFailed) as refused:
+        store.run(items.insert((None, b"caf\xe9")))
+    assert refused.value.word == "type"
+    assert sql(path, "SELECT name FROM item WHERE id > 4") == [("café",)]

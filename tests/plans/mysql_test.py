@@ -360,15 +360,15 @@ def test_what_would_be_created_is_told_without_a_server() -> None:
     assert "roost_writers" in made[1]
 
 
-# A lock that NOWAIT did not get, a SELECT that took too long, an idle connection that was closed, a conflict between
-# nodes of a group, a server that only reads.
+# A lock that NOWAIT did not get, a SELECT that took too long, an idle connection that was closed, conflicts (between
+# nodes of a group, and TiDB's), a server that only reads.
 @pytest.mark.parametrize(
     ("code", "error"),
     [
         (3572, roost.Busy),
         (3024, roost.Busy),
         (4031, roost.ConnectionLost),
-        (3101, roost.Conflict),
+        *[(code, roost.Conflict) for code in (1213, 1020, 1412, 3101, 9007, 8022, 8028)],
         (1836, roost.ReadOnly),
     ],
 )

@@ -314,6 +314,11 @@ def test_latest_on_mariadb_is_one_text_with_ordinals_and_another_for_keys_with_h
     )
 
 
+def test_latest_on_mariadb_puts_what_the_two_runs_find_into_order() -> None:
+    played = play(ON_MARIADB, visits.latest(5, 3), [(0, 9, 90)], [(0, 6, 60), (0, 9, 90), (0, 8, 80)])
+    assert played.results == [[Visit(5, 90), Visit(5, 80), Visit(5, 60)]]
+
+
 MARIADB_WHOLE = """\
 SELECT q.`#`, r.sequence, r.`visitor` FROM (SELECT 0 AS `#`, `uid` FROM roost_visits_rows WHERE 0\
  UNION ALL VALUES (0, %s), (1, %s)) q

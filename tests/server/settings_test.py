@@ -152,11 +152,19 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: say write = none"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is no option"),
         ({"ROOST_SERVE_HTTP": "unix:/run/h"}, "http unix:/run/h: /metrics and /healthz take a port"),
+        ({"ROOST_SERVE_READ": "127.0.0.1:9999"}, "127.0.0.1:9999 is named twice"),
+        ({"ROOST_SERVE_HTTP": "127.0.0.1:9998"}, "127.0.0.1:9998 is named twice"),
+        ({"ROOST_SERVE_READ": "unix:/run/r", "ROOST_SERVE_WRITE": "unix:/run/w,unix:/run/r"}, "unix:/run/r is named "),
     ],
 )
 def test_what_is_refused_is_named(environ: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told.replace("*'", r"\*'")):
         load(None, {"ROOST_STORE": URL, **environ}, {})
+
+
+def test_several_listeners_may_leave_their_port_to_the_system() -> None:
+    settings = Settings(URL, read=(Address("127.0.0.1", 0),) * 2, write=(Address("127.0.0.1", 0),))
+    assert len([*settings.read, *settings.write]) == 3
 
 
 @pytest.mark.parametrize("more", [{"write_secret": "s"}, {"tls_cert": "c.pem"}])

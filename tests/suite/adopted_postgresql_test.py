@@ -130,6 +130,20 @@ def test_f31_functions_that_somebody_made_beforehand_do_not_stay_his(
     assert visits(owners) == [(True,)]
 
 
+def test_f31_who_may_not_drop_such_a_function_is_told_who_may(visits: Application, role: Callable[[str], str]) -> None:
+    owner, stranger = role("owner"), role("stranger")
+    owned_by(visits, owner)
+    visits(f"GRANT USAGE, CREATE ON SCHEMA public TO {stranger}")
+    visits(f"SET ROLE {stranger}")
+    visits("CREATE FUNCTION roostcap_visits_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    visits("RESET ROLE")
+    with (
+        roost.Store(f"{visits.url}?options=-crole%3D{owner}") as store,
+        pytest.raises(roost.Invalid, match=rf"roostcap_visits_commit\(\), which belongs to {stranger}; .*CASCADE"),
+    ):
+        cap(store, keep=2)
+
+
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 def test_f32_a_table_with_a_new_owner_takes_rows_and_check_says_what_to_do(
     store_url: str, visits: Application, connect: Connect, role: Callable[[str], str], level: str

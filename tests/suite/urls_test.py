@@ -82,3 +82,9 @@ def test_f65_each_kind_of_connection_is_told_once(kind: Callable[..., Any]) -> N
     kinds = str(caught.value).partition(" takes ")[2].partition("; not a")[0].split(", ")
     assert len(kinds) == len(set(kinds)) > 3
     assert ("an asyncpg connection" in kinds) == (kind is roost.AsyncStore)
+
+
+@pytest.mark.parametrize("option", ["ssl_ca", "ssl_cert"])
+def test_a_certificate_that_cannot_be_read_is_refused(tmp_path: Path, option: str) -> None:
+    with pytest.raises(roost.Invalid, match=r"mysql://h/app: .* cannot be read: .*No such file"):
+        roost.Store(f"mysql://h/app?{option}={tmp_path}/nowhere.pem").structures()
