@@ -79,7 +79,7 @@ CONCERN = [
          "bad_file", "full_disk", "forked", "own_transaction", "many_processes", "interrupted", "windows")]]),
     (("engines/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,
                      "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
-    (("batches", "queues", "detours", "core", "store", "runner"),
+    (("atoms", "batches", "known", "queues", "detours", "core", "single", "store", "runner"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
     (("plans/front",), ["tests/suite/fronts_test.py", "tests/suite/fronts_table_test.py", "tests/suite"]),
     (("plans/adop", "plans/cap_", "plans/caps", "adoption", "cli/adopt", "structures/adopted"),
