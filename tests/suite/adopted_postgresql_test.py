@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 import roost
 from roost import adoption
+from tests import servers
 from tests.campaigns.processes import until
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
@@ -474,3 +476,34 @@ def test_what_an_earlier_version_made_is_told_and_replaced(store_url: str, visit
         assert count(visits) == 2
         assert visits("SELECT count(*) FROM pg_proc WHERE proname = 'roostcap_visits_trim'") == [(1,)]
         adoption.uncap(store, "visits")
+
+
+# What pg_dump writes
+
+
+@pytest.mark.parametrize("per", ["uid", "uid,visitor"])
+def test_r1_a_dump_of_a_capped_table_is_restored_without_an_error(
+    open_store: Open, visits: Application, per: str
+) -> None:
+    try:
+        dumps, restores = [
+            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
+        ]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    cap(open_store(), per, keep=2)
+    add(visits, 2)
+    restored = f"{visits.url}_restored"
+    visits(f"CREATE DATABASE {restored.rpartition('/')[2]}")
+    dump = subprocess.run([dumps, visits.url], check=True, capture_output=True).stdout
+    done = subprocess.run([restores, "-qv", "ON_ERROR_STOP=1", restored], input=dump, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    application = Application(restored)
+    try:
+        with roost.Store(restored) as store:
+            assert store.check() == []
+        add(application, 3, uid=2)
+        application("UPDATE visits SET uid = 1, visitor = 1")
+        assert count(application) == 2
+    finally:
+        application.close()

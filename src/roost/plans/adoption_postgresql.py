@@ -29,7 +29,7 @@ from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.adoption import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.caps_postgresql import CUT, PATH, Home, KeyType, PostgreSQLWords
+from roost.plans.caps_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
 from roost.plans.catalog import Catalog
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
@@ -364,7 +364,7 @@ class PostgreSQLAdoption(Adoption):
         # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
         found = yield read(
             "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.proname,\n"
-            "  t.tgqual IS NULL OR pg_get_triggerdef(t.oid) LIKE '%%*<>%%'\n"
+            f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
             "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
             "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
             self.dialect.quoted(cap.table),

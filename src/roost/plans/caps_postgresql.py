@@ -28,6 +28,7 @@ BUCKETS = 512  # locks that a table's transactions have among them; a server has
 PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, and how often
 STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
 PATH = "pg_catalog, pg_temp"
+CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +307,9 @@ END"""
         quoted = self.dialect.quoted
         insert, update, commit, _ = self.functions
         old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
-        # Not IS DISTINCT FROM, whose operators are looked for in whatever path; without the cast, * is those of each.
-        record = "::pg_catalog.record"
-        changed = f"FOR EACH ROW WHEN (ROW({old}){record} OPERATOR(pg_catalog.*<>) ROW({new}){record})"
+        # A function: the server tells operators without the path that they were looked for in, and so pg_dump writes
+        # them. IS DISTINCT FROM takes those of any path, and rows that *<> compares lose the cast that they need.
+        changed = f"FOR EACH ROW WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
         deferred = "DEFERRABLE INITIALLY DEFERRED"
         made = {
             insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),
