@@ -478,6 +478,62 @@ def test_what_an_earlier_version_made_is_told_and_replaced(store_url: str, visit
         adoption.uncap(store, "visits")
 
 
+# Constraints that do not wait for COMMIT
+
+
+@pytest.mark.parametrize("what", ["ALL", "roostcap_visits_inserted, roostcap_visits_updated"])
+def test_r4_a_transaction_whose_constraints_are_immediate_is_trimmed(
+    open_store: Open, visits: Application, role: Callable[[str], str], what: str
+) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    add(visits, 2, uid=3)
+    writer = role("writer")
+    visits(f"GRANT INSERT ON visits TO {writer}")
+    visits(f"SET ROLE {writer}")
+    for n in (1, 1, 1, 1, 4, 1):
+        visits("BEGIN")
+        visits(f"SET CONSTRAINTS {what} IMMEDIATE")
+        add(visits, n)
+        add(visits, 5, uid=2)
+        visits("COMMIT")
+    visits("RESET ROLE")
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY uid ORDER BY uid") == [(1, 2), (2, 2), (3, 2)]
+    visits("BEGIN")
+    add(visits, 3)  # noted, and then trimmed by what follows
+    visits(f"SET CONSTRAINTS {what} IMMEDIATE")
+    assert visits("SELECT count(*) FROM visits WHERE uid = 1") == [(2,)]
+    visits("UPDATE visits SET uid = 1")
+    assert count(visits) == 2
+    add(visits, 3, uid=4)
+    assert visits("SELECT count(*) FROM visits WHERE uid = 4") == [(2,)]
+    visits(f"SET CONSTRAINTS {what} DEFERRED")
+    add(visits, 3, uid=4)
+    add(visits, 3, uid=4)
+    visits("COMMIT")
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY uid ORDER BY uid") == [(1, 2), (4, 2)]
+    assert store.check() == []
+
+
+def test_r7_a_table_is_emptied_behind_an_insert_when_constraints_are_immediate(
+    open_store: Open, visits: Application
+) -> None:
+    cap(open_store(), keep=2)
+    visits("BEGIN")
+    add(visits, 3)
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        visits("TRUNCATE visits")
+    visits("ROLLBACK")
+    visits("BEGIN")
+    add(visits, 3)
+    visits("SET CONSTRAINTS ALL IMMEDIATE")
+    visits("TRUNCATE visits")
+    visits("ALTER TABLE visits ADD COLUMN more integer")
+    add(visits, 3)
+    visits("COMMIT")
+    assert count(visits) == 2
+
+
 # What pg_dump writes
 
 
