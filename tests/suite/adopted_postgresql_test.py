@@ -478,6 +478,18 @@ def test_what_an_earlier_version_made_is_told_and_replaced(store_url: str, visit
         adoption.uncap(store, "visits")
 
 
+def test_r9_a_function_that_has_the_name_of_the_probe_is_told(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    visits("CREATE FUNCTION roostcap_visits_probe(n integer) RETURNS integer LANGUAGE sql AS 'SELECT n'")
+    cap(store, keep=2)
+    visits("CREATE FUNCTION roostcap_visits_probe() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    with pytest.raises(roost.Invalid, match=r"there is a function public\.roostcap_visits_probe\(\)"):
+        cap(store, keep=3)
+    visits("DROP FUNCTION roostcap_visits_probe()")
+    cap(store, keep=3)
+    assert store.check() == []
+
+
 # Constraints that do not wait for COMMIT
 
 

@@ -159,7 +159,7 @@ class PostgreSQLAdoption(Adoption):
         odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]
         if odd:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
-        long = max([*self.words(cap).triggers, f"roostcap_{cap.table}_probe"], key=len)
+        long = max([*self.words(cap).triggers, self.words(cap).probe], key=len)
         if len(long.encode()) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
         types = yield from self._types(cap, cap.per)
@@ -323,6 +323,10 @@ class PostgreSQLAdoption(Adoption):
         """
         words: PostgreSQLWords = yield from self.here(cap)
         yield write("SAVEPOINT roost_probe")
+        found = yield read(FUNCTIONS, words.home.schema, [words.probe])
+        for _, function, *_ in found[0]:
+            if function.endswith("()"):
+                raise Invalid(f"{cap.table}: there is a function {function}, whose name is needed; drop it")
         *make, ask = words.probe_sql
         for sql in make:
             yield write(sql)

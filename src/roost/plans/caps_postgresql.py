@@ -308,9 +308,14 @@ END"""
         return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
 
     @property
+    def probe(self) -> str:
+        """The name of the function that tries to delete a row; it is gone when the table is capped."""
+        return f"roostcap_{self.cap.table}_probe"
+
+    @property
     def probe_sql(self) -> list[str]:
         """The statements that tell whether a row is there that stays when it is deleted, by the owner's rights."""
-        table, function = self.named(self.cap.table), f"{self.named(f'roostcap_{self.cap.table}_probe')}()"
+        table, function = self.named(self.cap.table), f"{self.named(self.probe)}()"
         ids = self.columns(self.cap.id, "i.")
         return [
             f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
