@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 import roost
 from roost import adoption
+from tests import servers
 from tests.campaigns.processes import until
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
@@ -488,3 +490,102 @@ def test_what_an_earlier_version_made_is_told_and_replaced(store_url: str, visit
         assert count(visits) == 2
         assert visits("SELECT count(*) FROM pg_proc WHERE proname = 'roostcap_visits_trim'") == [(1,)]
         adoption.uncap(store, "visits")
+
+
+def test_r9_a_function_that_has_the_name_of_the_probe_is_told(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    visits("CREATE FUNCTION roostcap_visits_probe(n integer) RETURNS integer LANGUAGE sql AS 'SELECT n'")
+    cap(store, keep=2)
+    visits("CREATE FUNCTION roostcap_visits_probe() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    with pytest.raises(roost.Invalid, match=r"there is a function public\.roostcap_visits_probe\(\)"):
+        cap(store, keep=3)
+    visits("DROP FUNCTION roostcap_visits_probe()")
+    cap(store, keep=3)
+    assert store.check() == []
+
+
+# Constraints that do not wait for COMMIT
+
+
+@pytest.mark.parametrize("what", ["ALL", "roostcap_visits_inserted, roostcap_visits_updated"])
+def test_r4_a_transaction_whose_constraints_are_immediate_is_trimmed(
+    open_store: Open, visits: Application, role: Callable[[str], str], what: str
+) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    add(visits, 2, uid=3)
+    writer = role("writer")
+    visits(f"GRANT INSERT ON visits TO {writer}")
+    visits(f"SET ROLE {writer}")
+    for n in (1, 1, 1, 1, 4, 1):
+        visits("BEGIN")
+        visits(f"SET CONSTRAINTS {what} IMMEDIATE")
+        add(visits, n)
+        add(visits, 5, uid=2)
+        visits("COMMIT")
+    visits("RESET ROLE")
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY uid ORDER BY uid") == [(1, 2), (2, 2), (3, 2)]
+    visits("BEGIN")
+    add(visits, 3)  # noted, and then trimmed by what follows
+    visits(f"SET CONSTRAINTS {what} IMMEDIATE")
+    assert visits("SELECT count(*) FROM visits WHERE uid = 1") == [(2,)]
+    visits("UPDATE visits SET uid = 1")
+    assert count(visits) == 2
+    add(visits, 3, uid=4)
+    assert visits("SELECT count(*) FROM visits WHERE uid = 4") == [(2,)]
+    visits(f"SET CONSTRAINTS {what} DEFERRED")
+    add(visits, 3, uid=4)
+    add(visits, 3, uid=4)
+    visits("COMMIT")
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY uid ORDER BY uid") == [(1, 2), (4, 2)]
+    assert store.check() == []
+
+
+def test_r7_a_table_is_emptied_behind_an_insert_when_constraints_are_immediate(
+    open_store: Open, visits: Application
+) -> None:
+    cap(open_store(), keep=2)
+    visits("BEGIN")
+    add(visits, 3)
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        visits("TRUNCATE visits")
+    visits("ROLLBACK")
+    visits("BEGIN")
+    add(visits, 3)
+    visits("SET CONSTRAINTS ALL IMMEDIATE")
+    visits("TRUNCATE visits")
+    visits("ALTER TABLE visits ADD COLUMN more integer")
+    add(visits, 3)
+    visits("COMMIT")
+    assert count(visits) == 2
+
+
+# What pg_dump writes
+
+
+@pytest.mark.parametrize("per", ["uid", "uid,visitor"])
+def test_r1_a_dump_of_a_capped_table_is_restored_without_an_error(
+    open_store: Open, visits: Application, per: str
+) -> None:
+    try:
+        dumps, restores = [
+            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
+        ]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    cap(open_store(), per, keep=2)
+    add(visits, 2)
+    restored = f"{visits.url}_restored"
+    visits(f"CREATE DATABASE {restored.rpartition('/')[2]}")
+    dump = subprocess.run([dumps, visits.url], check=True, capture_output=True).stdout
+    done = subprocess.run([restores, "-qv", "ON_ERROR_STOP=1", restored], input=dump, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    application = Application(restored)
+    try:
+        with roost.Store(restored) as store:
+            assert store.check() == []
+        add(application, 3, uid=2)
+        application("UPDATE visits SET uid = 1, visitor = 1")
+        assert count(application) == 2
+    finally:
+        application.close()

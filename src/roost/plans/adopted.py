@@ -50,11 +50,16 @@ class AdoptedPlan(StructurePlan):
         """Return the plan for the table as it is capped now."""
         found = self._told.get(definition)
         if found is None:
-            stored = from_definition(definition)
+            try:
+                stored = from_definition(definition)
+            except Invalid as error:
+                return error
             if not isinstance(stored, Adopted):
                 return Mismatch(
                     f"{self.structure.name} is a {stored.kind}, not a table that was capped; use its own declaration"
                 )
+            if self.adoption.folded(stored.name) != self.adoption.folded(self.structure.name):
+                return Invalid(f"{self.structure.name}: its definition is that of {stored.name}")
             _bound(self._told)
             found = self._told[definition] = AdoptedPlan(stored, self.dialect)
         return found

@@ -156,6 +156,8 @@ class Adoption(ABC):
             raise Invalid(
                 f"there is a structure {structure.name} already, and the catalog can have but one of that name"
             )
+        if self.folded(structure.name) != self.folded(table):
+            raise Invalid(f"{table}: its definition is that of {structure.name}")
         return Cap.of(structure)
 
     def may_lose_rows(self, table: str) -> Asking:

@@ -29,7 +29,7 @@ from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.adoption import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.caps_postgresql import CUT, PATH, Home, KeyType, PostgreSQLWords
+from roost.plans.caps_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
 from roost.plans.catalog import Catalog
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
@@ -159,7 +159,7 @@ class PostgreSQLAdoption(Adoption):
         odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]
         if odd:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
-        long = max([*self.words(cap).triggers, f"roostcap_{cap.table}_probe"], key=len)
+        long = max([*self.words(cap).triggers, self.words(cap).probe], key=len)
         if len(long.encode()) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
         types = yield from self._types(cap, cap.per)
@@ -323,6 +323,10 @@ class PostgreSQLAdoption(Adoption):
         """
         words: PostgreSQLWords = yield from self.here(cap)
         yield write("SAVEPOINT roost_probe")
+        found = yield read(FUNCTIONS, words.home.schema, [words.probe])
+        for _, function, *_ in found[0]:
+            if function.endswith("()"):
+                raise Invalid(f"{cap.table}: there is a function {function}, whose name is needed; drop it")
         *make, ask = words.probe_sql
         for sql in make:
             yield write(sql)
@@ -364,7 +368,7 @@ class PostgreSQLAdoption(Adoption):
         # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
         found = yield read(
             "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.proname,\n"
-            "  t.tgqual IS NULL OR pg_get_triggerdef(t.oid) LIKE '%%*<>%%'\n"
+            f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
             "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
             "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
             self.dialect.quoted(cap.table),

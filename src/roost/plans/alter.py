@@ -49,6 +49,9 @@ def alter(
     found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
+    was = from_definition(found[0][0][0])  # `Invalid` for one that somebody else has written
+    if was.name != structure.name:
+        raise Invalid(f"{structure.name}: its definition is that of {was.name}")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
     for fact, reason in _FIXED.items():
         if old.get(fact) != new.get(fact):
@@ -64,7 +67,7 @@ def alter(
             yield from make_front(plan, dropped)
     else:
         if had_front and old != new:  # one of an older version may have what is to be changed written into it
-            yield from make_front(type(plan)(from_definition(found[0][0][0]), plan.dialect))
+            yield from make_front(type(plan)(was, plan.dialect))
         told = yield from _change(catalog, plan, found, old, new, defaults or {})
         try:
             if front is False:

@@ -3,8 +3,9 @@
 By whose rights they run, and what they may find:
 
 - The functions belong to the table's owner, whoever caps it. What deletes is SECURITY DEFINER, since an account may be
-  allowed to INSERT alone; what notes is not, and needs no right. A superuser's function would run the owner's DELETE
-  triggers as a superuser. A table that was given to somebody else since is not trimmed: `check` says so.
+  allowed to INSERT alone, and so is what calls that; what only notes is not, and needs no right. A superuser's function
+  would run the owner's DELETE triggers as a superuser. A table that was given to somebody else since is not trimmed:
+  `check` says so.
 - Their search path is that of the system alone. Operators of other schemas are named with theirs, and called with
   exactly the types that they were made for, so that of two that fit nobody else's is taken. Nothing is cast, since the
   owner of a type may make casts.
@@ -28,6 +29,7 @@ BUCKETS = 512  # locks that a table's transactions have among them; a server has
 PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, and how often
 STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
 PATH = "pg_catalog, pg_temp"
+CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class PostgreSQLWords(Words):
         rows = f"SELECT {', '.join(ks)}, count(*) AS n FROM new_rows n WHERE {has_key}"
         row = ", ".join(f"{value} AS k{i}" for i, value in enumerate(self._row("NEW")))
         return {
-            insert: self._noting(f"{rows} GROUP BY {', '.join(self._row('n'))}"),
+            insert: self._noting(f"{rows} GROUP BY {', '.join(self._row('n'))}", self._at_once),
             update: self._noting(f"SELECT {row}, 1 AS n"),
             commit: self._committing,
             trim: self._trimming,
@@ -164,7 +166,7 @@ class PostgreSQLWords(Words):
     def _row(self, row: str) -> list[str]:
         return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
 
-    def _noting(self, keys: str) -> str:
+    def _noting(self, keys: str, at_once: str = "") -> str:
         ks = [f"k.k{i}" for i in range(len(self.cap.per))]
         bucket = f"(hash_record_extended(ROW({', '.join(ks)}), 0) & {BUCKETS - 1})"
         return f"""<<roostcap>>
@@ -190,19 +192,25 @@ BEGIN
     noted := '';
   END IF;
   PERFORM set_config(setting, noted || came, true);
-  IF more IS NOT NULL THEN PERFORM set_config('roostcap.locks', locks || more, true); END IF;
+  IF more IS NOT NULL THEN PERFORM set_config('roostcap.locks', locks || more, true); END IF;{at_once}
   RETURN NULL;
 END"""
 
     @property
-    def _committing(self) -> str:
+    def _at_once(self) -> str:
+        # After SET CONSTRAINTS … IMMEDIATE the rows' triggers come before their statement's, and nothing is noted yet.
+        # An UPDATE notes by row, each right before its deferred trigger.
+        return f"""
+  IF current_setting(setting || '_early', true) = '1' THEN
+    PERFORM set_config(setting || '_early', '', true);
+    noted := noted || came;
+{self._working_off}
+  END IF;"""
+
+    @property
+    def _working_off(self) -> str:
         # The locks are those of all tables: in one order, whichever comes first.
-        return f"""<<roostcap>>
-DECLARE
-  setting text := 'roostcap.t' || TG_RELID;
-  noted text := coalesce(current_setting('roostcap.t' || TG_RELID, true), '');
-BEGIN
-  IF noted = '' THEN RETURN NULL; END IF;
+        return f"""\
   FOR part IN 1 .. coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer LOOP
     noted := noted || current_setting(setting || '_' || part);
     PERFORM set_config(setting || '_' || part, '', true);
@@ -212,7 +220,22 @@ BEGIN
     SELECT e.lock::bigint AS lock FROM unnest(string_to_array(
       btrim(current_setting('roostcap.locks', true), ' ,'), ', ')) e(lock) ORDER BY 1) l;
   PERFORM set_config('roostcap.locks', '', true);
-  PERFORM {self.named(self.functions[3])}(('[' || substr(noted, 2) || ']')::json);
+  PERFORM {self.named(self.functions[3])}(('[' || substr(noted, 2) || ']')::json);"""
+
+    @property
+    def _committing(self) -> str:
+        return f"""<<roostcap>>
+DECLARE
+  setting text := 'roostcap.t' || TG_RELID;
+  noted text := coalesce(current_setting('roostcap.t' || TG_RELID, true), '');
+BEGIN
+  IF noted = '' THEN
+    IF TG_OP = 'INSERT' AND current_setting(setting || '_early', true) IS DISTINCT FROM '1' THEN
+      PERFORM set_config(setting || '_early', '1', true);
+    END IF;
+    RETURN NULL;
+  END IF;
+{self._working_off}
   RETURN NULL;
 END"""
 
@@ -259,9 +282,9 @@ END"""
 
     def settings(self, function: str) -> tuple[bool, str]:
         """Return whether a function runs as its owner, and what is set while it does, as the server tells it."""
-        *_, commit, trim = self.functions
+        insert, _, commit, trim = self.functions
         limit = f";lock_timeout={PATIENCE}" if function == trim else ""
-        return function in (commit, trim), f"search_path={PATH}{limit}"
+        return function in (insert, commit, trim), f"search_path={PATH}{limit}"
 
     @property
     def function_sql(self) -> list[str]:
@@ -285,9 +308,14 @@ END"""
         return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
 
     @property
+    def probe(self) -> str:
+        """The name of the function that tries to delete a row; it is gone when the table is capped."""
+        return f"roostcap_{self.cap.table}_probe"
+
+    @property
     def probe_sql(self) -> list[str]:
         """The statements that tell whether a row is there that stays when it is deleted, by the owner's rights."""
-        table, function = self.named(self.cap.table), f"{self.named(f'roostcap_{self.cap.table}_probe')}()"
+        table, function = self.named(self.cap.table), f"{self.named(self.probe)}()"
         ids = self.columns(self.cap.id, "i.")
         return [
             f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
@@ -306,9 +334,9 @@ END"""
         quoted = self.dialect.quoted
         insert, update, commit, _ = self.functions
         old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
-        # Not IS DISTINCT FROM, whose operators are looked for in whatever path; without the cast, * is those of each.
-        record = "::pg_catalog.record"
-        changed = f"FOR EACH ROW WHEN (ROW({old}){record} OPERATOR(pg_catalog.*<>) ROW({new}){record})"
+        # A function: the server tells operators without the path that they were looked for in, and so pg_dump writes
+        # them. IS DISTINCT FROM takes those of any path, and rows that *<> compares lose the cast that they need.
+        changed = f"FOR EACH ROW WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
         deferred = "DEFERRABLE INITIALLY DEFERRED"
         made = {
             insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),

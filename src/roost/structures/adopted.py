@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from roost.errors import Invalid
 from roost.structures.columns import Column
 from roost.structures.operation import Operation
+from roost.structures.rows import keep_limit
 from roost.structures.structure import Group, Structure
 from roost.structures.types import INT_MAX, INT_MIN, shown
 
@@ -31,6 +32,8 @@ class Adopted(Structure):
     def __init__(self, name: str, facts: dict[str, Any] | None = None) -> None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise Invalid(f"{shown(name)} is no name of a table")
+        if facts is not None:
+            _check_facts(name, facts)
         self.name = name
         self.facts = facts
         self.key = _Key(name, () if facts is None else facts["per"])
@@ -94,6 +97,18 @@ class Adopted(Structure):
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Adopted:
         """Make the declaration from the facts of a definition."""
         return cls(name, {fact: facts[fact] for fact in FACTS})
+
+
+def _check_facts(name: str, facts: dict[str, Any]) -> None:
+    # SQL is made of them, which runs by the rights of whoever checks or caps, and others may write the catalog.
+    keep_limit(name, facts["keep"])
+    newest_by = [] if facts["newest_by"] is None else [facts["newest_by"]]
+    for fact, names in (("per", facts["per"]), ("id", facts["id"]), ("newest_by", newest_by)):
+        listed = isinstance(names, (list, tuple)) and (names or fact == "newest_by")
+        if not listed or not all(isinstance(each, str) and each and "\0" not in each for each in names):
+            raise Invalid(f"{name}: {fact} names columns, which {shown(facts[fact])} does not")
+    if not isinstance(facts["index"], bool):
+        raise Invalid(f"{name}: index is true or false, not {shown(facts['index'])}")
 
 
 def _is_value(value: Any) -> bool:
