@@ -26,7 +26,7 @@ from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.caps_mariadb import CUT, NUMBER, MariaDBWords
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import Catalog, make_private
 
 LONGEST = 64  # characters of a name
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
@@ -198,8 +198,7 @@ class MariaDBAdoption(Adoption):
         """
         yield Control.LOCK_CATALOG
         yield from self.probe(cap)
-        for sql in catalog.tables.values():
-            yield write(sql)
+        yield from make_private(catalog)
         now = yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)
         yield from self.entered(catalog, cap, now)
