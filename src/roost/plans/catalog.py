@@ -23,8 +23,8 @@ DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
 # What private tables are, asked before they are read: where there is none, an error would end a transaction of
 # PostgreSQL. Name, why it is not to be touched, owner, whether it is to be locked. Every operator here has operands of
-# the very types that pg_catalog has it for: else one of the same name in the path would be called. Expressions of constraints, indexes and statistics are
-# called by the planner, for a SELECT already.
+# the very types that pg_catalog has it for: else one of the same name in the path would be called.
+# Expressions of constraints, indexes and statistics are called by the planner, for a SELECT already.
 THERE = {
     "sqlite": "SELECT name, '', '', 0 FROM sqlite_master WHERE name IN ({names})",
     "mariadb": "SELECT TABLE_NAME, IF(TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED'), '', 'is no table'), '', 0\n"
