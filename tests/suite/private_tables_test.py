@@ -214,3 +214,44 @@ def test_r3_a_view_that_calls_a_function_gets_no_rights_of_who_runs_a_command(
         assert application("SELECT * FROM called") == []
         application(f"DROP VIEW {table}")
         application(f"RENAME TABLE hidden TO {table}")
+
+
+@mariadb
+def test_r5_the_account_that_capped_is_dropped_and_check_says_so(store_url: str, application: Application) -> None:
+    name = f"capper_of_{application.url.rpartition('/')[2]}"
+    application(VISITS)
+    application(INDEX)
+    application(f"CREATE USER {name}@'127.0.0.1'")
+    application(f"GRANT ALL ON *.* TO {name}@'127.0.0.1'")
+    with roost.Store(as_user(store_url, name)) as store:
+        cap(store, keep=2)
+    with roost.Store(store_url) as store:
+        assert store.check() == []
+        application(f"DROP USER {name}@'127.0.0.1'")
+        assert {each.rule for each in store.check()} == {"triggers"}
+        cap(store, keep=2)
+        application("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2008')")
+        assert store.check() == []
+
+
+@mariadb
+def test_r6_an_event_that_does_something_else_makes_no_passes(store_url: str, application: Application) -> None:
+    before = application("SELECT @@event_scheduler")[0][0]
+    application("SET GLOBAL event_scheduler = ON")
+    try:
+        application(VISITS)
+        application(INDEX)
+        with roost.Store(store_url) as store:
+            cap(store, keep=2)
+            made = adoption.inspect(store, "visits", [], None, None).cap
+            assert adoption.keeper(store, made) == "event"
+            application("ALTER EVENT roostcap_visits DO SELECT 1")
+            assert adoption.keeper(store, made) == ""
+            for _ in range(5):
+                application("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2008')")
+            assert [each.rule for each in store.check()] == ["keep"]
+            cap(store, keep=2)
+            assert adoption.keeper(store, made) == "event"
+            adoption.uncap(store, "visits")
+    finally:
+        application(f"SET GLOBAL event_scheduler = {before}")
