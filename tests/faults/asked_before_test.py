@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost import batches
+from roost import atoms, batches
 from tests.campaigns.processes import PATIENCE
 from tests.faults.slow_transaction_test import held
 from tests.suite.shapes import Visit, likes, pageviews, visits
@@ -110,7 +110,7 @@ def test_f13_the_limits_of_a_batch_hold_in_asyncio(
     url: str, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr(batches, limit, most)
+    monkeypatch.setattr(atoms, limit, most)
     real = batches.Batch.committed
 
     def committed(self: batches.Batch) -> None:

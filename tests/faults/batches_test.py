@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost import batches
+from roost import atoms, batches
 from roost.batches import Atom
 from roost.engines import server
 from tests.campaigns.processes import PATIENCE, Child, Line, until
@@ -133,7 +133,7 @@ def behind_one(
 
 
 def test_f84_a_batch_of_several_atoms_is_bounded_in_bytes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(atoms, "MAX_BYTES", 20_000)
     committing, go_on = threading.Event(), threading.Event()
 
     def trace(sql: str, row: object) -> None:

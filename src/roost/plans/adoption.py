@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.catalog import THERE, Catalog
+from roost.plans.catalog import PRIVATE as CATALOG
+from roost.plans.catalog import Catalog, guarded
 from roost.plans.plan import MORE, MOST
 from roost.structures import from_definition
 from roost.structures.adopted import Adopted
@@ -145,8 +146,7 @@ class Adoption(ABC):
 
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
-        there = yield read(THERE[self.dialect.name].format("roost_catalog"))
-        if not there[0][0][0]:
+        if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None
         found = yield read(self.definition_of, table)
         if not found[0]:
@@ -277,6 +277,7 @@ class Adoption(ABC):
     def release(self, table: str) -> Generator[Wanted, Any, Cap]:
         """Remove every trace of a cap but the rows; `Missing` when the table is not capped."""
         yield Control.LOCK_CATALOG
+        yield from guarded(self.dialect, CATALOG, writes=True)
         cap: Cap | None = yield from self.capped(table)
         if cap is None:
             raise Missing(f"{table} is not capped")

@@ -26,7 +26,7 @@ from roost.errors import Busy, DatabaseError, Invalid, Missing
 from roost.plans.adoption import PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.caps_mariadb import CUT, NUMBER, MariaDBWords
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import Catalog, make_private
 
 LONGEST = 64  # characters of a name
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
@@ -36,6 +36,11 @@ BYTES = frozenset(["binary", "varbinary"])
 KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
 HERE = "TABLE_SCHEMA = DATABASE()"
+# Whether an account still exists, where this one may see others (not for roles, which are listed elsewhere).
+THERE_IS = """\
+(DEFINER = CURRENT_USER() OR DEFINER LIKE '%%@'
+   OR NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') <> CURRENT_USER())
+   OR EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') = DEFINER))"""
 IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
 
 Noted = tuple[Row, list[int]]  # a key, and the numbers of its notes
@@ -198,8 +203,7 @@ class MariaDBAdoption(Adoption):
         """
         yield Control.LOCK_CATALOG
         yield from self.probe(cap)
-        for sql in catalog.tables.values():
-            yield write(sql)
+        yield from make_private(catalog)
         now = yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)
         yield from self.entered(catalog, cap, now)
@@ -325,8 +329,8 @@ class MariaDBAdoption(Adoption):
         """Return whether a server event makes the passes."""
         found = yield read(
             "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s\n"
-            "  AND STATUS = 'ENABLED' AND @@event_scheduler = 'ON'",
-            cap.index_name,
+            f"  AND STATUS = 'ENABLED' AND @@event_scheduler = 'ON' AND EVENT_DEFINITION = %s AND {THERE_IS}",
+            *(cap.index_name, self.words(cap).event.partition(" DO\n")[2]),
         )
         return bool(found[0][0][0])
 
@@ -334,7 +338,7 @@ class MariaDBAdoption(Adoption):
         """Return the names of the triggers that are not as Roost makes them, and of the notes if these are not."""
         words = self.words(cap)
         found = yield read(
-            "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS\n"
+            f"SELECT TRIGGER_NAME, IF({THERE_IS}, ACTION_STATEMENT, '') FROM information_schema.TRIGGERS\n"
             "  WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )

@@ -30,7 +30,7 @@ from roost.errors import Invalid, Missing, StatementFailed
 from roost.plans.adoption import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
 from roost.plans.caps_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import Catalog, make_private
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
 KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
@@ -278,8 +278,7 @@ class PostgreSQLAdoption(Adoption):
         for sql in self.patience:
             yield write(sql)
         yield from self.probe(cap)
-        for sql in catalog.tables.values():
-            yield write(sql)
+        yield from make_private(catalog)
         yield from self.still(cap, old)
         cap = replace(cap, index=cap.index or make_index)
         yield from self.leads(cap)

@@ -20,7 +20,7 @@ from roost.dialects.sqlite import SQLITE
 from roost.errors import Invalid, Missing
 from roost.plans.adoption import KEPT, PRIVATE, SLICE, Adoption, Asking, Layout, Making
 from roost.plans.caps import Cap, Words, read, write
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import Catalog, make_private
 from roost.plans.values import no_utf8
 
 ROWID = ("rowid", "_rowid_", "oid")
@@ -209,8 +209,7 @@ class SQLiteAdoption(Adoption):
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Make the triggers: from then on no key gets more rows."""
         yield from self.probe(cap)
-        for sql in catalog.tables.values():
-            yield write(sql)
+        yield from make_private(catalog)
         yield from self.still(cap, old)
         if old is not None:
             yield from self.drop(old, keep_index=cap.index)

@@ -13,7 +13,7 @@ from typing import Any
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
 from roost.plans.capped import CappedPlan
-from roost.plans.catalog import Catalog
+from roost.plans.catalog import PRIVATE, Catalog, guarded
 from roost.plans.checks import COLUMNS
 from roost.plans.counter import CounterPlan
 from roost.plans.front import NO_FRONT
@@ -46,6 +46,7 @@ def alter(
     """
     structure = plan.structure
     yield Control.LOCK_CATALOG
+    yield from guarded(catalog.dialect, PRIVATE, writes=True)
     found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
@@ -92,6 +93,8 @@ def _change(
     name = plan.structure.name
     if old != new:
         yield Statement(Template(catalog.former_table), [()])
+        yield from guarded(catalog.dialect, PRIVATE, writes=True)
+        yield from guarded(catalog.dialect, plan.layout, writes=True, inserts=isinstance(plan, CounterPlan))
     told = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
         # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is

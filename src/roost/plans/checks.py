@@ -12,7 +12,7 @@ from roost.errors import Invalid
 from roost.plans import plan_for
 from roost.plans.adopted import AdoptedPlan
 from roost.plans.capped import CappedPlan
-from roost.plans.catalog import Catalog, listed
+from roost.plans.catalog import PRIVATE, Catalog, listed, strange
 from roost.plans.counter import CounterPlan
 from roost.plans.fronts import found_front, wanted_front
 from roost.plans.plan import MORE, MOST, StructurePlan, each
@@ -74,7 +74,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private = {"roost_catalog", "roost_former", "roost_writers"}
+    private = {*PRIVATE}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
@@ -104,7 +104,9 @@ def _check_structure(plan: StructurePlan) -> Checking:
         assert plan.cap is not None
         wrong = yield from plan.adoption.broken(plan.cap)
         return [Violation(name, rule, key and plan.structure.key.value(key), told) for rule, key, told in wrong]
-    found = yield from _check_layout(plan)
+    there = yield from strange(plan.dialect, plan.layout)
+    found = [Violation(name, "tables", None, told) for told in there.values() if told]
+    found = found or (yield from _check_layout(plan))
     if found:
         return found
     for rule, sql in _rules(plan):

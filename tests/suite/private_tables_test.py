@@ -1,0 +1,257 @@
+"""Private tables that somebody else has made, or made something of: no command runs his code by its own rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from roost import adoption
+from tests.suite.adopted_test import INDEX, VISITS, Open, cap
+from tests.suite.application import Application
+
+postgresql = pytest.mark.needs("trims at commit")
+mariadb = pytest.mark.needs("trims in passes")
+
+hits = roost.Counter("hits", slots=2)
+more = roost.Counter("hits", slots=1)  # what is in the slots that go is moved by INSERT
+
+Work = Callable[[roost.Store], object]
+
+CATALOG = "(name text NOT NULL PRIMARY KEY, version bigint NOT NULL, definition text NOT NULL)"
+BECOME = "BEGIN ALTER ROLE {} SUPERUSER; RETURN coalesce(NEW, OLD); END"
+TRIGGER = "CREATE TRIGGER own BEFORE INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION become()"
+
+
+@pytest.fixture
+def owner(application: Application) -> Iterator[str]:
+    """A role that may create in the schema, and log in."""
+    name = f"owner_of_{application.url.rpartition('/')[2]}"
+    application(f"CREATE ROLE {name} LOGIN")
+    application(f"GRANT USAGE, CREATE ON SCHEMA public TO {name}")
+    yield name
+    application("RESET ROLE")
+    application(f"REASSIGN OWNED BY {name} TO CURRENT_USER")
+    application(f"DROP OWNED BY {name} CASCADE")
+    application(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def own(application: Application, owner: str) -> Iterator[Application]:
+    """The owner's connection; he has a function that makes him a superuser, where who calls it may do that."""
+    made = Application(as_user(application.url, owner))
+    made(f"CREATE FUNCTION become() RETURNS trigger LANGUAGE plpgsql AS $$ {BECOME.format(owner)} $$")
+    yield made
+    made.close()
+
+
+def as_user(url: str, user: str) -> str:
+    return urlsplit(url)._replace(netloc=f"{user}@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
+
+
+def is_superuser(application: Application, owner: str) -> bool:
+    found: bool = application("SELECT rolsuper FROM pg_roles WHERE rolname = ?", owner)[0][0]
+    return found
+
+
+def set_up(own: Application) -> None:
+    own(VISITS)
+    own(INDEX)
+    with roost.Store(own.url) as store:
+        store.create(hits)
+        store.run_all(*[hits.add(key, 1) for key in "abcdefgh"])
+        cap(store, keep=2)
+
+
+WORKS: dict[str, Work] = {
+    "create": lambda store: store.create(roost.Counter("others")),
+    "alter": lambda store: store.alter(more),
+    "uncap": lambda store: adoption.uncap(store, "visits"),
+    "cap": lambda store: cap(store, keep=3),
+}
+
+
+@postgresql
+@pytest.mark.parametrize("table", ["roost_catalog", "roost_writers"])
+@pytest.mark.parametrize("work", WORKS.values(), ids=[*WORKS])
+def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
+    store_url: str, application: Application, own: Application, owner: str, work: Work, table: str
+) -> None:
+    set_up(own)
+    own(TRIGGER.format(table))
+    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=f"{table} has a trigger; {owner} owns it"):
+        work(store)
+    assert not is_superuser(application, owner)
+    own(f"DROP TRIGGER own ON {table}")
+    with roost.Store(store_url) as store:
+        work(store)
+        assert store.check() == []
+
+
+@postgresql
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("CREATE TRIGGER own BEFORE INSERT ON {} EXECUTE FUNCTION become()", "a trigger"),
+        ("CREATE RULE own AS ON INSERT TO {} DO ALSO SELECT become_me()", "a rule"),
+        ("ALTER TABLE {} ADD CHECK (become_me())", "a constraint"),
+        ("ALTER TABLE {} ADD COLUMN own boolean DEFAULT become_me()", "has other columns"),
+        ("ALTER TABLE {} ALTER COLUMN definition SET DEFAULT become_me()::text", "an expression"),
+        ("ALTER TABLE {} ALTER COLUMN name TYPE varchar", "has other columns"),
+        ("CREATE INDEX ON {} ((become_me()))", "an index of an expression"),
+        ("CREATE TABLE child () INHERITS ({})", "is inherited from"),
+        ("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", "row-level security"),
+        ("CREATE TABLE child (name text REFERENCES {} ON DELETE CASCADE)", "a foreign key"),
+    ],
+)
+def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
+    store_url: str, application: Application, own: Application, owner: str, what: str, told: str
+) -> None:
+    own(VISITS)
+    own(INDEX)
+    body = f"BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE {owner} SUPERUSER;"
+    own(
+        "CREATE FUNCTION become_me() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS "
+        f"$$ {body} END IF; RETURN true; END $$"
+    )
+    own(f"CREATE TABLE roost_catalog {CATALOG}")
+    own(what.format("roost_catalog"))
+    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=told):
+        cap(store, keep=2)
+    assert not is_superuser(application, owner)
+
+
+@postgresql
+def test_r3_who_may_make_triggers_on_a_superuser_s_catalog_gets_no_rights_of_his(
+    open_store: Open, application: Application, own: Application, owner: str
+) -> None:
+    store = open_store(hits)
+    application(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {owner}")
+    own(TRIGGER.format("roost_catalog"))
+    with pytest.raises(roost.Invalid, match="roost_catalog has a trigger"):
+        store.create(roost.Counter("others"))
+    assert not is_superuser(application, owner)
+
+
+@postgresql
+def test_r3_a_trigger_on_the_rows_gets_no_rights_of_who_alters(
+    store_url: str, application: Application, own: Application, owner: str
+) -> None:
+    set_up(own)
+    own(TRIGGER.format("roost_hits_rows"))
+    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match="roost_hits_rows has a trigger"):
+        store.alter(more)
+    assert not is_superuser(application, owner)
+
+
+@postgresql
+@pytest.mark.parametrize("table", ["roost_catalog", "roost_hits_rows"])
+def test_r3_a_view_in_the_place_of_a_private_table_is_not_read(
+    store_url: str, application: Application, own: Application, owner: str, table: str
+) -> None:
+    set_up(own)
+    own("CREATE TABLE called (name text)")
+    own("GRANT ALL ON called TO PUBLIC")
+    own("ALTER TABLE called ENABLE ROW LEVEL SECURITY")
+    own(f"CREATE FUNCTION called() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN {RAISE} END $$")
+    own(f"ALTER TABLE {table} RENAME TO hidden")
+    own(f"CREATE VIEW {table} AS SELECT * FROM hidden WHERE called()")
+    with roost.Store(store_url) as store:
+        if table == "roost_catalog":
+            for work in (lambda: store.check(), lambda: store.structures(), lambda: cap(store, keep=2)):
+                with pytest.raises(roost.Invalid, match=f"roost_catalog is no table; {owner} owns it"):
+                    work()
+        else:
+            assert [each.detail for each in store.check()] == [f"{table} is no table; {owner} owns it"]
+
+
+RAISE = "RAISE 'called by %', current_user;"
+
+
+@postgresql
+def test_r3_a_role_that_made_everything_itself_runs_everything_itself(own: Application) -> None:
+    set_up(own)
+    own("CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN coalesce(NEW, OLD); END $$")
+    for table in ("roost_catalog", "roost_writers", "roost_hits_rows"):
+        own(TRIGGER.format(table).replace("become", "mine").replace("ROW EXECUTE", "ROW WHEN (true) EXECUTE"))
+    with roost.Store(own.url) as store:
+        for work in WORKS.values():
+            work(store)
+        adoption.uncap(store, "visits")
+        assert store.check() == []
+        assert store.run(more.total("a")) == 1
+
+
+@mariadb
+@pytest.mark.parametrize("table", ["roost_catalog", "roost_writers", "roost_hits_rows"])
+def test_r3_a_view_that_calls_a_function_gets_no_rights_of_who_runs_a_command(
+    store_url: str, application: Application, table: str
+) -> None:
+    application("CREATE TABLE called (name TEXT)")
+    application(
+        "CREATE FUNCTION called() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA\n"
+        "BEGIN INSERT INTO called VALUES (CURRENT_USER()); RETURN 1; END"
+    )
+    application(VISITS)
+    application(INDEX)
+    with roost.Store(store_url) as store:
+        store.create(hits)
+        application(f"RENAME TABLE {table} TO hidden")
+        application(f"CREATE SQL SECURITY INVOKER VIEW {table} AS SELECT * FROM hidden WHERE called() = 1")
+        if table == "roost_hits_rows":
+            assert [each.detail for each in store.check()] == [f"{table} is no table"]
+            with pytest.raises(roost.Invalid, match="roost_hits_rows is no table"):
+                store.alter(more)
+        else:
+            for work in (lambda: store.create(roost.Counter("others")), lambda: cap(store, keep=2)):
+                with pytest.raises(roost.Invalid, match=f"{table} is no table"):
+                    work()
+        if table == "roost_catalog":
+            with pytest.raises(roost.Invalid, match="roost_catalog is no table"):
+                store.check()
+        assert application("SELECT * FROM called") == []
+        application(f"DROP VIEW {table}")
+        application(f"RENAME TABLE hidden TO {table}")
+
+
+@mariadb
+def test_r5_the_account_that_capped_is_dropped_and_check_says_so(store_url: str, application: Application) -> None:
+    name = f"capper_of_{application.url.rpartition('/')[2]}"
+    application(VISITS)
+    application(INDEX)
+    application(f"CREATE USER {name}@'127.0.0.1'")
+    application(f"GRANT ALL ON *.* TO {name}@'127.0.0.1'")
+    with roost.Store(as_user(store_url, name)) as store:
+        cap(store, keep=2)
+    with roost.Store(store_url) as store:
+        assert store.check() == []
+        application(f"DROP USER {name}@'127.0.0.1'")
+        assert {each.rule for each in store.check()} == {"triggers"}
+        cap(store, keep=2)
+        application("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2008')")
+        assert store.check() == []
+
+
+@mariadb
+def test_r6_an_event_that_does_something_else_makes_no_passes(store_url: str, application: Application) -> None:
+    before = application("SELECT @@event_scheduler")[0][0]
+    application("SET GLOBAL event_scheduler = ON")
+    try:
+        application(VISITS)
+        application(INDEX)
+        with roost.Store(store_url) as store:
+            cap(store, keep=2)
+            made = adoption.inspect(store, "visits", [], None, None).cap
+            assert adoption.keeper(store, made) == "event"
+            application("ALTER EVENT roostcap_visits DO SELECT 1")
+            assert adoption.keeper(store, made) == ""
+            for _ in range(5):
+                application("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2008')")
+            assert [each.rule for each in store.check()] == ["keep"]
+            cap(store, keep=2)
+            assert adoption.keeper(store, made) == "event"
+            adoption.uncap(store, "visits")
+    finally:
+        application(f"SET GLOBAL event_scheduler = {before}")
