@@ -65,15 +65,8 @@ _FAULTS = [
 ]
 # The tests that concern a file, by the beginning of its path; the first that fits.
 CONCERN = [
-<<<<<<< HEAD
-    (
-        ("engines/guests/", "engines/server", "joined"),
-        [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")],
-    ),
-=======
     (("engines/guests/", "engines/server", "joined"),
      [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
->>>>>>> mutants
     (("engines/memcached", "caches", "plans/memcached", "plans/commands", "structures/memcached"), _MEMCACHED),
     (("plans/records",), ["tests/plans/records_test.py", *_MEMCACHED]),
     (("engines/apsw", "server/", "protocols/", "plans/index/", "structures/index"),
