@@ -164,7 +164,9 @@ def strange(
         # So that nothing of it changes until the transaction ends: CREATE TRIGGER waits for ROW EXCLUSIVE. By DO,
         # since a migration may run outside of a transaction.
         mode = "ROW EXCLUSIVE" if writes else "ACCESS SHARE"
-        yield Statement(Template(f"DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()])
+        yield Statement(
+            Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
+        )
         found = yield Statement(each(sql), [()])
     return {name: told and f"{name} {told}{f'; {owner} owns it' if owner else ''}" for name, told, owner, _ in found[0]}
 
