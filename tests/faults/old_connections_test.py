@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -75,6 +76,9 @@ class Place:
             sql.close()
 
 
+_numbers = count()
+
+
 @pytest.fixture(scope="module", params=DAEMONS)
 def own_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, servers.Daemon, servers.Server]]:
     make, server = DAEMONS[request.param]
@@ -89,7 +93,8 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, servers.Da
 @pytest.fixture
 def place(own_server: tuple[str, servers.Daemon, servers.Server], request: pytest.FixtureRequest) -> Iterator[Place]:
     name, daemon, server = own_server
-    url = server.database("".join([letter for letter in request.node.name.partition("[")[0] if letter.isalnum()])[:50])
+    title = "".join([letter for letter in request.node.name.partition("[")[0] if letter.isalnum()])
+    url = server.database(f"{title[:50]}{next(_numbers)}")  # no name twice: the server drops the oldest by their names
     with roost.Store(url) as store:
         store.create(pageviews, likes)
         store.run_all(pageviews.add("/home"), likes.add(1, "a"))
