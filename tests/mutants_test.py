@@ -106,6 +106,7 @@ def test_what_is_mutated_and_what_is_not() -> None:
     }
 
 
+@pytest.mark.timeout(600)  # it runs tests of its own
 def test_one_mutant_is_noticed_and_one_is_not(tree: Path) -> None:
     found = {(each.kind, each.line): each for each in mutants("src/toy/limit.py", LIMIT)}
     with copied(tree) as copy:
@@ -122,6 +123,7 @@ def test_one_mutant_is_noticed_and_one_is_not(tree: Path) -> None:
     assert '-        open_files.append("closed")\n+        pass' in told
 
 
+@pytest.mark.timeout(600)
 def test_a_probe_tells_who_comes_by(tree: Path) -> None:
     found = mutants("src/toy/limit.py", LIMIT)
     probed = with_probes(LIMIT, list(enumerate(found)))
