@@ -10,12 +10,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Answer, Row
 from roost.engines.engine import Trace, Wait
 from roost.engines.filelock import SUFFIX, FileLock
 from roost.engines.urls import redacted
@@ -330,13 +331,16 @@ def _identity(path: str) -> tuple[int, int]:
 
 def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
     """Run a statement for each of its rows; see `Statement` for the answer."""
-    template, rows, _ = statement
+    template, rows = statement[:2]
     if trace is not None:
         for row in rows:
             trace(template.sql, row)
     sql = template.sql
     if template.copies > 1:
         rows = [row * template.copies for row in rows]
+    if template.answer in (Answer.COUNTS, Answer.IDS):
+        one = attrgetter("rowcount" if template.answer is Answer.COUNTS else "lastrowid")
+        return [one(cursor.execute(sql, row)) for row in rows]
     if template.returns:
         if len(rows) == 1:
             return [cursor.execute(sql, rows[0]).fetchall()]

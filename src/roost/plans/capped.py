@@ -27,6 +27,7 @@ from roost.plans.plan import (
     same,
     write,
 )
+from roost.structures.wire_capped import CappedWire
 from roost.structures.capped import Capped
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
@@ -170,6 +171,8 @@ ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
 class CappedPlan(StructurePlan):
     """A capped collection in one dialect's words."""
+
+    wire = CappedWire
 
     structure: Capped[Any, Any]
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}

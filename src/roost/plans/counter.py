@@ -20,6 +20,7 @@ from roost.plans.plan import (
     seizing,
     write,
 )
+from roost.structures.wire_counter import CounterWire
 from roost.structures.counter import Counter
 from roost.structures.operation import Operation
 from roost.structures.types import INT_MAX, INT_MIN
@@ -119,6 +120,8 @@ OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates: 99.
 
 class CounterPlan(StructurePlan):
     """A counter in one dialect's words."""
+
+    wire = CounterWire
 
     structure: Counter[Any]
 

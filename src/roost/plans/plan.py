@@ -20,6 +20,7 @@ from roost.structures.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure
+from roost.structures.wire import Wire
 from roost.structures.types import CHECKS, ColumnType, Refused
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
@@ -135,6 +136,7 @@ class StructurePlan(TargetPlan):
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
+    wire: ClassVar[type[Wire] | None] = Wire  # how it shows over HandlerSocket; None: as the table that it is
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
 
     def __init__(self, structure: Structure, dialect: Dialect) -> None:

@@ -21,6 +21,7 @@ from roost.plans.plan import (
     same,
     write,
 )
+from roost.structures.wire_ring import RingWire
 from roost.structures.operation import Operation
 from roost.structures.ring import Ring
 from roost.structures.rows import Entry
@@ -241,6 +242,8 @@ ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
 class RingPlan(StructurePlan):
     """A ring in one dialect's words."""
+
+    wire = RingWire
 
     structure: Ring[Any, Any]
 

@@ -21,6 +21,7 @@ from roost.plans.plan import (
     same,
     write,
 )
+from roost.structures.wire_set import SetWire
 from roost.structures.operation import Operation
 from roost.structures.sets import Set
 
@@ -96,6 +97,8 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
 
 class SetPlan(StructurePlan):
     """A set in one dialect's words."""
+
+    wire = SetWire
 
     structure: Set[Any, Any]
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}

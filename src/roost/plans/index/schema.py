@@ -48,15 +48,11 @@ class TableColumn:
         """Return the value as this column stores it; `UNHELD` where it cannot."""
         return None if value is None else self.held(value)
 
-    def key(self, value: Any) -> Value | Unheld:
-        """Return the value to look up: NULL is looked for also where there can be none."""
-        return None if value is None else self.held(value)
-
     def against(self, value: Any) -> Value | Unheld:
         """Return the value that a filter compares with: 10.4 lies between 10 and 11, though it is no integer."""
         if self.kind in ("integer", "real") and value is not None:
             return number(value)
-        return self.key(value)
+        return self.holds(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
