@@ -17,7 +17,7 @@ from tests.suite import clients
 import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import Visit, structures
-from roost import adoption
+from roost.store import bursts
 
 KEYS = 1000
 ALONE, TOGETHER = 100, 1000  # inserts of a round: each a transaction, all in one
@@ -85,7 +85,7 @@ def measured(name: str, rounds: int) -> bool:
             store.create(counter, ring, capped, likes)
             rows = [Visit(key, n) for key in range(KEYS) for n in range(12)]
             store.run_all(*map(ring.push, rows), *map(capped.add, rows))
-            for _ in adoption.cap(store, adoption.inspect(store, "kept_visits", ["uid"], KEEP, "at")):
+            for _ in bursts.cap(store, bursts.inspect(store, "kept_visits", ["uid"], KEEP, "at")):
                 pass
         for work in works("_in" if name == "mariadb" else ""):
             statements = [

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_type
 
 import roost
-from roost.structures import Structure
+from roost.structures.structure import Structure
 
 if TYPE_CHECKING:
     import aiosqlite

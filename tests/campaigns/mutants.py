@@ -53,8 +53,8 @@ TURNED: dict[type[ast.cmpop], ast.cmpop] = {
 # How often a kind is chosen, by what it is about: what is to be released after a failure, and guards, most of all.
 KINDS = {"cleanup": 4, "early exit": 3, "call": 2, "comparison": 2, "and/or": 2, "not": 2, "constant": 1, "default": 1}
 FILES = {  # and where; the first that fits, 1 elsewhere
-    "src/roost/batches.py": 6, "src/roost/queues.py": 6, "src/roost/detours.py": 6, "src/roost/core.py": 4,
-    "src/roost/links.py": 4, "src/roost/engines/": 4, "src/roost/server/": 3, "src/roost/plans/": 3,
+    "src/roost/batching/": 6, "src/roost/store/core.py": 4, "src/roost/store/links.py": 4,
+    "src/roost/databases/": 4, "src/roost/server/": 3, "src/roost/structures/": 3, "src/roost/store/": 3,
 }  # fmt: skip
 
 _SUITE = [f"tests/suite/{name}_test.py" for name in ("store", "counter", "ring", "capped", "sets", "alter", "check")]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import roost
+from roost.catalog.doctor import Finding, examine
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
-from roost.plans.probes import Finding, examine
 from tests import servers
 from tests.cli.conftest import Shell
 
@@ -141,7 +141,7 @@ def test_f65_on_postgresql_prepared_off_is_advised_only_where_it_is_not_said(
     except servers.NotHere as error:
         servers.not_run(error)
     # What a pooler tells in place of the server's number.
-    monkeypatch.setattr("roost.engines.postgresql.PostgreSQLConnection.session", 1)
+    monkeypatch.setattr("roost.databases.postgresql.engine.PostgreSQLConnection.session", 1)
     with servers.database("postgresql") as url, roost.Store(f"{url}{option}") as store:
         (found,) = [each for each in store.doctor() if each.subject == "pooler"]
     assert found.advice.startswith(advice)

@@ -13,8 +13,8 @@ import pymysql
 import pytest
 
 import roost
+from roost.databases.mariadb.session import judge, looked_at, own, question
 from roost.dialects import MARIADB, MYSQL
-from roost.engines.mariadb_session import judge, looked_at, own, question
 from tests.strange.mariadb import Client, connection, default_mode, strange
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.plans.catalog import drop, drop_ddl
+from roost.catalog.catalog import drop, drop_ddl
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
 
 Make = Callable[..., Any]

@@ -14,8 +14,8 @@ import pymysql
 import pytest
 
 import roost
-from roost.engines.mariadb import arguments
-from roost.plans.catalog import drop
+from roost.catalog.catalog import drop
+from roost.databases.mariadb.engine import arguments
 from tests import servers
 from tests.proxy import Cut, Proxy
 from tests.suite import clients

@@ -12,8 +12,8 @@ import pytest
 
 import roost
 from roost.dialects import MARIADB
-from roost.plans import plan_for
-from roost.plans.fronts import front_of
+from roost.structures.registry import plan_for
+from roost.structures.views.making import front_of
 from tests.suite import clients
 from tests.suite.fronts import both, refreshing, slotted
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits

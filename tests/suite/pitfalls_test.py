@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 import roost
-from roost.batches import Atom
-from roost.core import utc_now
+from roost.batching.batch import Atom
 from roost.dialects import SQLITE
-from roost.plans import Context, plan_for
-from roost.plans.counter import CounterPlan
+from roost.store.core import utc_now
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.plan import Context
+from roost.structures.registry import plan_for
 from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
 
 Make = Callable[..., Any]

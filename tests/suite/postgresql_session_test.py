@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import roost
-from roost.engines.postgresql import MOST_PREPARED, USES, PostgreSQLEngine
-from roost.engines.urls import redacted
+from roost.databases.postgresql.engine import MOST_PREPARED, USES, PostgreSQLEngine
+from roost.databases.urls import redacted
 from tests import servers
 from tests.suite.application import Application
 from tests.suite.ways import App

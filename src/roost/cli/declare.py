@@ -17,9 +17,10 @@ import click
 import roost
 from roost.cli.app import Failure
 from roost.cli.values import text_parser
-from roost.structures import KINDS, Structure
-from roost.structures.columns import parse_column
+from roost.structures.kinds import KINDS
 from roost.structures.rows import RowStructure
+from roost.structures.structure import Structure
+from roost.types.columns import parse_column
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]

@@ -11,8 +11,9 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.plans.plan import difference
-from roost.structures import Capped, Ring, Structure
+from roost.structures.kinds import Capped, Ring
+from roost.structures.plan import difference
+from roost.structures.structure import Structure
 
 
 @click.command()

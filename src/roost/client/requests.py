@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from roost.client.values import Value, Values, name, names, token, tokens
 from roost.errors import Invalid, Mismatch
 from roost.protocols.handlersocket import NULL, unescape
-from roost.structures.index import Op, Where, While
+from roost.structures.index.declaration import Op, Where, While
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)

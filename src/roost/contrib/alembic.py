@@ -23,13 +23,14 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from roost.batching.known import Known
+from roost.catalog import alter as altering
+from roost.catalog import catalog
+from roost.databases.engine import drive
+from roost.databases.sqlite import engine as sqlite
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
-from roost.engines import sqlite
-from roost.engines.engine import drive
 from roost.errors import Busy, Invalid, Missing
-from roost.known import Known
-from roost.plans import StructurePlan, catalog
-from roost.plans import alter as altering
+from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
@@ -163,7 +164,7 @@ class _Executor:
     def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         if self._dialect.family != "mariadb":
             return sql, row
-        from roost.engines.mariadb_session import joined_text
+        from roost.databases.mariadb.session import joined_text
 
         return joined_text(self._dialect, sql, row), ()
 
@@ -179,11 +180,11 @@ class _Executor:
         cause: Any = error.orig
         match self._dialect.family:
             case "postgresql":
-                from roost.engines import postgresql
+                from roost.databases.postgresql import engine as postgresql
 
                 return postgresql.translate(cause, "the database", sql)
             case "mariadb":
-                from roost.engines import mariadb
+                from roost.databases.mariadb import engine as mariadb
 
                 return mariadb.translate(cause, "the database", sql)
         return sqlite.translate(cause, "the database", sql)
@@ -195,11 +196,11 @@ class _Executor:
                 with suppress(Missing):  # the first structure is about to be made
                     self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
-                from roost.engines.postgresql import CREATE_LOCK as NUMBER
+                from roost.databases.postgresql.engine import CREATE_LOCK as NUMBER
 
                 self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
             case "mariadb":
-                from roost.engines.mariadb import CREATE_LOCK as NAME
+                from roost.databases.mariadb.engine import CREATE_LOCK as NAME
 
                 if self._answer(f"SELECT GET_LOCK({NAME}, 5)") != [(1,)]:
                     raise Busy("another process is making or changing structures")

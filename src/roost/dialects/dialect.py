@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from roost.dialects.mariadb import BYTEWISE, MARIADB
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 
 def _with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:

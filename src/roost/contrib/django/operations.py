@@ -22,15 +22,15 @@ from django.db.migrations.operations.fields import FieldOperation
 from django.db.migrations.operations.models import ModelOperation
 from django.db.migrations.state import ProjectState
 
+from roost.batching.known import Known
+from roost.catalog.alter import Changes, alter
+from roost.catalog.catalog import create, ddl, drop, drop_ddl
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
+from roost.databases.engine import drive
 from roost.dialects import Control, Together, Wanted, render
-from roost.engines.engine import drive
 from roost.errors import Invalid, Missing
-from roost.known import Known
-from roost.plans.alter import Changes, alter
-from roost.plans.catalog import create, ddl, drop, drop_ddl
-from roost.structures import from_definition
+from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 
 # A structure, or the facts of its definition, as a migration that Django has written holds them.

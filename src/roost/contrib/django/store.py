@@ -13,14 +13,14 @@ from django.db import Error as DjangoError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.asyncio import async_unsafe
 
-from roost.atoms import Atom
+from roost.batching.atoms import Atom
+from roost.catalog.catalog import create
+from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
-from roost.core import Core
-from roost.plans.catalog import create
-from roost.plans.checks import Violation, check
-from roost.runner import AsyncRunner, Runner
-from roost.store import Store
+from roost.store.core import Core
+from roost.store.runner import AsyncRunner, Runner
+from roost.store.store import Store
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 

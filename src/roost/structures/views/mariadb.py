@@ -1,0 +1,491 @@
+"""Fronts on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
+
+A trigger cannot change the table that it stands on, and a view has none; so the two inlets are BLACKHOLE tables, which
+keep nothing, with AFTER INSERT triggers. Where the server has no BLACKHOLE there are the procedures NAME_add and
+NAME_remove. Rules that hold for all of them:
+
+- The head is locked first, then come the rows, as in the plans; the client may be in REPEATABLE READ, so what a trigger
+  reads it locks. No lock on a gap is had before the last row is written: two clients would wait for each other's.
+- What can be refused is refused before anything is written. What a row is given as: `values_mariadb`.
+- Inserts are counted by who inserts. Deletes are counted by a trigger on the rows, whoever deletes: so a client's own
+  DELETE keeps the count right, too. The plans write a head's count after the rows, and as what it is then.
+- What an `alter` changes most, keep and slots, is read from the catalog, under a lock that keeps it from being changed
+  until the client's COMMIT, as the plans do. What else it changes is replaced in place, one statement each: no object
+  is ever missing, and one that is still as before does what is right for the columns that it has.
+- The view is one over a derived table: merged into a query, so that every index serves, but nothing can be written to
+  it. An inlet has its name only when it has its trigger: without, it would swallow what it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from roost.dialects.conditions import wanted
+from roost.dialects.dialect import Statement
+from roost.dialects.mariadb_conditions import given_type, refused, stored
+from roost.structures.capped.plan import CappedPlan
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
+from roost.structures.ring.plan import RingPlan
+from roost.structures.set.plan import SetPlan
+from roost.structures.views.view import Found, Front, Powers, Room
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+MARK = "a front, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
+BLACKHOLE = "blackhole"  # the power to make inlets
+TOTAL = Column("total", ColumnType("int"))
+MESSAGE = 500  # characters that SIGNAL takes, about
+
+DUPLICATE = 1062
+OUT_OF_RANGE = "1690, 1264"
+KNOWN = f"DECLARE CONTINUE HANDLER FOR {DUPLICATE} SET `is new` = FALSE"
+LOCKED = "DECLARE `locked` BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What an inlet or a procedure does with one row: the columns that it takes, and its statements."""
+
+    columns: Sequence[Column]
+    declared: Sequence[str]
+    body: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """One front before its objects have their names."""
+
+    view: str  # {mark}: the alias by which the view is known again
+    add: Callable[[_Words], _Door]
+    remove: Callable[[_Words], _Door]
+    counted: bool  # whether heads have a count, which direct deletes must keep right
+
+
+class _Words:
+    """What the statements of one structure's front are made of.
+
+    given: how a column's value is called that the client gives, to be formatted with its name.
+    """
+
+    def __init__(self, plan: StructurePlan, given: str) -> None:
+        self.plan = plan
+        self.name = plan.structure.name
+        self.key = plan.structure.key.columns
+        self.rows, self.head = plan.rows_table, plan.head_table
+        self._given = given
+
+    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
+        return self.plan.dialect.names(columns, prefix)
+
+    def news(self, columns: Sequence[Column]) -> str:
+        """The variables that hold what is stored. Their names have a blank: a column cannot be called so."""
+        return ", ".join(f"`new {each.name}`" for each in columns)
+
+    def is_new(self, columns: Sequence[Column], prefix: str) -> str:
+        return " AND ".join(f"{prefix}`{each.name}` = `new {each.name}`" for each in columns)
+
+    def values(self, columns: Sequence[Column]) -> str:
+        return ", ".join(f"`{each.name}` = VALUES(`{each.name}`)" for each in columns)
+
+    def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> _Door:
+        """Return a door that first refuses what is not allowed and puts what is given into its variables."""
+        dialect, cases, variables = self.plan.dialect, [], []
+        for column in columns:
+            given = self._given.format(column.name)
+            told = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
+            cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
+            variables.append(f"SET `new {column.name}` = {stored(column, given)}")
+        made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
+        return _Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *body])
+
+    def lock(self) -> str:
+        """Return the statement that locks the head; where there is none, there are no rows."""
+        return f"SELECT COUNT(*) INTO `locked` FROM {self.head} h WHERE {self.is_new(self.key, 'h.')} FOR UPDATE"
+
+    def option(self, fact: str, otherwise: str = "NULL") -> str:
+        """Return the statement that reads a fact of the stored definition into the variable `the FACT`."""
+        name = self.plan.dialect.literal(self.name)
+        return (
+            f"SELECT COALESCE(JSON_VALUE(definition, '$.{fact}'), {otherwise}) INTO `the {fact}` FROM roost_catalog\n"
+            f"    WHERE name = {name} LOCK IN SHARE MODE"
+        )
+
+    def signal(self, told: str, number: int | None = None) -> str:
+        """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
+        text = told if told.startswith("`") else self.plan.dialect.literal(told[:MESSAGE])
+        more = "" if number is None else f", MYSQL_ERRNO = {number}"
+        return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
+
+
+def _counter(plan: StructurePlan) -> _Made:
+    assert isinstance(plan, CounterPlan)
+
+    def add(words: _Words) -> _Door:
+        key = words.names(words.key)
+        beyond = words.signal(f"{words.name}: the sum would leave 64 bits")
+        return words.door(
+            [*words.key, TOTAL],
+            ["DECLARE `the slots` BIGINT", f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {beyond}"],
+            [
+                words.option("slots", str(plan.dialect.slots)),
+                f"INSERT INTO {words.rows} ({key}, slot, n)\n"
+                f"    VALUES ({words.news(words.key)}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
+                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
+            ],
+        )
+
+    def remove(words: _Words) -> _Door:
+        delete = f"DELETE FROM {words.rows} WHERE {words.is_new(words.key, f'{words.rows}.')}"
+        return words.door(words.key, [], [delete])
+
+    key = plan.dialect.names(plan.structure.key.columns)
+    summed = f"SELECT {key}, SUM(n) AS total FROM {plan.rows_table} {{mark}} GROUP BY {key}"
+    single = f"SELECT * FROM (SELECT {key}, n AS total FROM {plan.rows_table}) {{mark}}"
+    return _Made(single if plan.slots == 1 else summed, add, remove, False)
+
+
+def _ring(plan: StructurePlan) -> _Made:
+    assert isinstance(plan, RingPlan)
+    structure = plan.structure
+    key = structure.key.columns
+    others = [each for each in structure.columns if each not in key]
+
+    def add(words: _Words) -> _Door:
+        names = words.names(key)
+        sequence = "`the sequence`"
+        return words.door(
+            [*key, *others],
+            [f"DECLARE {sequence}, `the keep` BIGINT"],
+            [
+                words.option("keep"),
+                f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
+                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
+                f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
+                f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
+                f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
+                f"{''.join(f', {words.news([each])}' for each in others)})\n"
+                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
+            ],
+        )
+
+    def remove(words: _Words) -> _Door:
+        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % `the keep`"
+        return words.door(
+            [*key, SEQUENCE],
+            [LOCKED, "DECLARE `the keep` BIGINT"],
+            [words.option("keep"), words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
+        )
+
+    return _Made(_shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
+
+
+def _capped(plan: StructurePlan) -> _Made:
+    assert isinstance(plan, CappedPlan)
+    structure = plan.structure
+    key, ids = structure.key.columns, structure.id.columns
+    others = [each for each in structure.columns if each not in key and each not in ids]
+    refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
+
+    def add(words: _Words) -> _Door:
+        mine = words.is_new(key, "r.")
+        recount = [
+            f"SELECT COUNT(*) INTO `the count` FROM {words.rows} r WHERE {mine} FOR UPDATE",
+            f"UPDATE {words.head} h SET h.n = `the count` WHERE {words.is_new(key, 'h.')}",
+        ]
+        columns = [*key, *ids, *others]
+        put = (
+            f"INSERT INTO {words.rows} ({words.names([*columns, SEQUENCE, AT])})\n"
+            f"    VALUES ({words.news(columns)}, `the sequence`, UTC_TIMESTAMP(6))"
+        )
+        there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
+        declared = ["DECLARE `the sequence`, `the count`, `the keep`, `too many` BIGINT"]
+        if rejects:
+            declared.append(f"DECLARE `too full` VARCHAR({MESSAGE})")
+        if refreshes:  # ROW_COUNT() does not tell an upsert's insert from its update inside a trigger
+            declared += ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN]
+            changed = "".join(f", r.`{each.name}` = `new {each.name}`" for each in others)
+            written = [
+                put,
+                "IF NOT `is new` THEN\n"
+                f"    UPDATE {words.rows} r SET r.sequence = `the sequence`, r.at = UTC_TIMESTAMP(6){changed}\n"
+                f"      WHERE {words.is_new([*key, *ids], 'r.')};\n"
+                f"    UPDATE {words.head} h SET h.n = h.n - 1 WHERE {words.is_new(key, 'h.')};\n"
+                "    SET `the count` = `the count` - 1;\n  END IF",
+            ]
+        else:
+            declared.append(f"DECLARE EXIT HANDLER FOR {DUPLICATE} {words.signal(there, DUPLICATE)}")
+            written = [put]
+        counted = "".join(f"    {each};\n" for each in recount)
+        refused = plan.dialect.literal(f"{words.name}: the collection is full; keep is ")
+        full = f"SET `too full` = CONCAT({refused}, `the keep`); {words.signal('`too full`')}"
+        if rejects:  # counted after the row is there: the gaps that are locked then hold nobody up who holds another
+            written += [
+                f"IF `the count` > `the keep` THEN\n{counted}    IF `the count` > `the keep` THEN {full}; END IF;\n"
+                "  END IF"
+            ]
+        else:
+            # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than
+            # went, it was wrong, and is counted anew.
+            written += [
+                "SET `too many` = `the count` - `the keep`",
+                "IF `too many` > 0 THEN\n"
+                f"    DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')}\n"
+                f"      AND sequence <= `the sequence` - `the keep` ORDER BY sequence LIMIT `too many`;\n"
+                f"    IF ROW_COUNT() < `too many` THEN\n{counted}    END IF;\n  END IF",
+            ]
+        return words.door(
+            columns,
+            declared,
+            [
+                words.option("keep"),
+                f"INSERT INTO {words.head} ({words.names(key)}, sequence, n) VALUES ({words.news(key)}, 1, 1)\n"
+                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
+                f"SELECT h.sequence, h.n INTO `the sequence`, `the count` FROM {words.head} h\n"
+                f"    WHERE {words.is_new(key, 'h.')} FOR UPDATE",
+                *written,
+            ],
+        )
+
+    return _Made(_shown(plan, [*structure.columns, SEQUENCE, AT]), add, _remove(key, ids), True)
+
+
+def _set(plan: StructurePlan) -> _Made:
+    assert isinstance(plan, SetPlan)
+    key, member = plan.structure.key.columns, plan.structure.member.columns
+
+    def add(words: _Words) -> _Door:
+        return words.door(
+            [*key, *member],
+            ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN],
+            [
+                f"INSERT INTO {words.head} ({words.names(key)}, n) VALUES ({words.news(key)}, 0)\n"
+                "    ON DUPLICATE KEY UPDATE n = n",
+                f"INSERT INTO {words.rows} ({words.names([*key, *member])}) VALUES ({words.news([*key, *member])})",
+                f"IF `is new` THEN UPDATE {words.head} h SET h.n = h.n + 1 WHERE {words.is_new(key, 'h.')}; END IF",
+            ],
+        )
+
+    return _Made(_shown(plan, [*key, *member]), add, _remove(key, member), True)
+
+
+def _shown(plan: StructurePlan, columns: Sequence[Column]) -> str:
+    return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}) {{mark}}"
+
+
+def _remove(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[_Words], _Door]:
+    def remove(words: _Words) -> _Door:
+        return words.door(
+            [*key, *ids],
+            [LOCKED],
+            [words.lock(), f"DELETE FROM {words.rows} WHERE {words.is_new([*key, *ids], f'{words.rows}.')}"],
+        )
+
+    return remove
+
+
+_MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
+    CounterPlan: _counter,
+    RingPlan: _ring,
+    CappedPlan: _capped,
+    SetPlan: _set,
+}
+
+
+def _front(plan: StructurePlan, powers: Powers | None) -> Front:
+    made, name, rows = _MAKERS[type(plan)](plan), plan.structure.name, plan.rows_table
+    mark = f"roost_front_{_digest(made.view)}"
+    objects = {name: mark}
+    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
+    if made.counted:
+        key = plan.structure.key.columns
+        count = (
+            f"UPDATE {plan.head_table} h SET h.n = h.n - 1"
+            f" WHERE {' AND '.join(f'h.`{each.name}` = OLD.`{each.name}`' for each in key)}"
+        )
+        objects[f"roost_{name}_deleted"] = count
+        trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
+        make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
+    if powers is not None and BLACKHOLE not in powers:
+        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
+            built = door(_Words(plan, "`given {}`"))
+            parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
+            body = _transaction(_block(built, "  "))
+            objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
+            sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
+            make[sql] = f"DROP PROCEDURE `{procedure}`"
+        return Front(tuple(make), (), objects, tuple(make.values()))
+    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
+    for inlet, door in inlets.items():
+        built = door(_Words(plan, "NEW.`{}`"))
+        columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
+        body = _block(built)
+        objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
+        objects[f"roost_{inlet}"] = _told(body)
+        table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
+        trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
+        make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
+    renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
+    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
+    return Front(tuple(make), (), objects, tuple(make.values()))
+
+
+def _told(body: str) -> str:
+    # As information_schema has it: without the character sets of literals.
+    return body.replace("_utf8mb4 X'", " X'")
+
+
+def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
+    # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
+    wanted = _front(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    if {*found.objects} != {*wanted.objects}:
+        return ()
+    made, name = _MAKERS[type(plan)](plan), plan.structure.name
+    different = {each for each, told in wanted.objects.items() if found.objects[each] != told}
+    changes = []
+    for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
+        built = door(_Words(plan, "NEW.`{}`"))
+        if inlet in different:
+            there = yield from _asked(plan, COLUMNS, inlet)
+            changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
+        if f"roost_{inlet}" in different:
+            own = [row for row in (yield from _asked(plan, TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
+            after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
+            place = f" PRECEDES `{after[0][1]}`" if after else ""
+            trigger = f"CREATE OR REPLACE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
+            changes.append(f"{trigger}\n{_block(built)}")
+    changes += [
+        sql.replace("CREATE", "CREATE OR REPLACE", 1)
+        for sql, undo in zip(wanted.make, wanted.undo, strict=True)
+        if re.match("CREATE (VIEW|PROCEDURE|TRIGGER .* AFTER DELETE)", sql)
+        and undo.split(maxsplit=2)[2].strip("`") in different
+    ]
+    return changes
+
+
+def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], told: str) -> str:
+    parts, place = [], "FIRST"
+    for column in columns:
+        verb = "MODIFY" if column.name in there else "ADD"
+        parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
+        place = f"AFTER `{column.name}`"
+    parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
+    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _block(door: _Door, indent: str = "") -> str:
+    return (
+        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+    )
+
+
+def _transaction(block: str) -> str:
+    # A trigger is part of a statement, which is undone as a whole; a procedure has to see to that itself. After a
+    # deadlock the transaction is gone, and the savepoint with it.
+    return f"""\
+BEGIN
+  DECLARE `own` BOOLEAN DEFAULT @@autocommit AND NOT @@in_transaction;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+    IF `own` THEN ROLLBACK; ELSEIF @@in_transaction THEN ROLLBACK TO SAVEPOINT roost_front; END IF;
+    RESIGNAL;
+  END;
+  IF `own` THEN START TRANSACTION; ELSE SAVEPOINT roost_front; END IF;
+{block};
+  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_front; END IF;
+END"""
+
+
+ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+TABLES = """\
+SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
+  WHERE table_schema = DATABASE() AND table_name IN ({})"""
+VIEW = each("SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name = %s")
+ROUTINES = """\
+SELECT routine_name, routine_comment FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
+TRIGGERS = """\
+SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
+  FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+COLUMNS = """\
+SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({})"""
+NAMED_TRIGGERS = """\
+SELECT trigger_name FROM information_schema.triggers
+  WHERE trigger_schema = DATABASE() AND trigger_name IN ({})"""
+
+
+def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:
+    found = yield Statement(each(sql.format(plan.dialect.holes(len(names)))), [names])
+    rows: list[Any] = found[0]
+    return rows
+
+
+def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
+    # A front of procedures stays one when the engine comes later: alter(front=True) makes it anew.
+    engines = yield Statement(ENGINES, [()])
+    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
+    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARK) for _, told in procedures):
+        return frozenset([BLACKHOLE])
+    return frozenset()
+
+
+def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    name = plan.structure.name
+    objects: dict[str, str] = {}
+    drop: list[str] = []
+    unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
+    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
+        if MARK in told:
+            objects[f"table {inlet}" if inlet in unnamed else inlet] = told
+            drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
+    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+        if told.startswith(MARK):
+            objects[routine] = told
+            drop.append(f"DROP PROCEDURE `{routine}`")
+    # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
+    wanted = _front(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
+    views = yield Statement(VIEW, [(name,)])
+    for (text,) in views[0]:
+        if mark := re.search("`(roost_front_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
+            objects[name] = mark[1]
+            drop.append(f"DROP VIEW `{name}`")
+    own: list[str] = []
+    triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
+        if trigger in _trigger_names(name):
+            objects[trigger] = body or wanted.get(trigger, "")
+            if table == plan.rows_table:
+                drop.append(f"DROP TRIGGER {trigger}")
+        elif table in objects:
+            made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
+            own.append(made[0][0][2])
+    return Found(objects, tuple(own), drop=tuple(drop))
+
+
+def _trigger_names(name: str) -> tuple[str, ...]:
+    return f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"
+
+
+def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
+    name = plan.structure.name
+    if BLACKHOLE in (yield from _powers(plan)):
+        names = [name, f"{name}_in", f"{name}_out"]
+    else:
+        names = [name]
+        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+            return f"procedure {routine}"
+    for table, told in (yield from _asked(plan, TABLES, *names)):
+        return f"{'view' if told == 'VIEW' else 'table'} {table}"
+    for (trigger,) in (yield from _asked(plan, NAMED_TRIGGERS, *_trigger_names(name))):
+        return f"trigger {trigger}"
+    return ""
+
+
+MARIADB_FRONTS = Room(_front, _found, _taken, _powers, _replace)
