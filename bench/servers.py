@@ -1,4 +1,4 @@
-"""One INSERT on a server, through a front or into a table that `roost cap` keeps, beside the same into a plain table.
+"""One INSERT on a server, through a view or into a table that `roost cap` keeps, beside the same into a plain table.
 
 By a Python driver, one row per statement: what an application sees, the way to the server and back included.
 """
@@ -22,7 +22,7 @@ from roost.store import bursts
 KEYS = 1000
 ALONE, TOGETHER = 100, 1000  # inserts of a round: each a transaction, all in one
 KEEP = 5
-FRONT, CAPPED = 3.0, 2.0  # targets
+VIEW, CAPPED = 3.0, 2.0  # targets
 
 # The same rows in tables that only grow, with the indexes that their pages need to be read; and one to be capped.
 PLAIN = """
@@ -50,11 +50,11 @@ class Work:
     columns: str
     plain: str
     ours: str
-    target: float = FRONT
+    target: float = VIEW
 
 
 def works(inlet: str) -> list[Work]:
-    """Return what is measured; inlet: what a front's name ends with."""
+    """Return what is measured; inlet: what a view's name ends with."""
     return [
         Work("counter: add", '"key", total', "plain_pageviews", f"pageviews{inlet}"),
         Work("ring: push", "uid, visitor", "plain_visits", f"visits{inlet}"),

@@ -79,7 +79,7 @@ CONCERN = [
                      "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
     (("atoms", "batches", "known", "queues", "detours", "core", "single", "store", "runner"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
-    (("plans/front",), ["tests/suite/fronts_test.py", "tests/suite/fronts_table_test.py", "tests/suite"]),
+    (("plans/view",), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
     (("plans/adop", "plans/cap_", "plans/caps", "adoption", "cli/adopt", "structures/adopted"),
      ["tests/suite/adopted_test.py", "tests/suite/adoption_test.py", "tests/suite/adopted_servers_test.py",
       "tests/cli/adopt_test.py"]),

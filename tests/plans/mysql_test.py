@@ -22,7 +22,7 @@ from roost.dialects import MARIADB, MYSQL, Answer, Control, Gather, Statement, T
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
-from roost.structures.views.making import front_of
+from roost.structures.views.making import view_of
 from tests.plans.script import LOCKED, NOW, play
 from tests.values.shapes import (
     Egg,
@@ -333,10 +333,10 @@ def definition(wanted: Wanted) -> str:
 # --- what is not there, and what a URL says ----------------------------------------------------------------------
 
 
-def test_neither_fronts_nor_capped_tables_are_there() -> None:
+def test_neither_views_nor_capped_tables_are_there() -> None:
     known = Known(MYSQL)
     assert not any("TRIGGER" in sql or "VIEW" in sql for sql in ddl(known.catalog, [known.plan(visits)]))
-    for refused in (lambda: front_of(known.plan(visits)), lambda: adoption_for(MYSQL)):
+    for refused in (lambda: view_of(known.plan(visits)), lambda: adoption_for(MYSQL)):
         with pytest.raises(roost.Invalid, match="on mysql"):
             refused()
     # Who asks for one all the same is told by the catalog that there is none.

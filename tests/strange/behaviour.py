@@ -219,17 +219,17 @@ class SQLClient(Protocol):
     """A client that knows nothing of Roost, on the strange server."""
 
     def insert(self, name: str, row: dict[str, Any]) -> None:
-        """Insert a row through the front of a structure; None is NULL, and what is neutral is written as its type."""
+        """Insert a row through the view of a structure; None is NULL, and what is neutral is written as its type."""
 
     def remove(self, name: str, row: dict[str, Any]) -> None:
-        """Remove one through the front, by what tells it apart."""
+        """Remove one through the view, by what tells it apart."""
 
     def count(self, name: str) -> int:
-        """Return how many rows the front shows."""
+        """Return how many rows the view shows."""
 
 
 def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, chooser: Chooser, told: str) -> None:
-    """Write through the fronts what the model is told, too.
+    """Write through the views what the model is told, too.
 
     refused: the error that the client is given for what is there already, or full.
     """

@@ -338,7 +338,7 @@ def test_what_is_not_there_or_a_structure_is_refused(open_store: Open, sql: sqli
     store = open_store()
     with pytest.raises(roost.Missing, match="no table 'visits'"):
         cap(store)
-    store.create(roost.Counter("hits"), front=False)
+    store.create(roost.Counter("hits"), view=False)
     with pytest.raises(roost.Invalid, match="there is a structure hits already"):
         cap(store, "uid", 5, None, "hits")
     with pytest.raises(roost.Invalid, match="there is a structure hits already"):
@@ -742,7 +742,7 @@ def test_python_is_told_what_is_wrong(open_store: Open, sql: sqlite3.Connection)
     with pytest.raises(roost.Mismatch, match="hits is a counter, not a table that was capped"):
         store.run(roost.Capped.of("hits").count(1))
     with pytest.raises(roost.Mismatch, match="kind is adopted"):
-        store.create(roost.Counter("visits"), front=False)
+        store.create(roost.Counter("visits"), view=False)
 
 
 @pytest.mark.parametrize(

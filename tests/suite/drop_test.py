@@ -1,4 +1,4 @@
-"""Dropping structures: front, tables and entry go; what is beside them stays."""
+"""Dropping structures: view, tables and entry go; what is beside them stays."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_dropping_again_does_nothing(open_store: Make) -> None:
 
 def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
     store = open_store(baskets)
-    store.alter(baskets, front=False)
+    store.alter(baskets, view=False)
     by_hand(store, "DROP TABLE roost_baskets_rows")
     dropped(store, baskets)
     assert store.structures() == []

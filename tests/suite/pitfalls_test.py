@@ -94,7 +94,7 @@ def test_capped_heads_of_dead_keys_can_be_forgotten(open_store: Make) -> None:
 
 def test_the_core_needs_no_trigger(open_store: Make) -> None:
     store = open_store(pageviews, visits, baskets, likes)
-    assert not any("TRIGGER" in sql.upper() for sql in store.ddl(pageviews, visits, baskets, likes, front=False))
+    assert not any("TRIGGER" in sql.upper() for sql in store.ddl(pageviews, visits, baskets, likes, view=False))
 
 
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:

@@ -51,7 +51,7 @@ def named(store: roost.Store) -> tuple[int, int]:
 def test_f10_many_structures_used_in_turn_leave_a_bounded_number_of_prepared_statements(open_store: Open) -> None:
     counters = [roost.Counter(f"counter{n}") for n in range(MOST_PREPARED + 10)]
     store = open_store()
-    store.create(*counters, front=False)
+    store.create(*counters, view=False)
     for _ in range(2):
         for counter in counters:
             for _ in range(USES + 3):

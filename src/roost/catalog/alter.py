@@ -20,8 +20,8 @@ from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.ring.plan import RingPlan
 from roost.structures.rows import RowStructure
-from roost.structures.views.making import drop_front, found_front, make_front
-from roost.structures.views.view import NO_FRONT
+from roost.structures.views.making import drop_view, found_view, make_view
+from roost.structures.views.view import NO_VIEW
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -37,11 +37,11 @@ _FIXED = {
 
 
 def alter(
-    catalog: Catalog, plan: StructurePlan, front: bool | None = None, defaults: Mapping[str, Any] | None = None
+    catalog: Catalog, plan: StructurePlan, view: bool | None = None, defaults: Mapping[str, Any] | None = None
 ) -> Changes:
     """Change what is stored to the plan's declaration; return what was changed, in words.
 
-    front: add it, or drop it; None: as it is.
+    view: add it, or drop it; None: as it is.
     defaults: what rows that are there get in an added column, by its name, instead of what the row's dataclass says.
     """
     structure = plan.structure
@@ -57,33 +57,33 @@ def alter(
     for fact, reason in _FIXED.items():
         if old.get(fact) != new.get(fact):
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
-    stored = yield from found_front(plan)
-    had_front = bool(stored.objects)
-    if front is False and stored.own:
-        raise Invalid(f"{structure.name}: its front has triggers of your own, which would go with it; drop them first")
+    stored = yield from found_view(plan)
+    had_view = bool(stored.objects)
+    if view is False and stored.own:
+        raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
-        dropped = (yield from drop_front(plan)) if front is False or old != new else NO_FRONT
+        dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
         told = yield from _change(catalog, plan, found, old, new, defaults or {})
-        if front or (front is None and dropped.objects):
-            yield from make_front(plan, dropped)
+        if view or (view is None and dropped.objects):
+            yield from make_view(plan, dropped)
     else:
-        if had_front and old != new:  # one of an older version may have what is to be changed written into it
-            yield from make_front(type(plan)(was, plan.dialect))
+        if had_view and old != new:  # one of an older version may have what is to be changed written into it
+            yield from make_view(type(plan)(was, plan.dialect))
         told = yield from _change(catalog, plan, found, old, new, defaults or {})
         try:
-            if front is False:
-                yield from drop_front(plan)
-            elif front or had_front:
-                yield from make_front(plan)
+            if view is False:
+                yield from drop_view(plan)
+            elif view or had_view:
+                yield from make_view(plan)
         except Error as error:
             if not told:
                 raise
             raise type(error)(
-                f"{structure.name} was changed ({', '.join(told)}), but not its front: {error}; "
-                f"store.alter({structure.name}{'' if front is None else f', front={front}'}) again does the rest"
+                f"{structure.name} was changed ({', '.join(told)}), but not its view: {error}; "
+                f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
-    if front is not None and front is not had_front:
-        told.append("front added" if front else "front dropped")
+    if view is not None and view is not had_view:
+        told.append("view added" if view else "view dropped")
     return told
 
 

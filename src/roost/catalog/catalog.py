@@ -10,7 +10,7 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
 from roost.errors import Invalid, Mismatch
 from roost.structures.plan import StructurePlan, definition_of, difference, each
-from roost.structures.views.making import drop_front, front_of, make_front
+from roost.structures.views.making import drop_view, make_view, view_of
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -191,17 +191,17 @@ def entry(plan: StructurePlan) -> str:
     return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
 
 
-def ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
-    """Return every statement that makes structures, and their fronts, in a database that has none of them."""
+def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
+    """Return every statement that makes structures, and their views, in a database that has none of them."""
     made = [*catalog.tables.values()]
     for plan in plans:
-        has_front = front and catalog.dialect.fronts
-        made += [*plan.tables, entry(plan), *(front_of(plan).make if has_front else ())]
+        has_view = view and catalog.dialect.views
+        made += [*plan.tables, entry(plan), *(view_of(plan).make if has_view else ())]
     return made
 
 
 def create(
-    catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True, *, exact: bool = True
+    catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True, *, exact: bool = True
 ) -> Generator[Wanted, Any, dict[str, str]]:
     """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog.
 
@@ -233,10 +233,10 @@ def create(
             yield from _clear_away(plan)
         for sql in [*plan.tables, entry(plan)]:
             yield Statement(Template(sql), [()])
-    if front and catalog.dialect.fronts:
+    if view and catalog.dialect.views:
         for plan in plans:
             if plan.structure.name not in former:
-                yield from make_front(plan)
+                yield from make_view(plan)
     return former
 
 
@@ -264,12 +264,12 @@ def _clear_away(plan: StructurePlan) -> Making:
         yield Statement(Template(f"DROP TABLE {table}"), [()])
 
 
-def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = True) -> list[str]:
-    """Return every statement that drops structures, and their fronts, which `ddl` made."""
+def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
+    """Return every statement that drops structures, and their views, which `ddl` made."""
     made: list[str] = []
     for plan in plans:
-        if front and catalog.dialect.fronts:
-            objects = front_of(plan)  # what takes back a last step may have taken what an earlier one made
+        if view and catalog.dialect.views:
+            objects = view_of(plan)  # what takes back a last step may have taken what an earlier one made
             undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
             made += objects.drop or undo
         name = plan.dialect.literal(plan.structure.name)
@@ -278,9 +278,9 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], front: bool = Tru
 
 
 def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
-    """Drop structures with all that they hold: front, tables, entry. What the catalog does not have is left out.
+    """Drop structures with all that they hold: view, tables, entry. What the catalog does not have is left out.
 
-    The application's own triggers on a front go with it. `Mismatch` when something of another kind has the name: it
+    The application's own triggers on a view go with it. `Mismatch` when something of another kind has the name: it
     has other tables. Where an engine cannot take back a dropped table, the same can be asked for again: the entry goes
     last.
     """
@@ -294,7 +294,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         kind = json.loads(found[0][0][0])["kind"]
         if kind != structure.kind:
             raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
-        yield from drop_front(plan)
+        yield from drop_view(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])
         if "roost_former" in there:

@@ -17,7 +17,7 @@ from roost.structures.plan import MORE, MOST, StructurePlan, each
 from roost.structures.registry import from_definition, plan_for
 from roost.structures.ring.plan import RingPlan
 from roost.structures.set.plan import SetPlan
-from roost.structures.views.making import found_front, wanted_front
+from roost.structures.views.making import found_view, wanted_view
 from roost.types.columns import Column
 
 # The columns of a table: name, type, whether it is NOT NULL.
@@ -117,20 +117,20 @@ def _check_structure(plan: StructurePlan) -> Checking:
             found.append(Violation(name, rule, key, row[-1]))
         if len(broken[0]) > MOST:
             found.append(Violation(name, rule, None, MORE))
-    return found + (yield from _check_front(plan))
+    return found + (yield from _check_view(plan))
 
 
-def _check_front(plan: StructurePlan) -> Checking:
+def _check_view(plan: StructurePlan) -> Checking:
     name = plan.structure.name
-    stored = (yield from found_front(plan)).objects
+    stored = (yield from found_view(plan)).objects
     if not stored:
         return []
-    wanted = (yield from wanted_front(plan)).objects
+    wanted = (yield from wanted_view(plan)).objects
     if stored == wanted:
         return []
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
-    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, front=True) makes the front anew"
-    return [Violation(name, "front", None, told)]
+    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
+    return [Violation(name, "view", None, told)]
 
 
 def _check_layout(plan: StructurePlan) -> Checking:

@@ -105,7 +105,7 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
         "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
     )  # fmt: skip
     yield from _innodb(facts)
-    yield from _mariadb_fronts(facts)
+    yield from _mariadb_views(facts)
     events = facts.get("event_scheduler", "")
     if events == "ON" and facts.get("may event"):
         yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
@@ -131,7 +131,7 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("fronts", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("views", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
@@ -155,7 +155,7 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "binary log", f"on, {form}, sync_binlog = {sync}",
             "replicas get every change" if exact else "replicas may differ",
-            "" if exact else "SET GLOBAL binlog_format = ROW: they get what a front wrote",
+            "" if exact else "SET GLOBAL binlog_format = ROW: they get what a view wrote",
         )  # fmt: skip
     else:
         yield Finding("binary log", "off", "no replica, nothing to keep exact")
@@ -180,26 +180,26 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
     yield from _pooler(facts, "ProxySQL, MaxScale or the like", "")
 
 
-def _mariadb_fronts(facts: Facts) -> Iterator[Finding]:
+def _mariadb_views(facts: Facts) -> Iterator[Finding]:
     blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
     logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
     if not facts.get("may trigger"):
         yield Finding(
-            "fronts", "TRIGGER not granted", "SQL clients can read structures, not write them",
+            "views", "TRIGGER not granted", "SQL clients can read structures, not write them",
             "GRANT TRIGGER ON the database: NAME_in and NAME_out",
         )  # fmt: skip
     elif logged and not facts.get("may super"):
         yield Finding(
-            "fronts", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
+            "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
         )  # fmt: skip
     elif not blackhole:
         yield Finding(
-            "fronts", "no BLACKHOLE", "SQL clients write by procedures: CALL NAME_add(…)",
+            "views", "no BLACKHOLE", "SQL clients write by procedures: CALL NAME_add(…)",
             "INSTALL SONAME 'ha_blackhole': INSERT INTO NAME_in and NAME_out",
         )  # fmt: skip
     else:
-        yield Finding("fronts", "BLACKHOLE, TRIGGER granted", "SQL clients write by NAME_in and NAME_out")
+        yield Finding("views", "BLACKHOLE, TRIGGER granted", "SQL clients write by NAME_in and NAME_out")
 
 
 def _postgresql(facts: Facts) -> Iterator[Finding]:
@@ -232,13 +232,13 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
             "make the database with ENCODING 'UTF8'",
         )  # fmt: skip
     if "citus" in facts or other is not None:
-        yield Finding("fronts", "not tested here", "write with Python only; create with front=False")
+        yield Finding("views", "not tested here", "write with Python only; create with view=False")
     elif facts.get("may create") == "true" and facts.get("plpgsql") == "1":
-        yield Finding("fronts", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
+        yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
     else:
         yield Finding(
-            "fronts", "CREATE not granted" if facts.get("plpgsql") == "1" else "no plpgsql",
-            "structures and fronts cannot be made by this account",
+            "views", "CREATE not granted" if facts.get("plpgsql") == "1" else "no plpgsql",
+            "structures and views cannot be made by this account",
             "GRANT CREATE ON the schema, or run `roost ddl` as its owner",
         )  # fmt: skip
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
@@ -274,7 +274,7 @@ def _sqlite(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield Finding("lost COMMIT", "in this process", "known at once: there is no connection that could be lost")
     yield Finding("keys", facts["encoding"], "compared byte for byte")
-    yield Finding("fronts", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
+    yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
 
 
 def _isolation(told: str) -> Finding:

@@ -66,7 +66,7 @@ def declaring(command: F) -> F:
         click.option("--key", multiple=True, metavar="[NAME:]TYPE", help="The key (counter, set); text by default."),
         click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (set); text by default."),
         SLOTS,
-        click.option("--front/--no-front", default=True, help="Whether SQL clients get a view of its name (they do)."),
+        click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
     ]
     for option in reversed(options):
         command = option(command)

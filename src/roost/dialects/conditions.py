@@ -1,4 +1,4 @@
-"""What a stored value may be, as conditions in SQL: for `check`, and for what SQL clients write through a front."""
+"""What a stored value may be, as conditions in SQL: for `check`, and for what SQL clients write through a view."""
 
 from __future__ import annotations
 

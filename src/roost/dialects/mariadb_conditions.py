@@ -1,4 +1,4 @@
-"""What SQL clients may write through a front on MariaDB: what it is given as, what is refused, what is stored.
+"""What SQL clients may write through a view on MariaDB: what it is given as, what is refused, what is stored.
 
 A client's sql_mode may be lax: what it gives then is cut or made 0 before a trigger sees it. So what is given is taken
 as text or bytes, wide enough that nothing is lost, and judged there; the judgement depends on no setting of a session.

@@ -63,7 +63,7 @@ POSTGRESQL = Dialect(
     literal=literal,
     nul=False,
     slots=16,
-    fronts=True,
+    views=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
 )

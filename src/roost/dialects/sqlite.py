@@ -69,7 +69,7 @@ SQLITE = Dialect(
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
-    fronts=True,
+    views=True,
     row_locks=False,
     exchanges=False,
 )

@@ -64,12 +64,12 @@ class _Base:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
 
-    def ddl(self, *structures: Structure, front: bool = True) -> list[str]:
+    def ddl(self, *structures: Structure, view: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
 
         For migrations and DBAs. Asks no database.
         """
-        return ddl(self._core.known.catalog, self._plans(structures), front)
+        return ddl(self._core.known.catalog, self._plans(structures), view)
 
     def stats(self) -> Stats:
         """Return what this store has done in this process so far."""
@@ -91,16 +91,16 @@ class _Base:
                 )
         return [self._core.known.plan(structure) for structure in structures]
 
-    def _create(self, structures: Sequence[Structure], front: bool) -> None:
+    def _create(self, structures: Sequence[Structure], view: bool) -> None:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            making = create(self._core.known.catalog, self._plans(structures), front, exact=False)
+            making = create(self._core.known.catalog, self._plans(structures), view, exact=False)
             self._core.known.tell(self._core.exclusive(making, create=True))
 
-    def _alter(self, structure: Structure, front: bool | None) -> list[str]:
+    def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
-        return self._core.exclusive(alter(self._core.known.catalog, plan, front))
+        return self._core.exclusive(alter(self._core.known.catalog, plan, view))
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(listed(self._core.known.catalog))
@@ -143,28 +143,28 @@ class Store(_Base, Runner):
     1
     """
 
-    def create(self, *structures: Structure, front: bool = True) -> None:
+    def create(self, *structures: Structure, view: bool = True) -> None:
         """Make what is missing, the database file too; safe to call by many processes at once.
 
         `Mismatch` when a structure is stored otherwise than declared: the message names the difference. A declaration
         that was stored before an `alter` is left to what is stored now, where it can be used with that: see
         docs/migrations.md.
 
-        front: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
+        view: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
             database has something else of that name.
         """
-        self._create(structures, front)
+        self._create(structures, view)
 
-    def alter(self, structure: Structure, *, front: bool | None = None) -> list[str]:
+    def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
         """Change what is stored to this declaration, on a live store; returns what was changed, in words.
 
         A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
         refused with `Invalid` and the reason. Processes with the old declaration go on, by what is stored from then on;
         a warning and `stats().overlaps` tell of them.
 
-        front: add it, or drop it; None leaves it as it is.
+        view: add it, or drop it; None leaves it as it is.
         """
-        return self._alter(structure, front)
+        return self._alter(structure, view)
 
     def structures(self) -> list[Structure]:
         """Return what the catalog has, with rows of generated dataclasses."""
@@ -254,13 +254,13 @@ class AsyncStore(_Base, AsyncRunner):
         super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
         self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = weakref.WeakKeyDictionary()
 
-    async def create(self, *structures: Structure, front: bool = True) -> None:
+    async def create(self, *structures: Structure, view: bool = True) -> None:
         """Make what is missing; see `Store.create`."""
-        await self._in_thread(self._create, structures, front)
+        await self._in_thread(self._create, structures, view)
 
-    async def alter(self, structure: Structure, *, front: bool | None = None) -> list[str]:
+    async def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
         """Change what is stored to this declaration; see `Store.alter`."""
-        return await self._in_thread(self._alter, structure, front)
+        return await self._in_thread(self._alter, structure, view)
 
     async def structures(self) -> list[Structure]:
         """Return what the catalog has; see `Store.structures`."""

@@ -80,12 +80,12 @@ class DjangoStore(Runner):
 
         transaction.on_commit(run, using=self.using)
 
-    def create(self, *structures: Structure, front: bool = True) -> None:
+    def create(self, *structures: Structure, view: bool = True) -> None:
         """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
         connection = connections[self.using]
         core = self._store(connection)._core
         plans = [core.known.plan(each) for each in structures]
-        core.known.tell(change(create(core.known.catalog, plans, front, exact=False), connection))
+        core.known.tell(change(create(core.known.catalog, plans, view, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, when none is named); return what is broken.

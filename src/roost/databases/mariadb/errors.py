@@ -23,15 +23,15 @@ PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it
 # Of its memory, and of tables that cannot be read any more.
 OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
 
-FRONT = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
+VIEW = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
 RIGHTS = (
-    "; a front needs the privileges CREATE, DROP, ALTER, INSERT, CREATE VIEW, SHOW VIEW and TRIGGER on the database "
-    "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the front out (front=False, "
-    "on the command line --no-front)"
+    "; a view needs the privileges CREATE, DROP, ALTER, INSERT, CREATE VIEW, SHOW VIEW and TRIGGER on the database "
+    "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out (view=False, "
+    "on the command line --no-view)"
 )
 ADVICE = {
     1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
-    "log_bin_trust_function_creators = 1; or leave the front out (front=False, on the command line --no-front)",
+    "log_bin_trust_function_creators = 1; or leave the view out (view=False, on the command line --no-view)",
     1665: "; with binlog_format=STATEMENT nothing can be written at READ COMMITTED, as Roost writes: set "
     "binlog_format=MIXED, the default, or ROW",
 }
@@ -39,7 +39,7 @@ ADVICE = {
 
 def advice(code: int, sql: str) -> str:
     """Return what to do about an error, where there is something to be said."""
-    if code in (1142, 1044, 1227, 1370) and FRONT.match(sql):
+    if code in (1142, 1044, 1227, 1370) and VIEW.match(sql):
         return RIGHTS
     return ADVICE.get(code, "")
 

@@ -48,7 +48,7 @@ SETTINGS = (
     # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
     Setting("array_nulls", begin="on"),
     # What the server's functions write: views that are compared, and search paths. On Django's own connection, which
-    # `check` and migrations use, a front then looks changed.
+    # `check` and migrations use, a view then looks changed.
     Setting("quote_all_identifiers", begin="off", at_length=True),
     # Whether a backslash in '…' is one. A text is read as a whole before its first statement runs, so that to set it
     # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `postgresql_values`).

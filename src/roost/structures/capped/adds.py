@@ -47,7 +47,7 @@ ADD = {
 }
 
 # What makes room. PostgreSQL deletes the oldest n rows of a key, where the newest `keep` sequences do not protect them.
-# MariaDB cannot read the table that it changes, and a row deleted costs it a front's trigger: there the oldest row
+# MariaDB cannot read the table that it changes, and a row deleted costs it a view's trigger: there the oldest row
 # becomes the new one. It is asked by its sequence, as if none were missing, and OLDER tells whether there is another
 # one before it.
 SWEEP = Template(

@@ -65,7 +65,7 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
     ),
 }
 
-# Where a trigger of the front counts deletes, sizes are read before them, and written behind them as they are.
+# Where a trigger of the view counts deletes, sizes are read before them, and written behind them as they are.
 SIZES = {
     "sqlite": None,
     "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),

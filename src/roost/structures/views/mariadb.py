@@ -1,4 +1,4 @@
-"""Fronts on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
+"""Views on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
 
 A trigger cannot change the table that it stands on, and a view has none; so the two inlets are BLACKHOLE tables, which
 keep nothing, with AFTER INSERT triggers. Where the server has no BLACKHOLE there are the procedures NAME_add and
@@ -32,11 +32,12 @@ from roost.structures.counter.plan import CounterPlan
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
 from roost.structures.ring.plan import RingPlan
 from roost.structures.set.plan import SetPlan
-from roost.structures.views.view import Found, Front, Powers, Room
+from roost.structures.views.view import Found, Powers, Room, View
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
-MARK = "a front, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
+MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
+MARKS = (MARK, "a front, made by Roost")  # in version 0.1 they were called so
 BLACKHOLE = "blackhole"  # the power to make inlets
 TOTAL = Column("total", ColumnType("int"))
 MESSAGE = 500  # characters that SIGNAL takes, about
@@ -58,7 +59,7 @@ class _Door:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """One front before its objects have their names."""
+    """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
     add: Callable[[_Words], _Door]
@@ -67,7 +68,7 @@ class _Made:
 
 
 class _Words:
-    """What the statements of one structure's front are made of.
+    """What the statements of one structure's view are made of.
 
     given: how a column's value is called that the client gives, to be formatted with its name.
     """
@@ -296,9 +297,9 @@ _MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
 }
 
 
-def _front(plan: StructurePlan, powers: Powers | None) -> Front:
+def _view(plan: StructurePlan, powers: Powers | None) -> View:
     made, name, rows = _MAKERS[type(plan)](plan), plan.structure.name, plan.rows_table
-    mark = f"roost_front_{_digest(made.view)}"
+    mark = f"roost_view_{_digest(made.view)}"
     objects = {name: mark}
     make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
     if made.counted:
@@ -318,7 +319,7 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
             objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
             make[sql] = f"DROP PROCEDURE `{procedure}`"
-        return Front(tuple(make), (), objects, tuple(make.values()))
+        return View(tuple(make), (), objects, tuple(make.values()))
     inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
     for inlet, door in inlets.items():
         built = door(_Words(plan, "NEW.`{}`"))
@@ -331,7 +332,7 @@ def _front(plan: StructurePlan, powers: Powers | None) -> Front:
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
     renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
     make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
-    return Front(tuple(make), (), objects, tuple(make.values()))
+    return View(tuple(make), (), objects, tuple(make.values()))
 
 
 def _told(body: str) -> str:
@@ -341,7 +342,7 @@ def _told(body: str) -> str:
 
 def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
     # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
-    wanted = _front(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
     if {*found.objects} != {*wanted.objects}:
         return ()
     made, name = _MAKERS[type(plan)](plan), plan.structure.name
@@ -394,12 +395,12 @@ def _transaction(block: str) -> str:
 BEGIN
   DECLARE `own` BOOLEAN DEFAULT @@autocommit AND NOT @@in_transaction;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    IF `own` THEN ROLLBACK; ELSEIF @@in_transaction THEN ROLLBACK TO SAVEPOINT roost_front; END IF;
+    IF `own` THEN ROLLBACK; ELSEIF @@in_transaction THEN ROLLBACK TO SAVEPOINT roost_view; END IF;
     RESIGNAL;
   END;
-  IF `own` THEN START TRANSACTION; ELSE SAVEPOINT roost_front; END IF;
+  IF `own` THEN START TRANSACTION; ELSE SAVEPOINT roost_view; END IF;
 {block};
-  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_front; END IF;
+  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_view; END IF;
 END"""
 
 
@@ -428,10 +429,10 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
 
 
 def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
-    # A front of procedures stays one when the engine comes later: alter(front=True) makes it anew.
+    # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
     engines = yield Statement(ENGINES, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
-    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARK) for _, told in procedures):
+    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARKS) for _, told in procedures):
         return frozenset([BLACKHOLE])
     return frozenset()
 
@@ -442,18 +443,18 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     drop: list[str] = []
     unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
     for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
-        if MARK in told:
+        if any(mark in told for mark in MARKS):
             objects[f"table {inlet}" if inlet in unnamed else inlet] = told
             drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
     for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
-        if told.startswith(MARK):
+        if told.startswith(MARKS):
             objects[routine] = told
             drop.append(f"DROP PROCEDURE `{routine}`")
     # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
-    wanted = _front(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
+    wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
     views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
-        if mark := re.search("`(roost_front_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
+        if mark := re.search("`(roost_(?:view|front)_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
@@ -488,4 +489,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MARIADB_FRONTS = Room(_front, _found, _taken, _powers, _replace)
+MARIADB_VIEWS = Room(_view, _found, _taken, _powers, _replace)

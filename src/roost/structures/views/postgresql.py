@@ -1,4 +1,4 @@
-"""Fronts on PostgreSQL: a view of the structure's name, with INSTEAD OF triggers in PL/pgSQL.
+"""Views on PostgreSQL: a view of the structure's name, with INSTEAD OF triggers in PL/pgSQL.
 
 The triggers do what the plans do, for one row; the library writes the private tables directly, so no trigger fires.
 Rules that hold for all of them:
@@ -7,7 +7,7 @@ Rules that hold for all of them:
 - A row that has gone since the client's statement began is skipped, and not counted. An entry that was replaced is
   another one, by its sequence. So whatever runs at once, the outcome is that of some order.
 - They run with the rights of the tables' owner, as a view reads: who writes needs a GRANT on the view alone. Their
-  search path is the schema they were made in, so a front writes its own tables whatever the client's path says.
+  search path is the schema they were made in, so a view writes its own tables whatever the client's path says.
 - Operators and functions are called with exactly the types that the system's have: of two that fit equally well its own
   come first, so whoever may create operators in that schema gets none of his called with the owner's rights.
 """
@@ -26,7 +26,7 @@ from roost.structures.counter.plan import CounterPlan
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
 from roost.structures.ring.plan import RingPlan
 from roost.structures.set.plan import SetPlan
-from roost.structures.views.view import MARK, NO_FRONT, Found, Front, Powers, Room, dollar_tag
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View, dollar_tag
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
 
@@ -45,7 +45,7 @@ DO $roost$ DECLARE c pg_class; owner name; BEGIN
     WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
   IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
     RAISE EXCEPTION USING ERRCODE = '3F000',
-      MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its front would be made';
+      MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its view would be made';
   END IF;
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
   EXECUTE format('ALTER VIEW {quoted} OWNER TO %I', owner);
@@ -58,7 +58,7 @@ BIND_FUNCTION = """\
   EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
 
 # What is there, by kind: objects and triggers with what is compared; what makes triggers, rights and a comment again;
-# views that are made of the front.
+# views that are made of the view.
 FOUND = f"""\
 WITH c AS (
   SELECT * FROM pg_class
@@ -108,7 +108,7 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
-def _front(plan: StructurePlan, _: Powers | None) -> Front:
+def _view(plan: StructurePlan, _: Powers | None) -> View:
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
     quoted, literal = _quoted(name), plan.dialect.literal
@@ -139,7 +139,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
             view=VIEW,
         )
     )
-    return Front(tuple(make), tuple(drop), objects)
+    return View(tuple(make), tuple(drop), objects)
 
 
 def _functions(name: str) -> list[str]:
@@ -158,8 +158,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     ours = {name, *_functions(name)}
     found = yield Statement(each(FOUND), [(name,)])
     objects = {object_: told for kind, object_, _, told in found[0] if kind in ("view", "trigger") and object_ in ours}
-    if not any(MARK in told for told in objects.values()):
-        return NO_FRONT
+    if not any(mark in told for told in objects.values() for mark in MARKS):
+        return NO_VIEW
     return Found(
         objects,
         own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
@@ -176,7 +176,7 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """One front before it has its name: the query of the view, and the statements of each trigger."""
+    """One view before it has its name: the query of the view, and the statements of each trigger."""
 
     view: str
     insert: Sequence[str]
@@ -199,7 +199,7 @@ class _Words:
         self.moved = (
             "TG_TABLE_SCHEMA <> current_schema()",
             "55000",
-            f": its front was made for another schema; store.alter({self.name}, front=True) makes it anew",
+            f": its view was made for another schema; store.alter({self.name}, view=True) makes it anew",
         )
         # Who owns the tables now may have made triggers on them, which would run by the rights of who did before.
         own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
@@ -207,7 +207,7 @@ class _Words:
         self.given = (
             f"EXISTS (SELECT FROM pg_class c WHERE ({tables}) AND pg_get_userbyid(c.relowner) <> current_user)",
             "42501",
-            f": its tables were given to another owner; store.alter({self.name}, front=True) makes its front anew",
+            f": its tables were given to another owner; store.alter({self.name}, view=True) makes its view anew",
         )
 
     def names(self, columns: Sequence[Column]) -> str:
@@ -495,4 +495,4 @@ _MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
     SetPlan: _set,
 }
 
-POSTGRESQL_FRONTS = Room(_front, _found, _taken)
+POSTGRESQL_VIEWS = Room(_view, _found, _taken)

@@ -1,4 +1,4 @@
-"""Fronts on SQLite: a view of the structure's name, with INSTEAD OF triggers.
+"""Views on SQLite: a view of the structure's name, with INSTEAD OF triggers.
 
 The triggers do what the plans do, for one row: the head first, then the rows; the library writes the private tables
 directly, so no trigger fires and nothing is counted twice. Two rules hold for all of them:
@@ -22,7 +22,7 @@ from roost.structures.plan import N, StructurePlan, each
 from roost.structures.ring.plan import RingPlan
 from roost.structures.rows import RowStructure
 from roost.structures.set.plan import SetPlan
-from roost.structures.views.view import MARK, NO_FRONT, Found, Front, Powers, Room
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -30,7 +30,7 @@ NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as `at` is stored
 TOTAL = Column("total", ColumnType("int"))
 
 
-def _front(plan: StructurePlan, _: Powers | None) -> Front:
+def _view(plan: StructurePlan, _: Powers | None) -> View:
     made = _MAKERS[type(plan)](plan)
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {_quoted(name)} AS {MARK}\n{made.view}"}
@@ -40,7 +40,7 @@ def _front(plan: StructurePlan, _: Powers | None) -> Front:
             + "".join(f"  {statement};\n" for statement in body)
             + "END"
         )
-    return Front(tuple(objects.values()), (f"DROP VIEW {_quoted(name)}",), objects)  # its triggers go with it
+    return View(tuple(objects.values()), (f"DROP VIEW {_quoted(name)}",), objects)  # its triggers go with it
 
 
 def _triggers(name: str) -> list[str]:
@@ -52,8 +52,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
         [(plan.structure.name,)],
     )
-    if not any(type_ == "view" and MARK in sql for type_, _, sql in found[0]):
-        return NO_FRONT
+    if not any(type_ == "view" and mark in sql for type_, _, sql in found[0] for mark in MARKS):
+        return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return Found(
         {name: sql for _, name, sql in found[0] if name in ours},
@@ -75,7 +75,7 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """One front before it has its name: the query of the view, and the statements of each trigger."""
+    """One view before it has its name: the query of the view, and the statements of each trigger."""
 
     view: str
     insert: Sequence[str]
@@ -356,4 +356,4 @@ _MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
     SetPlan: _set,
 }
 
-SQLITE_FRONTS = Room(_front, _found, _taken)
+SQLITE_VIEWS = Room(_view, _found, _taken)

@@ -1,4 +1,4 @@
-"""Fronts: what SQL clients may write as a value is what Python may, and is stored the same way."""
+"""Views: what SQL clients may write as a value is what Python may, and is stored the same way."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.fronts import Colour, Everything, Level, forms, ring
 from tests.suite.shapes import rows
+from tests.suite.views import Colour, Everything, Level, forms, ring
 
 Open = Callable[..., roost.Store]
 
@@ -142,7 +142,7 @@ REFUSED_BY_POSTGRESQL: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.needs("fronts")
+@pytest.mark.needs("views")
 @pytest.mark.parametrize(("column", "value", "read"), TAKEN, ids=repr)
 def test_a_value_is_stored_as_python_stores_it(
     open_store: Open, sql: Client, column: str, value: Any, read: Any
@@ -187,7 +187,7 @@ def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Client, 
 
 @pytest.mark.needs("psycopg")
 @pytest.mark.parametrize(("column", "value"), REFUSED, ids=repr)
-def test_a_value_that_postgresql_or_the_front_refuses(open_store: Open, sql: Client, column: str, value: Any) -> None:
+def test_a_value_that_postgresql_or_the_view_refuses(open_store: Open, sql: Client, column: str, value: Any) -> None:
     is_refused(open_store, sql, column, value, ANY_WORDS)
 
 
@@ -214,7 +214,7 @@ def is_refused(open_store: Open, sql: Client, column: str, value: Any, told: str
     assert store.run_all(ring.latest(1), ring.keys()) == ([Everything(1)], [1])
 
 
-@pytest.mark.needs("fronts")
+@pytest.mark.needs("views")
 def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: Client) -> None:
     store = open_store(ring)
     sql.execute("INSERT INTO ring (k) VALUES (1)")
@@ -236,7 +236,7 @@ KEYS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.needs("fronts")
+@pytest.mark.needs("views")
 @pytest.mark.parametrize(("kind", "written", "read"), KEYS, ids=repr)
 def test_keys_and_members_meet_those_of_python(
     open_store: Open, sql: Client, kind: Any, written: Any, read: Any
@@ -304,7 +304,7 @@ def test_a_database_in_utf16(tmp_path: Path) -> None:
     sql.close()
 
 
-@pytest.mark.needs("fronts")
+@pytest.mark.needs("views")
 def test_names_that_sql_has_words_for(open_store: Open, sql: Client) -> None:
     @dataclass(frozen=True)
     class Line:

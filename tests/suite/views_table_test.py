@@ -1,4 +1,4 @@
-"""Fronts: what plain SQL clients may do, cell by cell of the tables in docs/fronts.md."""
+"""Views: what plain SQL clients may do, cell by cell of the tables in docs/sql-views.md."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.fronts import FILL, FORMS, HELD, WRITES, baskets
 from tests.suite.shapes import likes, pageviews, rows, visits
+from tests.suite.views import FILL, FORMS, HELD, WRITES, baskets
 
 Open = Callable[..., roost.Store]
 Cell = tuple[str, str, str, list[Any], Any]
 
-PAGE = Path(__file__).parents[2] / "docs/fronts.md"
+PAGE = Path(__file__).parents[2] / "docs/sql-views.md"
 NO_COLUMN = "no such column|no column|does not exist"
 NOT_CHANGED = "cannot be changed; delete"
 
@@ -141,7 +141,7 @@ ON_SQLITE += [
 SHARED, SQLITE, POSTGRESQL = "## Structure × statement", "### On SQLite alone", "### On PostgreSQL alone"
 
 
-@pytest.mark.needs("fronts")
+@pytest.mark.needs("views")
 @pytest.mark.parametrize("cell", CELLS, ids=lambda each: each[2][:80])
 def test_a_cell_of_the_table(open_store: Open, sql: Client, cell: Cell) -> None:
     holds(open_store, sql, cell)

@@ -1,4 +1,4 @@
-"""Fronts of MariaDB and the library at once: nobody gets an error, nothing is lost, doubled or evicted too early."""
+"""Views of MariaDB and the library at once: nobody gets an error, nothing is lost, doubled or evicted too early."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pymysql
 import pytest
 
 import roost
-from tests.suite.fronts_mixed_test import TURNS, at_once
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
+from tests.suite.views_mixed_test import TURNS, at_once
 
 pytestmark = [pytest.mark.needs("pymysql"), pytest.mark.parametrize("keys", [1, 100])]
 

@@ -1,4 +1,4 @@
-"""One INSERT through the front beside the same INSERT into a plain table, by sqlite3, in one transaction."""
+"""One INSERT through the view beside the same INSERT into a plain table, by sqlite3, in one transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Work:
     name: str
     columns: str
     plain: str
-    front: str
+    view: str
 
 
 WORKS = [
@@ -57,22 +57,22 @@ def main(quick: bool) -> bool:
         connection = connect(path, "FULL")
         connection.executescript(PLAIN)
         for work in WORKS:
-            statements = [f"INSERT INTO {name} ({work.columns}) VALUES (?, ?)" for name in (work.plain, work.front)]
-            plain, front = in_turn(rounds, *[inserting(connection, statement) for statement in statements])
-            ratio = front / plain
+            statements = [f"INSERT INTO {name} ({work.columns}) VALUES (?, ?)" for name in (work.plain, work.view)]
+            plain, view = in_turn(rounds, *[inserting(connection, statement) for statement in statements])
+            ratio = view / plain
             lines.append(
                 Line(
                     work.name,
                     micros(plain / INSERTS),
-                    micros(front / INSERTS),
+                    micros(view / INSERTS),
                     ratio,
                     f"<= {TARGET}",
                     ratio <= TARGET,
                 )
             )
         connection.close()
-    title = f"an INSERT through the front, {INSERTS:,} in one transaction, {KEYS:,} keys, commit included"
-    return show_lines(title, "plain table", "front", lines)
+    title = f"an INSERT through the view, {INSERTS:,} in one transaction, {KEYS:,} keys, commit included"
+    return show_lines(title, "plain table", "view", lines)
 
 
 def inserting(connection: sqlite3.Connection, statement: str) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Fronts on PostgreSQL: by whose rights they write, and whose tables."""
+"""Views on PostgreSQL: by whose rights they write, and whose tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 import roost
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.fronts import WRITES, baskets, ring
 from tests.suite.shapes import Visit, likes, pageviews, rows, visits
+from tests.suite.views import WRITES, baskets, ring
 
 pytestmark = pytest.mark.needs("psycopg")
 
@@ -35,7 +35,7 @@ def test_a_grant_on_the_view_is_all_that_a_client_needs(open_store: Open, sql: P
     assert store.run_all(visits.latest(5), likes.size(7)) == ([], 1)
 
 
-def test_nobody_else_can_use_a_front_s_functions(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
+def test_nobody_else_can_use_a_view_s_functions(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
     open_store(visits)
     sql.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
     sql.execute(f"SET ROLE {role}")
@@ -46,7 +46,7 @@ def test_nobody_else_can_use_a_front_s_functions(open_store: Open, sql: PostgreS
         )
 
 
-def test_a_front_writes_its_own_tables_whatever_the_search_path(
+def test_a_view_writes_its_own_tables_whatever_the_search_path(
     open_store: Open, store_url: str, sql: PostgreSQLClient
 ) -> None:
     tenants = []
@@ -86,9 +86,9 @@ def test_f31_a_new_owner_of_the_tables_gets_no_rights_of_the_former_one(
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="its tables were given to another owner"):
             sql.execute(f"INSERT INTO {into}")
     assert rows(sql, "SELECT * FROM doers") == []
-    assert {(each.structure, each.rule) for each in store.check()} == {("visits", "front"), ("pageviews", "front")}
-    store.alter(visits, front=True)
-    store.alter(pageviews, front=True)
+    assert {(each.structure, each.rule) for each in store.check()} == {("visits", "view"), ("pageviews", "view")}
+    store.alter(visits, view=True)
+    store.alter(pageviews, view=True)
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 1)")
     sql.execute("INSERT INTO pageviews VALUES ('/home', 1)")
     assert rows(sql, "SELECT DISTINCT name FROM doers") == [(role,)]
@@ -141,24 +141,24 @@ def test_a_schema_that_was_renamed_is_told_and_mended(open_store: Open, store_ur
     store.create(visits)
     sql.execute("ALTER SCHEMA old RENAME TO fresh")
     sql.execute("CREATE SCHEMA old")  # another one of that name: what the functions say is there
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="visits: its front was made for another"):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="visits: its view was made for another"):
         sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
     sql.execute("DROP SCHEMA old")
     with pytest.raises(psycopg.Error):
         sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
-    assert [each.rule for each in store.check()] == ["front"]
-    store.alter(visits, front=True)
+    assert [each.rule for each in store.check()] == ["view"]
+    store.alter(visits, view=True)
     sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
     assert store.run(visits.latest(5)) == [Visit(5, 1)]
     assert store.check() == []
     store.close()
 
 
-def test_a_front_is_made_only_where_its_tables_are(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
-    open_store().create(visits, front=False)
+def test_a_view_is_made_only_where_its_tables_are(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
+    open_store().create(visits, view=False)
     sql.execute("CREATE SCHEMA nearer")
     store = roost.Store(f"{store_url}?options=-csearch_path%3Dnearer,public")
     with pytest.raises(roost.Error, match="its tables are not in schema nearer"):
-        store.alter(visits, front=True)
+        store.alter(visits, view=True)
     store.close()
-    assert sql.front() == []
+    assert sql.view_objects() == []

@@ -1,4 +1,4 @@
-"""Fronts and the library at once: nobody gets an error, nothing is lost, counted twice or evicted too early."""
+"""Views and the library at once: nobody gets an error, nothing is lost, counted twice or evicted too early."""
 
 from __future__ import annotations
 

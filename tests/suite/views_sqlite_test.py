@@ -1,4 +1,4 @@
-"""Fronts on SQLite: its forms of INSERT, the order without ORDER BY, triggers of one's own, settings, query plans."""
+"""Views on SQLite: its forms of INSERT, the order without ORDER BY, triggers of one's own, settings, query plans."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import roost
-from tests.suite.fronts import FORMS, WRITES, baskets, both, obeys_its_declaration, refreshing, rejecting, slotted
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.views import FORMS, WRITES, baskets, both, obeys_its_declaration, refreshing, rejecting, slotted
 
 pytestmark = pytest.mark.needs("sqlite3")
 
@@ -31,23 +31,23 @@ def test_every_row_of_a_ring_is_shown_once_whatever_its_place(open_store: Open, 
         assert rows(sql, "SELECT visitor FROM visits WHERE uid = 5 LIMIT 2 OFFSET 1") == [(n,) for n in newest[1:3]]
 
 
-def test_the_application_s_own_triggers_on_a_front_stay(open_store: Open, sql: sqlite3.Connection) -> None:
+def test_the_application_s_own_triggers_on_a_view_stay(open_store: Open, sql: sqlite3.Connection) -> None:
     store = open_store(visits)
     sql.execute("CREATE TABLE log (visitor)")
     sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits BEGIN INSERT INTO log VALUES (NEW.visitor); END")
     assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
     sql.execute("DROP TRIGGER roost_visits_delete")
-    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=True)
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=True)
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
     assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
     assert store.check() == []
     with pytest.raises(roost.Invalid, match="has triggers of your own"):
-        store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=False)
+        store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False)
     sql.execute("DROP TRIGGER mine")
-    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9), front=False) == ["front dropped"]
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False) == ["view dropped"]
 
 
-def test_a_trigger_of_a_front_s_name_is_told(open_store: Open, sql: sqlite3.Connection) -> None:
+def test_a_trigger_of_a_view_s_name_is_told(open_store: Open, sql: sqlite3.Connection) -> None:
     sql.executescript("CREATE TABLE t (a); CREATE TRIGGER roost_visits_insert AFTER INSERT ON t BEGIN SELECT 1; END")
     with pytest.raises(roost.Invalid, match=r"already \(trigger roost_visits_insert\)"):
         open_store().create(visits)

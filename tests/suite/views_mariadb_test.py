@@ -1,4 +1,4 @@
-"""Fronts on MariaDB: NAME to read, NAME_in and NAME_out to write, cell by cell of the table in docs/fronts.md."""
+"""Views on MariaDB: NAME to read, NAME_in and NAME_out to write, cell by cell of the table in docs/sql-views.md."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.fronts import ADDED, COUNTED, FILL, HELD, LIKED, PUSHED, baskets, both, refreshing, rejecting, slotted
-from tests.suite.fronts_table_test import PAGE, Cell, says_what_is_tested
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
+from tests.suite.views import ADDED, COUNTED, FILL, HELD, LIKED, PUSHED, baskets, both, refreshing, rejecting, slotted
+from tests.suite.views_table_test import PAGE, Cell, says_what_is_tested
 
 pytestmark = pytest.mark.needs("pymysql")
 

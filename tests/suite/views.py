@@ -1,4 +1,4 @@
-"""What the tests of fronts share: declarations, what the structures hold, and what SQL clients write."""
+"""What the tests of views share: declarations, what the structures hold, and what SQL clients write."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FORMS = [
 
 
 def obeys_its_declaration(store: roost.Store, sql: Any, form: str) -> None:
-    """Fill collections of every `on_full` and `on_duplicate` through their fronts, in one form of INSERT."""
+    """Fill collections of every `on_full` and `on_duplicate` through their views, in one form of INSERT."""
     insert = f"{form} INTO {{}} (uid, visitor) VALUES (5, ?)"
     for visitor in (1, 2, 3, 1, 4, 1):
         sql.execute(insert.format("refreshing"), (visitor,))
@@ -118,5 +118,5 @@ def forms(sql: Any) -> list[str]:
 
 
 def newest_first(sql: Any, before: str = "") -> str:
-    """Return what a SELECT needs to be in order: nothing on SQLite, where a front's order comes from its index."""
+    """Return what a SELECT needs to be in order: nothing on SQLite, where a view's order comes from its index."""
     return "" if isinstance(sql, SQLiteClient) else f"ORDER BY {before}sequence DESC"

@@ -1,4 +1,4 @@
-"""Fronts on MariaDB: what is written as a value is what Python may write, whatever the client's settings."""
+"""Views on MariaDB: what is written as a value is what Python may write, whatever the client's settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.fronts import Colour, Everything, Level, ring
-from tests.suite.fronts_values_test import KEYS, MOMENT, UUID
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.views import Colour, Everything, Level, ring
+from tests.suite.views_values_test import KEYS, MOMENT, UUID
 
 pytestmark = pytest.mark.needs("pymysql")
 

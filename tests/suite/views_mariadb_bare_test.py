@@ -1,4 +1,4 @@
-"""Fronts on a MariaDB as it comes: no BLACKHOLE, so there are procedures; a binary log, so a trigger needs SUPER."""
+"""Views on a MariaDB as it comes: no BLACKHOLE, so there are procedures; a binary log, so a trigger needs SUPER."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import roost
 from tests import servers
 from tests.suite import clients
-from tests.suite.fronts import ADDED, FILL, HELD, baskets, both, refreshing, rejecting
 from tests.suite.shapes import Visit, likes, pageviews, visits
+from tests.suite.views import ADDED, FILL, HELD, baskets, both, refreshing, rejecting
 
 _numbers = count()
 BLACKHOLE = "INSTALL SONAME 'ha_blackhole'"
@@ -55,7 +55,7 @@ def open_store(url: str) -> Iterator[Callable[..., roost.Store]]:
 def test_procedures_do_what_the_inlets_do(open_store: Callable[..., roost.Store], sql: Any) -> None:
     store = open_store(pageviews, visits, baskets, likes)
     store.run_all(*FILL)
-    assert sql.front()[:3] == ["baskets", "baskets_add", "baskets_remove"]
+    assert sql.view_objects()[:3] == ["baskets", "baskets_add", "baskets_remove"]
     for call in ("pageviews_add('/home', 2)", "visits_add(5, 9)", "baskets_add(42, 9, 'red')", "likes_add(7, 'eve')",
                  "likes_add(7, 'eve')"):  # fmt: skip
         sql.execute(f"CALL {call}")
@@ -125,17 +125,17 @@ def test_a_deadlock_ends_the_client_s_transaction_and_is_told(open_store: Callab
     other.close()
 
 
-def test_a_front_of_procedures_stays_until_it_is_made_anew(open_store: Callable[..., roost.Store], sql: Any) -> None:
+def test_a_view_of_procedures_stays_until_it_is_made_anew(open_store: Callable[..., roost.Store], sql: Any) -> None:
     store = open_store(likes)
     sql.execute(BLACKHOLE)
     try:
         store.create(likes)
-        assert "likes_add" in sql.front()
+        assert "likes_add" in sql.view_objects()
         assert store.check() == []
-        assert store.alter(likes, front=True) == []
-        assert store.alter(likes, front=False) == ["front dropped"]
+        assert store.alter(likes, view=True) == []
+        assert store.alter(likes, view=False) == ["view dropped"]
         store.create(likes)
-        assert sql.front() == [
+        assert sql.view_objects() == [
             "likes",
             "likes_in",
             "likes_out",
@@ -146,9 +146,9 @@ def test_a_front_of_procedures_stays_until_it_is_made_anew(open_store: Callable[
     finally:
         sql.execute("DROP TABLE IF EXISTS likes_in, likes_out")
         sql.execute("UNINSTALL SONAME 'ha_blackhole'")
-    assert [each.rule for each in store.check()] == ["front"]
+    assert [each.rule for each in store.check()] == ["view"]
     store.create(likes)
-    assert "likes_add" in sql.front()
+    assert "likes_add" in sql.view_objects()
 
 
 def test_a_binary_log_without_trust_is_explained(sql: Any, url: str) -> None:
@@ -158,7 +158,7 @@ def test_a_binary_log_without_trust_is_explained(sql: Any, url: str) -> None:
     with roost.Store(url.replace("root@", f"{user}:secret@")) as store:
         with pytest.raises(roost.StatementFailed, match=r"1419.*SET GLOBAL log_bin_trust_function_creators = 1"):
             store.create(likes)
-        assert sql.front() == []
+        assert sql.view_objects() == []
         sql.execute("SET GLOBAL log_bin_trust_function_creators = 1")
         try:
             store.create(likes)

@@ -1,4 +1,4 @@
-"""Fronts: what plain SQL clients may do, beyond the tables in docs/fronts.md, on every engine that has them."""
+"""Views: what plain SQL clients may do, beyond the tables in docs/sql-views.md, on every engine that has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.fronts import (
+from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, rows, visits
+from tests.suite.views import (
     FILL,
     baskets,
     both,
@@ -22,9 +23,8 @@ from tests.suite.fronts import (
     rejecting,
     slotted,
 )
-from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, rows, visits
 
-pytestmark = pytest.mark.needs("fronts")
+pytestmark = pytest.mark.needs("views")
 
 Open = Callable[..., roost.Store]
 
@@ -127,29 +127,29 @@ def test_keys_of_several_columns(open_store: Open, sql: Client) -> None:
     assert store.run(ring.latest(("a", 1))) == [Seen("a", 1, 1)]
 
 
-# A front comes and goes
+# A view comes and goes
 
 
-def test_a_front_is_optional_and_can_be_added_and_dropped_later(open_store: Open, sql: Client) -> None:
+def test_a_view_is_optional_and_can_be_added_and_dropped_later(open_store: Open, sql: Client) -> None:
     store = open_store()
-    store.create(visits, front=False)
+    store.create(visits, view=False)
     store.run(visits.push(Visit(5, 1)))
-    assert sql.front() == []
-    assert store.alter(visits, front=True) == ["front added"]
-    assert sql.front() == ["roost_visits_delete", "roost_visits_insert", "roost_visits_update", "visits"]
+    assert sql.view_objects() == []
+    assert store.alter(visits, view=True) == ["view added"]
+    assert sql.view_objects() == ["roost_visits_delete", "roost_visits_insert", "roost_visits_update", "visits"]
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 2)")
     assert store.run_all(visits.push(Visit(5, 3)), visits.latest(5)) == (3, [Visit(5, 3), Visit(5, 2), Visit(5, 1)])
-    assert store.alter(visits, front=True) == []
+    assert store.alter(visits, view=True) == []
     assert store.alter(visits) == []
-    assert store.alter(visits, front=False) == ["front dropped"]
-    assert store.alter(visits, front=False) == []
-    assert sql.front() == []
+    assert store.alter(visits, view=False) == ["view dropped"]
+    assert store.alter(visits, view=False) == []
+    assert sql.view_objects() == []
     assert store.run(visits.push(Visit(5, 4))) == 4
     store.create(visits)
-    assert len(sql.front()) == 4
+    assert len(sql.view_objects()) == 4
 
 
-def test_a_front_follows_what_is_altered(open_store: Open, sql: Client) -> None:
+def test_a_view_follows_what_is_altered(open_store: Open, sql: Client) -> None:
     @dataclass(frozen=True)
     class Longer:
         uid: int
@@ -178,11 +178,11 @@ def test_a_front_follows_what_is_altered(open_store: Open, sql: Client) -> None:
         sql.execute("INSERT INTO refreshing (uid, visitor) VALUES (1, 1), (1, 2), (1, 1), (1, 3)")
 
 
-def test_a_front_that_somebody_has_changed_is_made_anew(open_store: Open, sql: Client) -> None:
+def test_a_view_that_somebody_has_changed_is_made_anew(open_store: Open, sql: Client) -> None:
     store = open_store(visits)
     sql.drop_trigger("roost_visits_insert", "visits")
-    assert [each.rule for each in store.check()] == ["front"]
-    assert store.alter(visits, front=True) == []
+    assert [each.rule for each in store.check()] == ["view"]
+    assert store.alter(visits, view=True) == []
     assert rows(sql, "SELECT * FROM visits") == []
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 2)")
 
@@ -190,17 +190,17 @@ def test_a_front_that_somebody_has_changed_is_made_anew(open_store: Open, sql: C
 @pytest.mark.parametrize(
     "taken", ["CREATE TABLE visits (a int)", "CREATE VIEW Visits AS SELECT 1", "CREATE INDEX visits ON t (a)"]
 )
-def test_a_name_that_is_taken_is_refused_unless_without_a_front(open_store: Open, sql: Client, taken: str) -> None:
+def test_a_name_that_is_taken_is_refused_unless_without_a_view(open_store: Open, sql: Client, taken: str) -> None:
     sql.execute("CREATE TABLE t (a int)")
     sql.execute(taken)
     store = open_store()
-    with pytest.raises(roost.Invalid, match=r"of that name already \((table|view|index) [vV]isits\); .*front=False"):
+    with pytest.raises(roost.Invalid, match=r"of that name already \((table|view|index) [vV]isits\); .*view=False"):
         store.create(pageviews, visits)
     assert sql.private_tables() == []
-    store.create(visits, front=False)
+    store.create(visits, view=False)
     with pytest.raises(roost.Invalid, match="of that name already"):
-        store.alter(visits, front=True)
-    assert store.alter(visits, front=False) == []
+        store.alter(visits, view=True)
+    assert store.alter(visits, view=False) == []
     assert store.alter(visits) == []
     assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
     assert store.check() == []
@@ -209,13 +209,13 @@ def test_a_name_that_is_taken_is_refused_unless_without_a_front(open_store: Open
 
 def test_a_view_of_somebody_else_is_never_touched(open_store: Open, sql: Client) -> None:
     store = open_store()
-    store.create(visits, front=False)
+    store.create(visits, view=False)
     sql.execute("CREATE VIEW visits AS SELECT uid, count(*) AS hits FROM roost_visits_rows GROUP BY uid")
     before = sql.view("visits")
     assert store.check() == []
-    for change in (lambda: store.create(visits), lambda: store.alter(visits, front=True)):
+    for change in (lambda: store.create(visits), lambda: store.alter(visits, view=True)):
         with pytest.raises(roost.Invalid, match="of that name already"):
             change()
-    assert store.alter(visits, front=False) == []
+    assert store.alter(visits, view=False) == []
     assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
     assert sql.view("visits") == before

@@ -1,4 +1,4 @@
-"""Fronts on PostgreSQL: isolation levels, objects of one's own, errors, query plans."""
+"""Views on PostgreSQL: isolation levels, objects of one's own, errors, query plans."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import roost
 from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.fronts import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
 
 pytestmark = pytest.mark.needs("psycopg")
 
@@ -195,7 +195,7 @@ def test_columns_of_any_name(open_store: Open, sql: PostgreSQLClient) -> None:
         sql.execute(f"DELETE FROM {name}")
 
 
-def test_what_the_application_added_to_a_front_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
+def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
     store = open_store(visits)
     sql.execute("CREATE TABLE log (visitor int)")
     sql.execute(
@@ -218,17 +218,17 @@ def test_what_the_application_added_to_a_front_stays(open_store: Open, sql: Post
     ) == [(True, False, True)]
     assert store.check() == []
     with pytest.raises(roost.Invalid, match="has triggers of your own"):
-        store.alter(nine, front=False)
+        store.alter(nine, view=False)
     sql.execute("DROP TRIGGER mine ON visits")
-    assert store.alter(nine, front=False) == ["front dropped"]
+    assert store.alter(nine, view=False) == ["view dropped"]
 
 
-def test_a_view_that_is_made_of_a_front_is_never_dropped(open_store: Open, sql: PostgreSQLClient) -> None:
+def test_a_view_that_is_made_of_a_view_is_never_dropped(open_store: Open, sql: PostgreSQLClient) -> None:
     store = open_store(visits)
     sql.execute("CREATE VIEW report AS SELECT uid, count(*) FROM visits GROUP BY uid")
-    for declared, front in ((nine, None), (visits, False)):
+    for declared, view in ((nine, None), (visits, False)):
         with pytest.raises(roost.Invalid, match="report would go with it; drop that first"):
-            store.alter(declared, front=front)
+            store.alter(declared, view=view)
     assert store.alter(visits) == []
     assert rows(sql, "SELECT * FROM report") == []
     sql.execute("DROP VIEW report")
@@ -247,7 +247,7 @@ def test_a_view_that_is_made_of_a_front_is_never_dropped(open_store: Open, sql: 
         ("CREATE MATERIALIZED VIEW visits AS SELECT 1", "materialized view visits"),
     ],
 )
-def test_other_objects_of_a_front_s_names_are_told(
+def test_other_objects_of_a_view_s_names_are_told(
     open_store: Open, sql: PostgreSQLClient, taken: str, told: str
 ) -> None:
     sql.execute(taken)
@@ -271,21 +271,21 @@ def test_other_objects_of_a_front_s_names_are_told(
 def test_what_somebody_has_changed_is_found_and_made_anew(open_store: Open, sql: PostgreSQLClient, change: str) -> None:
     store = open_store(visits)
     sql.execute(change)
-    assert [each.rule for each in store.check()] == ["front"]
-    assert store.alter(visits, front=True) == []
+    assert [each.rule for each in store.check()] == ["view"]
+    assert store.alter(visits, view=True) == []
     assert store.check() == []
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
     assert rows(sql, "DELETE FROM visits RETURNING visitor") == [(7,)]
 
 
-def test_a_comment_of_one_s_own_hides_no_front(open_store: Open, sql: PostgreSQLClient) -> None:
+def test_a_comment_of_one_s_own_hides_no_view(open_store: Open, sql: PostgreSQLClient) -> None:
     store = open_store(visits)
     sql.execute("COMMENT ON VIEW visits IS 'mine'")
     store.create(visits)
     assert store.check() == []
 
 
-def test_the_statements_of_ddl_make_the_same_front(open_store: Open, sql: PostgreSQLClient) -> None:
+def test_the_statements_of_ddl_make_the_same_view(open_store: Open, sql: PostgreSQLClient) -> None:
     store = open_store()
     for statement in store.ddl(*ALL):
         sql.execute(statement)
@@ -295,7 +295,7 @@ def test_the_statements_of_ddl_make_the_same_front(open_store: Open, sql: Postgr
     assert store.check() == []
 
 
-def test_a_dump_that_was_restored_has_the_same_fronts(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
+def test_a_dump_that_was_restored_has_the_same_views(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
     try:
         dumps, restores = [
             servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
