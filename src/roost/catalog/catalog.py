@@ -195,8 +195,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     """Return every statement that makes structures, and their views, in a database that has none of them."""
     made = [*catalog.tables.values()]
     for plan in plans:
-        has_view = view and catalog.dialect.views
-        made += [*plan.tables, entry(plan), *(view_of(plan).make if has_view else ())]
+        made += [*plan.tables, entry(plan), *(view_of(plan).make if view and plan.has_view else ())]
     return made
 
 
@@ -233,9 +232,9 @@ def create(
             yield from _clear_away(plan)
         for sql in [*plan.tables, entry(plan)]:
             yield Statement(Template(sql), [()])
-    if view and catalog.dialect.views:
+    if view:
         for plan in plans:
-            if plan.structure.name not in former:
+            if plan.has_view and plan.structure.name not in former:
                 yield from make_view(plan)
     return former
 
@@ -268,7 +267,7 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True
     """Return every statement that drops structures, and their views, which `ddl` made."""
     made: list[str] = []
     for plan in plans:
-        if view and catalog.dialect.views:
+        if view and plan.has_view:
             objects = view_of(plan)  # what takes back a last step may have taken what an earlier one made
             undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
             made += objects.drop or undo

@@ -134,6 +134,7 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
 
@@ -182,6 +183,11 @@ class StructurePlan(TargetPlan):
         """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
         yield from ()
         return []
+
+    @property
+    def has_view(self) -> bool:
+        """Whether plain SQL clients can have a view of it."""
+        return self.dialect.views and self.dialect.name in self.views
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""

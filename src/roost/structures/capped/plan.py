@@ -10,6 +10,7 @@ from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statem
 from roost.structures.capped.adds import Hopeful, Request
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.simulation import Game, Miscounted
+from roost.structures.capped.view import VIEWS
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
@@ -172,6 +173,7 @@ class CappedPlan(StructurePlan):
     """A capped collection in one dialect's words."""
 
     structure: Capped[Any, Any]
+    views = VIEWS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:

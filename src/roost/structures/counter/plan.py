@@ -7,6 +7,7 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.counter.declaration import Counter
+from roost.structures.counter.view import VIEWS
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     SLOT,
@@ -121,6 +122,7 @@ class CounterPlan(StructurePlan):
     """A counter in one dialect's words."""
 
     structure: Counter[Any]
+    views = VIEWS
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)

@@ -23,6 +23,7 @@ from roost.structures.plan import (
     write,
 )
 from roost.structures.ring.declaration import Ring
+from roost.structures.ring.view import VIEWS
 from roost.structures.rows import Entry
 
 # Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
@@ -243,6 +244,7 @@ class RingPlan(StructurePlan):
     """A ring in one dialect's words."""
 
     structure: Ring[Any, Any]
+    views = VIEWS
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)

@@ -23,6 +23,7 @@ from roost.structures.plan import (
     write,
 )
 from roost.structures.set.declaration import Set
+from roost.structures.set.view import VIEWS
 
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
 # before it was granted would show what has gone since.
@@ -98,6 +99,7 @@ class SetPlan(StructurePlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
+    views = VIEWS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:

@@ -18,20 +18,20 @@ _ROOMS: dict[str, Room] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEW
 
 def view_of(plan: StructurePlan, powers: Powers | None = None) -> View:
     """Return the view of a structure, as it is made with these powers, or where there is everything."""
-    if not plan.dialect.views:
+    if not plan.has_view:
         raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not there yet")
     return _room(plan).view(plan, powers)
 
 
 def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
     """Return the view of a structure as this database and this user can make it."""
-    powers = (yield from _room(plan).powers(plan)) if plan.dialect.views else None
+    powers = (yield from _room(plan).powers(plan)) if plan.has_view else None
     return view_of(plan, powers)
 
 
 def found_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     """Return what is stored of a structure's view; nothing when it has none."""
-    return (yield from _room(plan).found(plan)) if plan.dialect.views else NO_VIEW
+    return (yield from _room(plan).found(plan)) if plan.has_view else NO_VIEW
 
 
 def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statement, Any, bool]:

@@ -27,11 +27,7 @@ from typing import Any
 from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Statement
 from roost.dialects.mariadb_conditions import given_type, refused, stored
-from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.plan import CounterPlan
-from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
-from roost.structures.ring.plan import RingPlan
-from roost.structures.set.plan import SetPlan
+from roost.structures.plan import StructurePlan, each
 from roost.structures.views.view import Found, Powers, Room, View
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -49,7 +45,7 @@ LOCKED = "DECLARE `locked` BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class Door:
     """What an inlet or a procedure does with one row: the columns that it takes, and its statements."""
 
     columns: Sequence[Column]
@@ -58,16 +54,16 @@ class _Door:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
-    add: Callable[[_Words], _Door]
-    remove: Callable[[_Words], _Door]
+    add: Callable[[Words], Door]
+    remove: Callable[[Words], Door]
     counted: bool  # whether heads have a count, which direct deletes must keep right
 
 
-class _Words:
+class Words:
     """What the statements of one structure's view are made of.
 
     given: how a column's value is called that the client gives, to be formatted with its name.
@@ -81,6 +77,7 @@ class _Words:
         self._given = given
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the names of columns, quoted."""
         return self.plan.dialect.names(columns, prefix)
 
     def news(self, columns: Sequence[Column]) -> str:
@@ -88,12 +85,14 @@ class _Words:
         return ", ".join(f"`new {each.name}`" for each in columns)
 
     def is_new(self, columns: Sequence[Column], prefix: str) -> str:
+        """Return the condition that columns have the values that are stored."""
         return " AND ".join(f"{prefix}`{each.name}` = `new {each.name}`" for each in columns)
 
     def values(self, columns: Sequence[Column]) -> str:
+        """Return the assignments of an upsert."""
         return ", ".join(f"`{each.name}` = VALUES(`{each.name}`)" for each in columns)
 
-    def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> _Door:
+    def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> Door:
         """Return a door that first refuses what is not allowed and puts what is given into its variables."""
         dialect, cases, variables = self.plan.dialect, [], []
         for column in columns:
@@ -102,7 +101,7 @@ class _Words:
             cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
             variables.append(f"SET `new {column.name}` = {stored(column, given)}")
         made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
-        return _Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *body])
+        return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *body])
 
     def lock(self) -> str:
         """Return the statement that locks the head; where there is none, there are no rows."""
@@ -123,163 +122,15 @@ class _Words:
         return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
 
 
-def _counter(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, CounterPlan)
-
-    def add(words: _Words) -> _Door:
-        key = words.names(words.key)
-        beyond = words.signal(f"{words.name}: the sum would leave 64 bits")
-        return words.door(
-            [*words.key, TOTAL],
-            ["DECLARE `the slots` BIGINT", f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {beyond}"],
-            [
-                words.option("slots", str(plan.dialect.slots)),
-                f"INSERT INTO {words.rows} ({key}, slot, n)\n"
-                f"    VALUES ({words.news(words.key)}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
-                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
-            ],
-        )
-
-    def remove(words: _Words) -> _Door:
-        delete = f"DELETE FROM {words.rows} WHERE {words.is_new(words.key, f'{words.rows}.')}"
-        return words.door(words.key, [], [delete])
-
-    key = plan.dialect.names(plan.structure.key.columns)
-    summed = f"SELECT {key}, SUM(n) AS total FROM {plan.rows_table} {{mark}} GROUP BY {key}"
-    single = f"SELECT * FROM (SELECT {key}, n AS total FROM {plan.rows_table}) {{mark}}"
-    return _Made(single if plan.slots == 1 else summed, add, remove, False)
-
-
-def _ring(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, RingPlan)
-    structure = plan.structure
-    key = structure.key.columns
-    others = [each for each in structure.columns if each not in key]
-
-    def add(words: _Words) -> _Door:
-        names = words.names(key)
-        sequence = "`the sequence`"
-        return words.door(
-            [*key, *others],
-            [f"DECLARE {sequence}, `the keep` BIGINT"],
-            [
-                words.option("keep"),
-                f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
-                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
-                f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
-                f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
-                f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
-                f"{''.join(f', {words.news([each])}' for each in others)})\n"
-                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
-            ],
-        )
-
-    def remove(words: _Words) -> _Door:
-        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % `the keep`"
-        return words.door(
-            [*key, SEQUENCE],
-            [LOCKED, "DECLARE `the keep` BIGINT"],
-            [words.option("keep"), words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
-        )
-
-    return _Made(_shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
-
-
-def _capped(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, CappedPlan)
-    structure = plan.structure
-    key, ids = structure.key.columns, structure.id.columns
-    others = [each for each in structure.columns if each not in key and each not in ids]
-    refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
-
-    def add(words: _Words) -> _Door:
-        mine = words.is_new(key, "r.")
-        recount = [
-            f"SELECT COUNT(*) INTO `the count` FROM {words.rows} r WHERE {mine} FOR UPDATE",
-            f"UPDATE {words.head} h SET h.n = `the count` WHERE {words.is_new(key, 'h.')}",
-        ]
-        columns = [*key, *ids, *others]
-        put = (
-            f"INSERT INTO {words.rows} ({words.names([*columns, SEQUENCE, AT])})\n"
-            f"    VALUES ({words.news(columns)}, `the sequence`, UTC_TIMESTAMP(6))"
-        )
-        there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
-        declared = ["DECLARE `the sequence`, `the count`, `the keep`, `too many` BIGINT"]
-        if rejects:
-            declared.append(f"DECLARE `too full` VARCHAR({MESSAGE})")
-        if refreshes:  # ROW_COUNT() does not tell an upsert's insert from its update inside a trigger
-            declared += ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN]
-            changed = "".join(f", r.`{each.name}` = `new {each.name}`" for each in others)
-            written = [
-                put,
-                "IF NOT `is new` THEN\n"
-                f"    UPDATE {words.rows} r SET r.sequence = `the sequence`, r.at = UTC_TIMESTAMP(6){changed}\n"
-                f"      WHERE {words.is_new([*key, *ids], 'r.')};\n"
-                f"    UPDATE {words.head} h SET h.n = h.n - 1 WHERE {words.is_new(key, 'h.')};\n"
-                "    SET `the count` = `the count` - 1;\n  END IF",
-            ]
-        else:
-            declared.append(f"DECLARE EXIT HANDLER FOR {DUPLICATE} {words.signal(there, DUPLICATE)}")
-            written = [put]
-        counted = "".join(f"    {each};\n" for each in recount)
-        refused = plan.dialect.literal(f"{words.name}: the collection is full; keep is ")
-        full = f"SET `too full` = CONCAT({refused}, `the keep`); {words.signal('`too full`')}"
-        if rejects:  # counted after the row is there: the gaps that are locked then hold nobody up who holds another
-            written += [
-                f"IF `the count` > `the keep` THEN\n{counted}    IF `the count` > `the keep` THEN {full}; END IF;\n"
-                "  END IF"
-            ]
-        else:
-            # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than
-            # went, it was wrong, and is counted anew.
-            written += [
-                "SET `too many` = `the count` - `the keep`",
-                "IF `too many` > 0 THEN\n"
-                f"    DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')}\n"
-                f"      AND sequence <= `the sequence` - `the keep` ORDER BY sequence LIMIT `too many`;\n"
-                f"    IF ROW_COUNT() < `too many` THEN\n{counted}    END IF;\n  END IF",
-            ]
-        return words.door(
-            columns,
-            declared,
-            [
-                words.option("keep"),
-                f"INSERT INTO {words.head} ({words.names(key)}, sequence, n) VALUES ({words.news(key)}, 1, 1)\n"
-                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
-                f"SELECT h.sequence, h.n INTO `the sequence`, `the count` FROM {words.head} h\n"
-                f"    WHERE {words.is_new(key, 'h.')} FOR UPDATE",
-                *written,
-            ],
-        )
-
-    return _Made(_shown(plan, [*structure.columns, SEQUENCE, AT]), add, _remove(key, ids), True)
-
-
-def _set(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, SetPlan)
-    key, member = plan.structure.key.columns, plan.structure.member.columns
-
-    def add(words: _Words) -> _Door:
-        return words.door(
-            [*key, *member],
-            ["DECLARE `is new` BOOLEAN DEFAULT TRUE", KNOWN],
-            [
-                f"INSERT INTO {words.head} ({words.names(key)}, n) VALUES ({words.news(key)}, 0)\n"
-                "    ON DUPLICATE KEY UPDATE n = n",
-                f"INSERT INTO {words.rows} ({words.names([*key, *member])}) VALUES ({words.news([*key, *member])})",
-                f"IF `is new` THEN UPDATE {words.head} h SET h.n = h.n + 1 WHERE {words.is_new(key, 'h.')}; END IF",
-            ],
-        )
-
-    return _Made(_shown(plan, [*key, *member]), add, _remove(key, member), True)
-
-
-def _shown(plan: StructurePlan, columns: Sequence[Column]) -> str:
+def shown(plan: StructurePlan, columns: Sequence[Column]) -> str:
+    """Return the query of a view that shows columns of the rows table."""
     return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}) {{mark}}"
 
 
-def _remove(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[_Words], _Door]:
-    def remove(words: _Words) -> _Door:
+def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], Door]:
+    """Return what removes one row by its key and its id, under the lock of the head."""
+
+    def remove(words: Words) -> Door:
         return words.door(
             [*key, *ids],
             [LOCKED],
@@ -289,16 +140,8 @@ def _remove(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[_Words], 
     return remove
 
 
-_MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
-    CounterPlan: _counter,
-    RingPlan: _ring,
-    CappedPlan: _capped,
-    SetPlan: _set,
-}
-
-
 def _view(plan: StructurePlan, powers: Powers | None) -> View:
-    made, name, rows = _MAKERS[type(plan)](plan), plan.structure.name, plan.rows_table
+    made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{_digest(made.view)}"
     objects = {name: mark}
     make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
@@ -312,8 +155,8 @@ def _view(plan: StructurePlan, powers: Powers | None) -> View:
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
     if powers is not None and BLACKHOLE not in powers:
-        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
-            built = door(_Words(plan, "`given {}`"))
+        for procedure, door in ((f"{name}_add", made.add), (f"{name}removing", made.remove)):
+            built = door(Words(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
             body = _transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
@@ -322,7 +165,7 @@ def _view(plan: StructurePlan, powers: Powers | None) -> View:
         return View(tuple(make), (), objects, tuple(make.values()))
     inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
     for inlet, door in inlets.items():
-        built = door(_Words(plan, "NEW.`{}`"))
+        built = door(Words(plan, "NEW.`{}`"))
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
@@ -345,11 +188,11 @@ def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Seq
     wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
     if {*found.objects} != {*wanted.objects}:
         return ()
-    made, name = _MAKERS[type(plan)](plan), plan.structure.name
+    made, name = plan.views["mariadb"](plan), plan.structure.name
     different = {each for each, told in wanted.objects.items() if found.objects[each] != told}
     changes = []
     for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
-        built = door(_Words(plan, "NEW.`{}`"))
+        built = door(Words(plan, "NEW.`{}`"))
         if inlet in different:
             there = yield from _asked(plan, COLUMNS, inlet)
             changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
@@ -382,7 +225,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _block(door: _Door, indent: str = "") -> str:
+def _block(door: Door, indent: str = "") -> str:
     return (
         f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
     )
@@ -431,7 +274,7 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
 def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
     # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
     engines = yield Statement(ENGINES, [()])
-    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
+    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}removing")
     if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARKS) for _, told in procedures):
         return frozenset([BLACKHOLE])
     return frozenset()
@@ -446,7 +289,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         if any(mark in told for mark in MARKS):
             objects[f"table {inlet}" if inlet in unnamed else inlet] = told
             drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
-    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}removing")):
         if told.startswith(MARKS):
             objects[routine] = told
             drop.append(f"DROP PROCEDURE `{routine}`")
@@ -480,7 +323,7 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
-        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}removing")):
             return f"procedure {routine}"
     for table, told in (yield from _asked(plan, TABLES, *names)):
         return f"{'view' if told == 'VIEW' else 'table'} {table}"

@@ -15,19 +15,15 @@ Rules that hold for all of them:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Statement
-from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.plan import CounterPlan
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
-from roost.structures.ring.plan import RingPlan
-from roost.structures.set.plan import SetPlan
 from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View, dollar_tag
-from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 TOTAL = Column("total", ColumnType("int"))
@@ -109,11 +105,11 @@ SELECT 'function ' || proname FROM pg_proc
 
 
 def _view(plan: StructurePlan, _: Powers | None) -> View:
-    made = _MAKERS[type(plan)](plan)
+    made = plan.views["postgresql"](plan)
     name = plan.structure.name
-    quoted, literal = _quoted(name), plan.dialect.literal
-    view = f"CREATE VIEW {quoted} AS {MARK}\n{made.view}"
-    make, drop = [view], [f"DROP VIEW {quoted}"]
+    view_name, literal = quoted(name), plan.dialect.literal
+    view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"
+    make, drop = [view], [f"DROP VIEW {view_name}"]
     hash_ = hashlib.sha256(view.encode()).hexdigest()
     objects = {name: hash_}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
@@ -122,7 +118,7 @@ def _view(plan: StructurePlan, _: Powers | None) -> View:
         tag = dollar_tag(text)
         make += [
             f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
-            f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {quoted}\n"
+            f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {view_name}\n"
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]
         drop.append(f"DROP FUNCTION IF EXISTS {function}()")
@@ -130,7 +126,7 @@ def _view(plan: StructurePlan, _: Powers | None) -> View:
     make.append(
         BIND.format(
             name=name,
-            quoted=quoted,
+            quoted=view_name,
             literal=literal(name),
             rows=literal(plan.rows_table),
             dot_rows=literal(f".{plan.rows_table}"),
@@ -175,7 +171,7 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """One view before it has its name: the query of the view, and the statements of each trigger."""
 
     view: str
@@ -188,7 +184,7 @@ class _Made:
 Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and what is said
 
 
-class _Words:
+class Words:
     """What the triggers of one structure are made of."""
 
     def __init__(self, plan: StructurePlan) -> None:
@@ -211,16 +207,20 @@ class _Words:
         )
 
     def names(self, columns: Sequence[Column]) -> str:
+        """Return the names of columns, quoted."""
         return self.dialect.names(columns)
 
     def values(self, columns: Iterable[Column], row: str = "NEW") -> str:
-        return ", ".join(f"{row}.{_quoted(each.name)}" for each in columns)
+        """Return columns of a trigger's row."""
+        return ", ".join(f"{row}.{quoted(each.name)}" for each in columns)
 
     def equal(self, columns: Iterable[Column], row: str = "NEW") -> str:
-        return " AND ".join(f"{_quoted(each.name)} = {row}.{_quoted(each.name)}" for each in columns)
+        """Return the condition that columns equal those of a trigger's row."""
+        return " AND ".join(f"{quoted(each.name)} = {row}.{quoted(each.name)}" for each in columns)
 
     def excluded(self, columns: Iterable[Column]) -> str:
-        return ", ".join(f"{_quoted(each.name)} = excluded.{_quoted(each.name)}" for each in columns)
+        """Return the assignments of an upsert."""
+        return ", ".join(f"{quoted(each.name)} = excluded.{quoted(each.name)}" for each in columns)
 
     def refuse(self, *cases: Case) -> str:
         """Return the statement that refuses a row in the first of these cases."""
@@ -242,7 +242,7 @@ class _Words:
         return [
             (condition, "23514", f".{each.name}: it takes {wanted(self.dialect, each)}")
             for each in columns
-            if (condition := refused(self.dialect, each, f"NEW.{_quoted(each.name)}"))
+            if (condition := refused(self.dialect, each, f"NEW.{quoted(each.name)}"))
         ]
 
     def changes(self, columns: Iterable[Column]) -> list[Case]:
@@ -258,13 +258,14 @@ class _Words:
         return " OR ".join(map(self._differ, columns)), "0A000", f": {why}"
 
     def fixed_row(self, columns: Sequence[Column]) -> Case:
+        """Return the case in which an UPDATE changes what tells a row from others."""
         names = ", ".join(each.name for each in columns)
         return self.fixed(
             [*columns, SEQUENCE, AT], f"{names}, sequence and at cannot be changed; delete the row and insert another"
         )
 
     def _differ(self, column: Column) -> str:
-        return f"NEW.{_quoted(column.name)} IS DISTINCT FROM OLD.{_quoted(column.name)}"
+        return f"NEW.{quoted(column.name)} IS DISTINCT FROM OLD.{quoted(column.name)}"
 
     @property
     def own(self) -> Case:
@@ -277,7 +278,7 @@ class _Words:
 
     def normal(self, columns: Iterable[Column]) -> list[str]:
         """Return the statements that bring what may be written in several ways to what is stored."""
-        named = [(each, f"NEW.{_quoted(each.name)}") for each in columns]
+        named = [(each, f"NEW.{quoted(each.name)}") for each in columns]
         return [
             f"{name} := {stored(self.dialect, each, name)};"
             for each, name in named
@@ -309,172 +310,8 @@ class _Words:
         ]
 
 
-def _counter(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, CounterPlan)
-    words = _Words(plan)
-    key, rows, mine = words.names(words.key), words.rows, words.equal(words.key, "OLD")
-    slot = f"pg_backend_pid() % {plan.slots}" if plan.slots > 1 else "0"
-    in_range = f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
-    beyond = words.stop("22003", ": the sum would leave 64 bits")
-    total = (
-        f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
-        "23514",
-        f".total: it takes {wanted(words.dialect, TOTAL)}",
-    )
-    # All slots are locked, those that are not there by making them; where all had to be made, the key was gone. Then
-    # what it has goes, in one statement that tells how much it was.
-    take = [
-        f"INSERT INTO {rows} ({key}, slot, n)\n"
-        f"  SELECT {words.values(words.key, 'OLD')}, s, 0 FROM generate_series(0, {plan.slots - 1}) s\n"
-        f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = 0 WHERE false;",
-        "GET DIAGNOSTICS it.made = ROW_COUNT;",
-        f"WITH gone AS (DELETE FROM {rows} WHERE {mine} RETURNING n) SELECT sum(n) INTO it.had FROM gone;",
-        f"IF it.made = {plan.slots} THEN\n  RETURN NULL;\nEND IF;",
-    ]
-    return _Made(
-        view=f"SELECT {key}, n::numeric AS total FROM {rows}"
-        if plan.slots == 1
-        else f"SELECT {key}, sum(n) AS total FROM {rows} GROUP BY {key}",
-        insert=[
-            words.refuse(*words.rules(words.key), total),
-            f"INSERT INTO {rows} AS r ({key}, slot, n) VALUES ({words.values(words.key)}, {slot}, NEW.total)\n"
-            f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n\n"
-            f"  WHERE r.n::numeric + excluded.n::numeric {in_range};",
-            f"IF NOT FOUND THEN\n  {beyond}\nEND IF;",
-            "RETURN NEW;",
-        ],
-        # An UPDATE counts the difference to the total that it read, so what others add meanwhile is not lost.
-        update=[
-            words.refuse(
-                words.fixed(words.key, "a key cannot be changed; delete it and insert the other one"),
-                total,
-            ),
-            *take,
-            "NEW.total := it.had + NEW.total - OLD.total;",
-            f"IF NEW.total NOT {in_range} THEN\n  {beyond}\nEND IF;",
-            f"INSERT INTO {rows} ({key}, slot, n) VALUES ({words.values(words.key, 'OLD')}, {slot}, NEW.total);",
-            "RETURN NEW;",
-        ],
-        delete=[words.refuse(), *take, "RETURN OLD;"],
-        variables=("made bigint", "had numeric"),
-    )
-
-
-def _ring(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, RingPlan)
-    words, keep = _Words(plan), f"{plan.structure.keep}::bigint"
-    rows, head, key = words.rows, words.head, words.names(words.key)
-    others = [each for each in plan.structure.columns if each not in words.key]
-    shown, written = [*words.key, SEQUENCE, AT, *others], [SEQUENCE, AT, *others]
-    place = f"{words.equal(words.key, 'OLD')} AND slot = OLD.sequence % {keep} AND sequence = OLD.sequence"
-    return _Made(
-        view=f"SELECT {words.names(shown)} FROM {rows}",
-        insert=[
-            words.refuse(words.own, *words.rules([*words.key, *others])),
-            *words.normal([*words.key, *others]),
-            f"INSERT INTO {head} AS h ({key}, sequence) VALUES ({words.values(words.key)}, 1)\n"
-            f"  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING sequence INTO NEW.sequence;",
-            "NEW.at := clock_timestamp();",
-            f"INSERT INTO {rows} ({key}, slot, {words.names(written)})\n"
-            f"  VALUES ({words.values(words.key)}, NEW.sequence % {keep}, {words.values(written)})\n"
-            f"  ON CONFLICT ({key}, slot) DO UPDATE SET {words.excluded(written)};",
-            "RETURN NEW;",
-        ],
-        update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],
-        delete=[
-            words.refuse(),
-            words.lock("OLD"),
-            f"DELETE FROM {rows} WHERE {place};",
-            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-            "RETURN OLD;",
-        ],
-    )
-
-
-def _capped(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, CappedPlan)
-    words, structure = _Words(plan), plan.structure
-    rows, head, key, keep = words.rows, words.head, words.names(words.key), structure.keep
-    ids = structure.id.columns
-    others = [each for each in structure.columns if each not in words.key and each not in ids]
-    written = [*others, SEQUENCE, AT]
-    mine, this = words.equal(words.key), words.equal([*words.key, *ids])
-    count = f"SELECT count(*) INTO it.n FROM {rows} WHERE {mine};"
-    look = f"SELECT sequence, n INTO it.last, it.n FROM {head} WHERE {mine}"
-    insert = [
-        words.refuse(words.own, *words.rules(structure.columns)),
-        *words.normal(structure.columns),
-        f"{look} FOR UPDATE;",
-        "IF NOT FOUND THEN\n"
-        f"  INSERT INTO {head} ({key}, sequence, n) VALUES ({words.values(words.key)}, 0, 0)\n"
-        f"    ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false;\n"
-        f"  {look};\nEND IF;",
-        "NEW.sequence := it.last + 1;",
-        "NEW.at := clock_timestamp();",
-    ]
-    if structure.on_duplicate == "refresh":
-        insert += [
-            f"UPDATE {rows} SET ({words.names(written)}) = ROW({words.values(written)}) WHERE {this};",
-            f"IF FOUND THEN\n  UPDATE {head} SET sequence = NEW.sequence WHERE {mine};\n  RETURN NEW;\nEND IF;",
-        ]
-    else:
-        there = words.stop("23505", f": {' and '.join(each.name for each in ids)} is there already")
-        insert += [f"PERFORM 1 FROM {rows} WHERE {this};", f"IF FOUND THEN\n  {there}\nEND IF;"]
-    if structure.on_full == "reject":  # the count may be too high: somebody has emptied the table
-        full = words.stop("23514", f": the collection is full; keep is {keep}")
-        insert.append(f"IF it.n >= {keep} THEN\n  {count}\n  IF it.n >= {keep} THEN\n    {full}\n  END IF;\nEND IF;")
-    else:
-        # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than went, it
-        # was wrong, and is counted anew.
-        insert.append(
-            f"IF it.n >= {keep} THEN\n"
-            f"  DELETE FROM {rows} WHERE {mine} AND sequence <= NEW.sequence - {keep} AND sequence <= (\n"
-            f"    SELECT sequence FROM {rows} WHERE {mine} ORDER BY sequence LIMIT 1 OFFSET it.n - {keep});\n"
-            f"  GET DIAGNOSTICS it.gone = ROW_COUNT;\n"
-            f"  IF it.gone = it.n + 1 - {keep} THEN\n    it.n := {keep} - 1;\n  ELSE\n    {count}\n  END IF;\nEND IF;"
-        )
-    insert += [
-        f"INSERT INTO {rows} ({key}, {words.names([*ids, *written])})\n"
-        f"  VALUES ({words.values([*words.key, *ids, *written])});",
-        f"UPDATE {head} SET sequence = NEW.sequence, n = it.n + 1 WHERE {mine};",
-        "RETURN NEW;",
-    ]
-    place = f"{words.equal([*words.key, *ids], 'OLD')} AND sequence = OLD.sequence"
-    return _Made(
-        view=f"SELECT {words.names([*structure.columns, SEQUENCE, AT])} FROM {rows}",
-        insert=insert,
-        update=[
-            words.refuse(words.fixed_row([*words.key, *ids]), *words.changes(others)),
-            *words.change(others, place),
-        ],
-        delete=[words.refuse(), *_delete(words, place)],
-        variables=("last bigint", "n bigint", "gone bigint"),
-    )
-
-
-def _set(plan: StructurePlan) -> _Made:
-    assert isinstance(plan, SetPlan)
-    words = _Words(plan)
-    rows, head, key = words.rows, words.head, words.names(words.key)
-    pair = [*words.key, *plan.structure.member.columns]
-    return _Made(
-        view=f"SELECT {words.names(pair)} FROM {rows}",
-        insert=[
-            words.refuse(*words.rules(pair)),
-            *words.normal(pair),
-            f"INSERT INTO {head} ({key}, n) VALUES ({words.values(words.key)}, 0)\n"
-            f"  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false;",
-            f"INSERT INTO {rows} ({words.names(pair)}) VALUES ({words.values(pair)}) ON CONFLICT DO NOTHING;",
-            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-            f"UPDATE {head} SET n = n + 1 WHERE {words.equal(words.key)};",
-            "RETURN NEW;",
-        ],
-        update=[words.stop("0A000", ": a member cannot be changed; delete it and insert the other one")],
-        delete=[words.refuse(), *_delete(words, words.equal(pair, "OLD"))],
-    )
-
-
-def _delete(words: _Words, place: str) -> list[str]:
+def delete(words: Words, place: str) -> list[str]:
+    """Return the statements that delete one row and count it."""
     return [
         words.lock("OLD"),
         f"DELETE FROM {words.rows} WHERE {place};",
@@ -484,15 +321,9 @@ def _delete(words: _Words, place: str) -> list[str]:
     ]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name that needs no escape, quoted."""
     return f'"{name}"'
 
-
-_MAKERS: dict[type[StructurePlan], Callable[[StructurePlan], _Made]] = {
-    CounterPlan: _counter,
-    RingPlan: _ring,
-    CappedPlan: _capped,
-    SetPlan: _set,
-}
 
 POSTGRESQL_VIEWS = Room(_view, _found, _taken)
