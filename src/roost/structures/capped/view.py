@@ -136,7 +136,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             [
                 words.option("keep"),
                 f"INSERT INTO {words.head} ({words.names(key)}, sequence, n) VALUES ({words.news(key)}, 1, 1)\n"
-                "    ON mariadb.DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
+                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
                 f"SELECT h.sequence, h.n INTO `the sequence`, `the count` FROM {words.head} h\n"
                 f"    WHERE {words.is_new(key, 'h.')} FOR UPDATE",
                 *written,

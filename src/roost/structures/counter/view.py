@@ -63,7 +63,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
                 words.option("slots", str(plan.dialect.slots)),
                 f"INSERT INTO {words.rows} ({key}, slot, n)\n"
                 f"    VALUES ({words.news(words.key)}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
-                "    ON mariadb.DUPLICATE KEY UPDATE n = n + VALUES(n)",
+                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
             ],
         )
 

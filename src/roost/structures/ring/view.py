@@ -66,12 +66,12 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             [
                 words.option("keep"),
                 f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
-                "    ON mariadb.DUPLICATE KEY UPDATE sequence = sequence + 1",
+                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
                 f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
                 f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
                 f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
                 f"{''.join(f', {words.news([each])}' for each in others)})\n"
-                f"    ON mariadb.DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
+                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
             ],
         )
 

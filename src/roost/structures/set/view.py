@@ -41,7 +41,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ["DECLARE `is new` BOOLEAN DEFAULT TRUE", mariadb.KNOWN],
             [
                 f"INSERT INTO {words.head} ({words.names(key)}, n) VALUES ({words.news(key)}, 0)\n"
-                "    ON mariadb.DUPLICATE KEY UPDATE n = n",
+                "    ON DUPLICATE KEY UPDATE n = n",
                 f"INSERT INTO {words.rows} ({words.names([*key, *member])}) VALUES ({words.news([*key, *member])})",
                 f"IF `is new` THEN UPDATE {words.head} h SET h.n = h.n + 1 WHERE {words.is_new(key, 'h.')}; END IF",
             ],

@@ -155,7 +155,7 @@ def _view(plan: StructurePlan, powers: Powers | None) -> View:
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
     if powers is not None and BLACKHOLE not in powers:
-        for procedure, door in ((f"{name}_add", made.add), (f"{name}removing", made.remove)):
+        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(Words(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
             body = _transaction(_block(built, "  "))
@@ -289,7 +289,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         if any(mark in told for mark in MARKS):
             objects[f"table {inlet}" if inlet in unnamed else inlet] = told
             drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
-    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}removing")):
+    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
         if told.startswith(MARKS):
             objects[routine] = told
             drop.append(f"DROP PROCEDURE `{routine}`")
@@ -323,7 +323,7 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
-        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}removing")):
+        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
             return f"procedure {routine}"
     for table, told in (yield from _asked(plan, TABLES, *names)):
         return f"{'view' if told == 'VIEW' else 'table'} {table}"
