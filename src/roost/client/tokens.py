@@ -1,4 +1,4 @@
-"""What a program's values are on the wire, and what a name may be."""
+"""Values and names as the protocol sends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roost.errors import Invalid
 from roost.protocols.handlersocket import NULL, escape
 
 Value: TypeAlias = str | bytes | int | float | Decimal | bool | None
-"""A value of a column; what the column makes of its text is the server's affair."""
+"""A value of a column; the server converts its text to the column's type."""
 
 Values: TypeAlias = Value | Sequence[Value]
 """One value, or several in the order of the columns."""
@@ -54,7 +54,7 @@ def tokens(values: Values) -> list[bytes]:
 def name(text: str, what: str) -> bytes:
     """Return the name of a database, table, index or column as it is sent: names are never escaped.
 
-    Raises: Invalid for what is no text, or has control characters below U+0010, which the protocol cannot say.
+    Raises: Invalid for what is not a str, or has control characters below U+0010, which the protocol cannot express.
     """
     if not isinstance(text, str):
         raise Invalid(f"{what} {text!r} is no name")
@@ -63,7 +63,7 @@ def name(text: str, what: str) -> bytes:
     except UnicodeEncodeError:
         raise Invalid(f"{what} {text!r} has lone surrogates, which UTF-8 has not") from None
     if escape(written) != written:
-        raise Invalid(f"{what} {text!r} has control characters, which the protocol cannot say")
+        raise Invalid(f"{what} {text!r} has control characters, which the protocol cannot express")
     return written
 
 
@@ -75,5 +75,5 @@ def names(texts: Iterable[str], what: str) -> bytes:
     written = [name(text, what) for text in texts]
     for each in written:
         if not each or b"," in each:
-            raise Invalid(f"{what} {each.decode()!r}: the protocol cannot say an empty name or a comma")
+            raise Invalid(f"{what} {each.decode()!r}: the protocol cannot express an empty name or a comma")
     return b",".join(written)

@@ -1,21 +1,21 @@
-"""What is to be measured, and what was."""
+"""A load on a server, and the report of it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-WORKS = ("get", "range", "update", "insert", "increment", "wide", "fill")
+WORKLOADS = ("get", "range", "update", "insert", "increment", "wide", "fill")
 
-TOP = 10_000_000  # microseconds that are told apart; what took longer counts as this
+TOP = 10_000_000  # microseconds; what took longer counts as this
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One measurement, the same for every process that takes part.
+class Load:
+    """What is sent to which server; the same for every process that takes part.
 
-    address: the port that has what the work needs: `host:port` or `unix:/path`. pipeline: requests per chunk; the next
-    chunk of a connection is sent when all answers to its last one are there. idle: connections more that say nothing.
+    address: the port that the work needs: `host:port` or `unix:/path`. pipeline: requests per chunk; the next
+    chunk of a connection is sent when all answers to its last one are there. idle: further connections that are silent.
     """
 
     work: str
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What came of it. `latencies` are microseconds from a chunk's sending to its last answer, and how many."""
+    """What was measured. `latencies` counts the chunks by their microseconds from being sent to the last answer."""
 
     requests: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Report:
     counted: int | None = None  # increments: by how much the rows have grown, which is to be `answered`
 
     def add(self, other: Report) -> None:
-        """Take in what another process measured at the same time."""
+        """Add what another process measured at the same time."""
         self.requests += other.requests
         self.seconds = max(self.seconds, other.seconds)
         self.errors += other.errors

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roost.client.load.plan import Plan
+from roost.client.load.load import Load
 from roost.errors import Invalid
 
 Chunk: TypeAlias = tuple[bytes, bytes]  # what is sent, and the answers
@@ -52,16 +52,16 @@ def wide(row: int) -> list[bytes]:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Which columns are opened, and what is sent in which order, without end."""
 
     columns: str
     filters: str
     chunks: Iterator[Chunk]
 
-    def opening(self, plan: Plan) -> bytes:
+    def opening(self, load: Load) -> bytes:
         """Return the line that opens the index, as number 0."""
-        line = f"P\t0\t{plan.database}\t{plan.table}\tPRIMARY\t{self.columns}"
+        line = f"P\t0\t{load.database}\t{load.table}\tPRIMARY\t{self.columns}"
         return f"{line}\t{self.filters}\n".encode() if self.filters else f"{line}\n".encode()
 
 
@@ -70,50 +70,50 @@ def is_as_good(expected: bytes, answer: bytes) -> bool:
     return len(answer) == len(expected) and _GENERATION.sub(b"", answer) == _GENERATION.sub(b"", expected)
 
 
-def work_of(plan: Plan, process: int, processes: int, answer: bytes = b"0\t1\n") -> Work:
+def workload_of(load: Load, process: int, processes: int, answer: bytes = b"0\t1\n") -> Workload:
     """Return what a process is to do.
 
     answer: what the server answers to an insert.
     """
-    dice = random.Random(f"{plan.seed} {process}")
-    draw = _keys(plan, dice)
-    if plan.work == "get":
-        return Work("id,v", "", _repeated(plan, lambda: _get(draw())))
-    if plan.work == "range":
-        return Work("id,v", "v", _repeated(plan, lambda: _range(plan, draw())))
-    if plan.work == "wide":
-        return Work(",".join(WIDE_READ), "", _repeated(plan, lambda: _wide(draw())))
-    if plan.work == "update":
+    dice = random.Random(f"{load.seed} {process}")
+    draw = _keys(load, dice)
+    if load.work == "get":
+        return Workload("id,v", "", _repeated(load, lambda: _get(draw())))
+    if load.work == "range":
+        return Workload("id,v", "v", _repeated(load, lambda: _range(load, draw())))
+    if load.work == "wide":
+        return Workload(",".join(WIDE_READ), "", _repeated(load, lambda: _wide(draw())))
+    if load.work == "update":
         # Two generations in turn: a row that is set to what it was costs a server nothing.
         keys = [draw() for _ in range(PREPARED)]
         turns = [(key, generation) for generation in (1 + process, 50 + process) for key in keys]
         following = itertools.cycle(turns).__next__
-        return Work("v", "", _repeated(plan, lambda: _update(*following()), 2 * PREPARED))
-    if plan.work == "increment":
-        return Work("n", "", _repeated(plan, lambda: _increment(dice.randint(1, plan.hot))))
-    if plan.work == "insert":
-        return Work("id,v", "", _inserts(plan, itertools.count(plan.first + process, processes), answer))
-    if plan.work == "fill":
-        return Work("id,v", "", _inserts(plan, iter(range(plan.first + process, plan.rows + 1, processes)), answer))
-    raise Invalid(f"there is no work {plan.work!r}")
+        return Workload("v", "", _repeated(load, lambda: _update(*following()), 2 * PREPARED))
+    if load.work == "increment":
+        return Workload("n", "", _repeated(load, lambda: _increment(dice.randint(1, load.hot))))
+    if load.work == "insert":
+        return Workload("id,v", "", _inserts(load, itertools.count(load.first + process, processes), answer))
+    if load.work == "fill":
+        return Workload("id,v", "", _inserts(load, iter(range(load.first + process, load.rows + 1, processes)), answer))
+    raise Invalid(f"there is no work {load.work!r}")
 
 
-def _keys(plan: Plan, dice: random.Random) -> Callable[[], int]:
-    if not plan.zipf:
-        return lambda: dice.randint(1, plan.rows)
-    if plan.zipf == 1:
+def _keys(load: Load, dice: random.Random) -> Callable[[], int]:
+    if not load.zipf:
+        return lambda: dice.randint(1, load.rows)
+    if load.zipf == 1:
         raise Invalid("the exponent of zipf may be any but exactly 1: say 0.99")
-    power, rows = 1 - plan.zipf, plan.rows
+    power, rows = 1 - load.zipf, load.rows
     span = rows**power - 1
     # Ranks by the inverse of the (continuous) distribution; a prime spreads the frequent ones over the table.
     return lambda: int((1 + dice.random() * span) ** (1 / power)) * 2_654_435_761 % rows + 1
 
 
-def _repeated(plan: Plan, make: Callable[[], Chunk], number: int = PREPARED) -> Iterator[Chunk]:
+def _repeated(load: Load, make: Callable[[], Chunk], number: int = PREPARED) -> Iterator[Chunk]:
     chunks: list[Chunk] = []
     weight = 0
-    while len(chunks) * plan.pipeline < number and weight < PREPARED_BYTES:
-        each = [make() for _ in range(plan.pipeline)]
+    while len(chunks) * load.pipeline < number and weight < PREPARED_BYTES:
+        each = [make() for _ in range(load.pipeline)]
         chunks.append((b"".join(ask for ask, _ in each), b"".join(answer for _, answer in each)))
         weight += len(chunks[-1][1])
     return itertools.cycle(chunks)
@@ -123,11 +123,11 @@ def _get(row: int) -> Chunk:
     return b"0\t=\t1\t%d\n" % row, b"0\t2\t%d\t%s\n" % (row, value(row))
 
 
-def _range(plan: Plan, row: int) -> Chunk:
-    row = 1 + (row - 1) % max(plan.rows - 2 * plan.limit - 8, 1)
-    passing = (each for each in range(row, plan.rows + 1) if each % 8 >= 4)
-    rows = b"".join(b"\t%d\t%s" % (each, value(each)) for each in itertools.islice(passing, plan.limit))
-    return b"0\t>=\t1\t%d\t%d\t0\tF\t>=\t0\te\n" % (row, plan.limit), b"0\t2%s\n" % rows
+def _range(load: Load, row: int) -> Chunk:
+    row = 1 + (row - 1) % max(load.rows - 2 * load.limit - 8, 1)
+    passing = (each for each in range(row, load.rows + 1) if each % 8 >= 4)
+    rows = b"".join(b"\t%d\t%s" % (each, value(each)) for each in itertools.islice(passing, load.limit))
+    return b"0\t>=\t1\t%d\t%d\t0\tF\t>=\t0\te\n" % (row, load.limit), b"0\t2%s\n" % rows
 
 
 def _wide(row: int) -> Chunk:
@@ -144,10 +144,10 @@ def _increment(row: int) -> Chunk:
     return b"0\t=\t1\t%d\t1\t0\t+\t1\n" % row, b"0\t1\t1\n"
 
 
-def _inserts(plan: Plan, rows: Iterator[int], answer: bytes) -> Iterator[Chunk]:
-    if plan.pipeline == 1:
+def _inserts(load: Load, rows: Iterator[int], answer: bytes) -> Iterator[Chunk]:
+    if load.pipeline == 1:
         for row in rows:
             yield b"0\t+\t2\t%d\t%s\n" % (row, value(row)), answer
-    while taken := list(itertools.islice(rows, plan.pipeline)):
+    while taken := list(itertools.islice(rows, load.pipeline)):
         asked = b"".join([b"0\t+\t2\t%d\t%s\n" % (row, value(row)) for row in taken])
         yield asked, answer * len(taken)
