@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from roost.engines.sqlite import parse
+from roost.databases.urls import parse_file
 from roost.errors import Invalid
 from roost.server.addresses import Address
 
@@ -239,7 +239,7 @@ class Settings:
 
     @cached_property
     def _parsed(self) -> tuple[str | None, dict[str, str]]:
-        return parse(self.url)
+        return parse_file(self.url)
 
     @property
     def path(self) -> str:

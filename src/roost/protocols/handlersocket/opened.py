@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from roost.protocols.handlersocket.requests import MOST_ROWS, NULL, VERBS, Open, Refused, number
-from roost.structures.index import COMPARISONS, OPS
+from roost.structures.index.declaration import COMPARISONS, OPS
 from roost.structures.index.runs import Columns, Shape
 
 MOST_FORMS = 64  # that are kept for one opened index

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
 from roost.protocols.handlersocket.tokens import unescape
-from roost.structures.index import COMPARISONS, OPS, Where, While
+from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 
 MOST = 2**32 - 1  # what a number may be
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
