@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from roost.protocols.requests import Find, Insert, Open, Refused, parse, parse_open
+
 from tests.handlersocket.conftest import Served, served
 from tests.handlersocket.generator import JUNK, ODD_FILTER_OPS, ODD_MOPS, ODD_NUMBERS, ODD_OPS, Generator
 from tests.handlersocket.tables import KINDS, Row, Table, any_table

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roost.protocols.handlersocket.opened import Opened
-from roost.structures.index.ranges import Ranges
 from roost.protocols.handlersocket.session import Session
+from roost.structures.index.ranges import Ranges
 from tests.server.playing import Bench, bench
 
 SCHEMA = """

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from roost.protocols.handlersocket.session import Session
 from roost.protocols.handlersocket.exchange import Late
+from roost.protocols.handlersocket.session import Session
 from tests.server.playing import Bench, bench
 
 SCHEMA = """

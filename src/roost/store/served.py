@@ -193,7 +193,9 @@ class Database:
             if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
                 self.forget()
                 found = yield from self._opening(target.structure.name, *target.asked)
-                again = [found] if isinstance(found, Error) else (yield from self._performed_once([(found, verb, args)]))
+                again = (
+                    [found] if isinstance(found, Error) else (yield from self._performed_once([(found, verb, args)]))
+                )
                 results[place] = again[0]
         return results
 

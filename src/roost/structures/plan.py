@@ -19,9 +19,9 @@ from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure
+from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
-from roost.structures.wire import Wire
 
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Wanted, Any, list[Any]]

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 from roost.dialects import SQLITE
 from roost.errors import Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
-from roost.types.columns import Column
 from roost.structures.operation import Operation
 from roost.types.column_types import ColumnType
+from roost.types.columns import Column
 
 Values = tuple[Any, ...]
 Steps = Generator[Operation[Any], Any, Any]  # operations of which each must see the result of the one before

@@ -171,7 +171,9 @@ class ApswConnection:
         template, rows = statement[:2]
         sql, run = template.sql, self.run
         if template.answer in (Answer.COUNTS, Answer.IDS):
-            return self._one_by_one(sql, rows, self.raw.changes if template.answer is Answer.COUNTS else self.raw.last_insert_rowid)
+            return self._one_by_one(
+                sql, rows, self.raw.changes if template.answer is Answer.COUNTS else self.raw.last_insert_rowid
+            )
         if template.copies > 1:
             rows = [row * template.copies for row in rows]
         try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from roost.errors import Error
 from roost.protocols.handlersocket import answers as say
-from roost.protocols.handlersocket.opened import Form, Opened, Openings
+from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
 from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
 from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
@@ -27,20 +27,21 @@ Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection
 class Run(NamedTuple):
     """Like requests of one opened index."""
 
-    target: Any
+    target: Target
     shape: Shape
     columns: Columns
 
 
 class Singles(NamedTuple):
-    """Requests of any opened indexes: the verb and the arguments of an operation of `roost.Index` each."""
+    """Requests of any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
 
-    requests: Sequence[tuple[Opened, str, tuple[Any, ...]]]
+    requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
 
 # What is asked of the database, and what the answer is: of a run and of singles the results of the first requests, at
 # least one; of an Open what was opened, or the error.
 Asked = Run | Singles | Open
+Single = tuple[int, Target, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]
 
 
@@ -215,7 +216,7 @@ class Exchange:
     def _round(self, going: list[_Lines], every: dict[int, _Lines]) -> Generator[Asked, Any, list[_Lines]]:
         # Takes the next lines of each connection, and asks for what was gathered; returns those that have more.
         runs: dict[Form, _Alike] = {}
-        singles: list[tuple[int, Opened, str, tuple[Any, ...]]] = []
+        singles: list[Single] = []
         more = []
         for lines in going:
             if (yield from self._take(lines, runs, singles)):
@@ -227,9 +228,9 @@ class Exchange:
         while singles and self._budget.open:
             some = singles[:SINGLES]
             results = yield Singles([each[1:] for each in some])
-            told = []
-            for (_, opened, _, _), result in zip(some, results, strict=False):
-                answers = say.Answers(opened.target.width)
+            told: list[str] = []
+            for (_, target, _, _), result in zip(some, results, strict=False):
+                answers = say.Answers(target.width)
                 told += answers.of([result])
                 self._count(told[-1:], answers)
             self._budget.take(sum(map(len, told)))
@@ -248,7 +249,7 @@ class Exchange:
             every[place].next -= 1
 
     def _take(
-        self, lines: _Lines, runs: dict[Form, _Alike], singles: list[tuple[int, Opened, str, tuple[Any, ...]]]
+        self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]
     ) -> Generator[Asked, Any, bool]:
         # Gathers the next lines of one form, or the next that are none, and answers what asks nothing of the database
         # before them; returns whether there will be more.
@@ -285,7 +286,7 @@ class Exchange:
                     continue
                 single = True
                 lines.next += 1
-                singles.append((lines.place, opened, *request))
+                singles.append((lines.place, opened.target, *request))
                 continue
             if single:
                 return True
@@ -346,7 +347,7 @@ class Exchange:
             if not (yield from self._resolve(opened)):
                 return self._wrong("open_table", 1)
             request = _operation(opened, tokens)
-            (result,) = yield Singles([(opened, *request)])
+            (result,) = yield Singles([(opened.target, *request)])
             answers = say.Answers(opened.target.width)
             told = answers.of([result])
             self.rows += answers.rows

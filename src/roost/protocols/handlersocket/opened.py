@@ -74,7 +74,6 @@ class Form:
             made[keys:keys] = [_once(columns[bounds], _limit), _once(columns[bounds + 1], number)]
         return made
 
-
     def fits(self, tokens: list[str]) -> bool:
         """Return whether the limit and the offset of a line are numbers."""
         try:

@@ -11,6 +11,7 @@ from roost.structures.capped.adds import Hopeful, Request
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
+from roost.structures.capped.wire import CappedWire
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
@@ -30,7 +31,6 @@ from roost.structures.plan import (
     same,
     write,
 )
-from roost.structures.capped.wire import CappedWire
 from roost.structures.rows import Entry
 
 HEAD = {

@@ -8,6 +8,7 @@ from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statem
 from roost.errors import Overflow, StatementFailed
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.view import VIEWS
+from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     SLOT,
@@ -24,7 +25,6 @@ from roost.structures.plan import (
     write,
 )
 from roost.types.column_types import INT_MAX, INT_MIN
-from roost.structures.counter.wire import CounterWire
 
 ADD = {
     # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT

@@ -7,10 +7,10 @@ from typing import Any
 
 from roost.errors import StatementFailed, worded
 from roost.structures.index.values import number
-from roost.types.columns import Column
 from roost.structures.operation import Operation
-from roost.types.column_types import ColumnType
 from roost.structures.wire import Steps, Values, Wire
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
 
 TOTAL = Column("total", ColumnType("int"))
 

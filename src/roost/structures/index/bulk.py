@@ -6,12 +6,12 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect
 from roost.structures.index.changes import Deletes, Inserts, Updates
+from roost.structures.index.declaration import Where
 from roost.structures.index.lookups import Lookups
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.ranges import Ranges
 from roost.structures.index.runs import Bulk, Columns, EachAlone, Shape
 from roost.structures.index.sums import Sums
-from roost.structures.index.declaration import Where
 
 MOST_SHAPES = 64  # that are kept for one opened index
 

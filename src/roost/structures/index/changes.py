@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Statement, Template
-from roost.errors import StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.opened import ASKING, OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
-from roost.structures.index.schema import Part, TableColumn
 from roost.structures.index.values import UNHELD
-from roost.structures.plan import write
 
 
 def one_by_one(

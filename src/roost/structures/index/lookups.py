@@ -57,7 +57,9 @@ class Lookups(Bulk):
             some = keys if end - begin == total else [column[begin:end] for column in keys]
             if by_array:
                 assert self._by_array is not None
-                (rows,) = yield Statement(self._by_array, [(self._dialect.pack(some[0]),)], values=(end - begin) * self._width)
+                (rows,) = yield Statement(
+                    self._by_array, [(self._dialect.pack(some[0]),)], values=(end - begin) * self._width
+                )
                 return rows  # type: ignore[no-any-return]
             return (yield from self._lots(list(zip(*some, strict=True))))
 

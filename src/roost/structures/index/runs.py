@@ -22,7 +22,9 @@ from roost.types.column_types import INT_MAX, INT_MIN
 
 Columns = Sequence[Sequence[Any]]  # the values of all requests: one sequence for each place of a shape
 Results = Generator[Wanted, Any, list[Any]]
-Alone = Callable[[int], Generator[Wanted, Any, Any]]  # the work of one of the requests by itself; it raises nothing of its
+Alone = Callable[
+    [int], Generator[Wanted, Any, Any]
+]  # the work of one of the requests by itself; it raises nothing of its
 
 
 class Shape(NamedTuple):
@@ -90,7 +92,9 @@ def exceptions(columns: Columns) -> set[int]:
     return found
 
 
-Fetch = Callable[[int, int], Results]  # the results of some of the requests, from the first of two places to before the other
+Fetch = Callable[
+    [int, int], Results
+]  # the results of some of the requests, from the first of two places to before the other
 
 
 def read(total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:

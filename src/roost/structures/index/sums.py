@@ -36,7 +36,9 @@ class Sums(Bulk):
         self._keys = [part.column for part in index.key.parts]
         self._named = len(index.table.identity)
         names = ", ".join(index.table.identity)
-        self._read = each(f"SELECT {names}, {index.shown} FROM {index.table.sql}{index.key.hint} WHERE {index.key.whole}")
+        self._read = each(
+            f"SELECT {names}, {index.shown} FROM {index.table.sql}{index.key.hint} WHERE {index.key.whole}"
+        )
         self._by = " AND ".join([f"{name} = ?" for name in index.table.identity])
 
     @classmethod
@@ -81,7 +83,11 @@ class Sums(Bulk):
         return results
 
     def _by_row(
-        self, columns: Columns, keys: list[tuple[Any, ...]], names: dict[tuple[Any, ...], Name | None], results: list[Any]
+        self,
+        columns: Columns,
+        keys: list[tuple[Any, ...]],
+        names: dict[tuple[Any, ...], Name | None],
+        results: list[Any],
     ) -> dict[Name, list[_Alike]]:
         # What is added to which row. The others have their results: there is no row, or nothing that could be added.
         alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)  # requests by their values

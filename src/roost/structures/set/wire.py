@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roost.types.columns import Column
 from roost.structures.operation import Operation
 from roost.structures.wire import Steps, Values, Wire
+from roost.types.columns import Column
 
 
 class SetWire(Wire):
