@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -93,6 +93,13 @@ CUT = {
 }
 
 
+Facts = dict[str, Any]  # of a definition
+Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
+
+# What `check` verifies: a rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
+
+
 class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
@@ -134,6 +141,8 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()  # that `check` looks for
+    alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
@@ -178,6 +187,10 @@ class StructurePlan(TargetPlan):
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction]] = {
             each.removeprefix("transact_"): method for each, method in written.items()
         }
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables; that values fit their columns is verified of every structure."""
+        return iter(())
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
         """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
