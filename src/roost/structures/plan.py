@@ -406,13 +406,17 @@ def difference(stored: str, declared: str) -> str:
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
-        if fact in ("columns", "key", "member") and before and after:
+        if _are_columns(before) and _are_columns(after):
             told.append(_columns_difference(before, after))
         else:
             told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
     return "; ".join(told)
+
+
+def _are_columns(fact: Any) -> bool:
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
