@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -94,6 +94,13 @@ CUT = {
 }
 
 
+Facts = dict[str, Any]  # of a definition
+Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
+
+# What `check` verifies: a rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
+
+
 class Careful(Exception):
     """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
 
@@ -135,6 +142,8 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()  # that `check` looks for
+    alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # how it shows over HandlerSocket; None: as the table that it is
@@ -180,6 +189,10 @@ class StructurePlan(TargetPlan):
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction]] = {
             each.removeprefix("transact_"): method for each, method in written.items()
         }
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables; that values fit their columns is verified of every structure."""
+        return iter(())
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
         """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
@@ -395,13 +408,17 @@ def difference(stored: str, declared: str) -> str:
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
-        if fact in ("columns", "key", "member") and before and after:
+        if _are_columns(before) and _are_columns(after):
             told.append(_columns_difference(before, after))
         else:
             told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
     return "; ".join(told)
+
+
+def _are_columns(fact: Any) -> bool:
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
