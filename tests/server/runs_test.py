@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -211,8 +212,10 @@ def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, lin
     try:
         session = opened(made)
         assert made.say(session, line)[0].count("\t") >= 1
-        (run,) = session.opened[line[0]].target.compiled.values()
+        target: Any = session.opened[line[0]].target
+        (run,) = target.compiled.values()
         assert isinstance(run, Ranges)
+        assert run.text is not None
         values = (None,) * run.text.sql.count("?")
         plan = [row[-1] for row in made.database._connection.fetch(f"EXPLAIN QUERY PLAN {run.text.sql}", values)]
         assert [step.split()[0] for step in plan if step.split()[1] in ("t", "two")] == ["SEARCH"]

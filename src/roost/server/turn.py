@@ -2,8 +2,8 @@
 
 Every byte of the turn was received before its transaction begins, so a request sees all that was answered before it
 was sent. Nothing is answered before COMMIT. Where an error has undone the whole transaction (a trigger's
-RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT), the turn is played again in halves, until the request that
-caused it stands alone.
+RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT), the turn is played again in halves, until the request
+that caused it stands alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import monotonic
 
 from roost.errors import Busy, Error
 from roost.protocols.handlersocket import answers as say
-from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Open, Run
+from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run, Singles
 from roost.protocols.handlersocket.opened import Openings
 from roost.server.counters import Counters
 from roost.server.settings import Role
@@ -98,12 +98,12 @@ class Turn:
         while asked is not None:
             begun = monotonic()
             answer: object
-            if type(asked) is Run:
+            if isinstance(asked, Run):
                 answer = database.run(*asked)
-            elif type(asked) is Open:
-                answer = database.open(asked.table, asked.key, asked.columns, asked.fcolumns)
-            else:
+            elif isinstance(asked, Singles):
                 answer = database.perform(asked.requests)
+            else:
+                answer = database.open(asked.table, asked.key, asked.columns, asked.fcolumns)
             exchange.elapsed = monotonic() - begun
             try:
                 asked = work.send(answer)

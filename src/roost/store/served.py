@@ -1,8 +1,8 @@
 """A database as a server has it: one connection, whose transactions answer what many clients have asked.
 
 Here is the policy for requests that fail: each costs itself alone. What it did is undone by SQLite, statement by
-statement, and its result is the error. Where an error undoes the whole transaction, `Undone` is raised, since nothing was
-done at all; the same where COMMIT fails.
+statement, and its result is the error. Where an error undoes the whole transaction, `Undone` is raised, since nothing
+was done at all; the same where COMMIT fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ __all__ = ["Budget", "Database", "Limits", "Undone"]
 
 log = logging.getLogger("roost.server")
 
-Target = OpenedIndex | Wire
+Opened = OpenedIndex | Wire
+Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # of what was opened: verbs and arguments of its operations
 
 
 class Database:
@@ -120,7 +121,7 @@ class Database:
 
     # --- what clients ask -----------------------------------------------------------------------------------------
 
-    def open(self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Target | Error:
+    def open(self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opened | Error:
         """Return what these names stand for now: an index of a table, or a structure; or the error that says why not.
 
         Raises: Undone.
@@ -133,7 +134,7 @@ class Database:
 
     def _opening(
         self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
-    ) -> Generator[Any, Any, Target | Error]:
+    ) -> Generator[Any, Any, Opened | Error]:
         try:
             (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
         except Missing:
@@ -145,9 +146,10 @@ class Database:
                     return plan.wire(plan.structure, index, columns, filters)
         except Error as error:
             return error
-        return (yield from open_index(name, index, columns, filters))
+        found: Opened | Error = yield from open_index(name, index, columns, filters)
+        return found
 
-    def run(self, target: OpenedIndex, shape: Shape, columns: Columns) -> list[Any]:
+    def run(self, target: Any, shape: Shape, columns: Columns) -> list[Any]:
         """Do like requests; return the results of the first ones, at least one.
 
         Raises: Undone.
@@ -180,14 +182,14 @@ class Database:
         except Error as error:
             return error
 
-    def perform(self, requests: Sequence[tuple[Target, str, tuple[Any, ...]]]) -> list[Any]:
+    def perform(self, requests: Requests) -> list[Any]:
         """Do requests one after the other, those of structures together; return the results of all.
 
         Raises: Undone.
         """
         return drive(self._perform(requests), self._connection)
 
-    def _perform(self, requests: Sequence[tuple[Target, str, tuple[Any, ...]]]) -> Results:
+    def _perform(self, requests: Requests) -> Results:
         results: list[Any] = yield from self._performed_once(requests)
         for place, (target, verb, args) in enumerate(requests):
             if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
@@ -199,7 +201,7 @@ class Database:
                 results[place] = again[0]
         return results
 
-    def _performed_once(self, requests: Sequence[tuple[Target, str, tuple[Any, ...]]]) -> Results:
+    def _performed_once(self, requests: Requests) -> Results:
         results: list[Any] = [None] * len(requests)
         waiting: list[tuple[int, Wanted]] = []
         for place, (target, verb, args) in enumerate(requests):

@@ -85,7 +85,9 @@ class Wire:
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Return the operation that finds the first `n` rows of a key, or the one with an id."""
-        return self.structure.latest(head, n) if hasattr(self.structure, "latest") else self.structure.get(head)
+        structure = self.structure
+        operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
+        return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         """Return what that found: the values of all columns, row by row. key: the values that were looked for."""

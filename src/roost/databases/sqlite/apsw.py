@@ -53,8 +53,8 @@ def size_of(row: Sequence[Any]) -> int:
 class ApswConnection:
     """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost.
 
-    budget: how long a statement may run, after which it fails with the word `timeout`; and what the rows of one request,
-        and a value, may have: longer ones are neither read nor written.
+    budget: how long a statement may run, after which it fails with the word `timeout`; and what the rows of one
+        request, and a value, may have: longer ones are neither read nor written.
     """
 
     dialect = DIALECT

@@ -1,7 +1,7 @@
 """Results become the text of answers.
 
-As a rule a row is one format, and one look over the text of all of them: where it has no more control characters than the
-separators put in, no value has any. What is NULL, has bytes, or must be escaped goes value by value.
+As a rule a row is one format, and one look over the text of all of them: where it has no more control characters than
+the separators put in, no value has any. What is NULL, has bytes, or must be escaped goes value by value.
 """
 
 from __future__ import annotations

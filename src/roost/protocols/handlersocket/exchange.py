@@ -1,6 +1,6 @@
 """What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
 
-`Exchange.play` is a generator: it yields what is asked of the database, is sent the results, and puts the answers together.
+`Exchange.play` is a generator: it yields what is asked of the database, is sent the results, and makes answers of them.
 Requests of one form are asked together, whichever connections they came from. The lines of a connection are done in
 their order: each round takes the next lines of one form from every connection.
 """
@@ -228,7 +228,7 @@ class Exchange:
         while singles and self._budget.open:
             some = singles[:SINGLES]
             results = yield Singles([each[1:] for each in some])
-            told: list[str] = []
+            told = []
             for (_, target, _, _), result in zip(some, results, strict=False):
                 answers = say.Answers(target.width)
                 told += answers.of([result])
@@ -248,9 +248,7 @@ class Exchange:
         for place in owners[len(told) :]:  # the last lines that their connections gave
             every[place].next -= 1
 
-    def _take(
-        self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]
-    ) -> Generator[Asked, Any, bool]:
+    def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
         # Gathers the next lines of one form, or the next that are none, and answers what asks nothing of the database
         # before them; returns whether there will be more.
         taken: Form | None = None
@@ -291,9 +289,9 @@ class Exchange:
             if single:
                 return True
             lines.next += 1
-            begun = self.elapsed = 0.0
+            self.elapsed = 0.0
             told = yield from self._answer(lines.session, tokens)
-            self.seconds[lines.place] += self.elapsed - begun
+            self.seconds[lines.place] += self.elapsed
             if told == UNAUTHORIZED and tokens[0] == "A" and lines.session.secret is not None:
                 lines.late = told + "\n"
                 return False

@@ -1,4 +1,4 @@
-"""Opened indexes, shared by the connections that have opened them; and the forms of the lines that ask something of them.
+"""Opened indexes, shared by the connections that have opened them; and the forms of the lines that use them.
 
 Lines have the same form if they differ in their values alone: those become a run, as columns of tokens, and no request
 is read by itself. A line that has no form (an escape, a list of IN, an error) is read by `requests.parse`.

@@ -1,4 +1,4 @@
-"""Operations of an index as a plan: the table is looked at once for each version of the schema, in the batch that asks."""
+"""Operations of an index as a plan: the table is looked at once for each version of the schema, by who asks first."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from roost.structures.plan import each
 from roost.types.column_types import INT_MAX, INT_MIN
 
 Name = tuple[Any, ...]  # what names a row
+Key = tuple[Any, ...]  # by which it is looked for
 
 
 class _Alike(NamedTuple):
@@ -63,10 +64,10 @@ class Sums(Bulk):
         except StatementFailed:  # the rows are too long to be held together
             return (yield from EachAlone().run(columns, alone, budget))
         rows: dict[Name, list[Any]] = {}  # by their names: the values of the opened columns
-        names: dict[tuple[Any, ...], Name | None] = {}  # of rows, by their keys
+        names: dict[Key, Name | None] = {}  # of rows, by their keys
         for place, key in enumerate(distinct):
-            row = None if place in nameless else next(iter(next(found)), None)
-            name = names[key] = None if row is None else tuple(row[: self._named])
+            row: Any = () if place in nameless else next(iter(next(found)), ())
+            name = names[key] = tuple(row[: self._named]) or None
             if name is not None:
                 rows[name] = list(row[self._named :])
         results: list[Any] = [1] * len(keys)

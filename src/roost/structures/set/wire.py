@@ -20,8 +20,9 @@ class SetWire(Wire):
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Ask for the members, or whether one is there."""
-        structure = self.structure
-        return structure.contains(head, structure.member.value(id_)) if id_ else structure.members(head)
+        if id_:
+            return self.structure.contains(head, self.structure.member.value(id_))  # type: ignore[no-any-return]
+        return self.structure.members(head)  # type: ignore[no-any-return]
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         """Return a row for each member, always in the same order."""
