@@ -47,6 +47,7 @@ class Answer(enum.Enum):
     KEY = "key"  # the first columns are the key, compared byte for byte
     COUNTS = "counts"  # no rows: how many each row changed, as far as none fails and there is time
     IDS = "ids"  # the same, with the number that each inserted row was given
+    DONE = "done"  # the same, of what changes one row or fails: 1 for each
 
 
 @dataclass(frozen=True, slots=True)

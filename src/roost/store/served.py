@@ -80,7 +80,7 @@ class Database:
         try:
             if connection.broken:  # by an error that concerned the file: on a connection that is known to be well
                 connection.reopen()
-            connection.execute(Control.BEGIN if self._writes else Control.BEGIN_READ)
+            (connection.begin if self._writes else connection.begin_read)()
             ((version,),) = connection.fetch(SCHEMA_VERSION.sql)
         except (Error, OSError) as error:  # OSError: the lock file's
             if not isinstance(error, Busy):
@@ -183,7 +183,7 @@ class Database:
             return error
 
     def perform(self, requests: Requests) -> list[Any]:
-        """Do requests one after the other, those of structures together; return the results of all.
+        """Do requests one after the other, those of structures together; return the results of the first, at least one.
 
         Raises: Undone.
         """
@@ -191,7 +191,7 @@ class Database:
 
     def _perform(self, requests: Requests) -> Results:
         results: list[Any] = yield from self._performed_once(requests)
-        for place, (target, verb, args) in enumerate(requests):
+        for place, (target, verb, args) in enumerate(requests[: len(results)]):
             if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
                 self.forget()
                 found = yield from self._opening(target.structure.name, *target.asked)
@@ -202,11 +202,15 @@ class Database:
         return results
 
     def _performed_once(self, requests: Requests) -> Results:
-        results: list[Any] = [None] * len(requests)
+        results: list[Any] = []
         waiting: list[tuple[int, Wanted]] = []
         for place, (target, verb, args) in enumerate(requests):
+            if results and not self.budget.open:
+                break
+            results.append(None)
             if isinstance(target, OpenedIndex):
                 results[place] = yield from self._alone(target, verb, args)
+                self.budget.take(self.budget.used)
                 continue
             try:
                 wanted = target.ask(verb, args)

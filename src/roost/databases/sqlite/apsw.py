@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import length_hint
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,9 @@ from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, word
 from roost.structures.index.budget import Budget
 
 log = logging.getLogger("roost")
+
+# Looked up once: an Enum's members are slow to reach.
+_COUNTS, _IDS, _DONE = Answer.COUNTS, Answer.IDS, Answer.DONE
 
 MMAP_BYTES = 2**30  # of the file, that are read without a copy
 # What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
@@ -87,7 +91,8 @@ class ApswConnection:
         self.raw.set_progress_handler(self._is_late, STEPS)
         self._own_longest = self.raw.limit(apsw.SQLITE_LIMIT_LENGTH)
         self.limit()
-        self.run = self.raw.cursor().execute
+        cursor = self.raw.cursor()
+        self.run, self._run_many = cursor.execute, cursor.executemany
         try:
             self._lock = engine.lock() if writes else None
             engine.patiently(lambda: self._set_up(writes), self.wait)
@@ -168,17 +173,17 @@ class ApswConnection:
         return None
 
     def _statement(self, statement: Statement) -> Any:
-        template, rows = statement[:2]
-        sql, run = template.sql, self.run
-        if template.answer in (Answer.COUNTS, Answer.IDS):
-            return self._one_by_one(
-                sql, rows, self.raw.changes if template.answer is Answer.COUNTS else self.raw.last_insert_rowid
-            )
+        template, rows, _, values = statement
+        sql, run, answer = template.sql, self.run, template.answer
+        if answer is _DONE:
+            return self._done(sql, rows)
+        if answer is _COUNTS or answer is _IDS:
+            return self._one_by_one(sql, rows, self.raw.changes if answer is _COUNTS else self.raw.last_insert_rowid)
         if template.copies > 1:
             rows = [row * template.copies for row in rows]
         try:
-            if statement.values:
-                return self._few(sql, rows, statement.values)
+            if values:
+                return self._few(sql, rows, values)
             if template.returns:
                 return [self._rows(sql, row) for row in rows]
             changed = 0
@@ -189,8 +194,19 @@ class ApswConnection:
         except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
             raise self._failed(error, sql) from error
 
+    def _done(self, sql: str, rows: Sequence[Sequence[Any]]) -> list[int]:
+        # As far as none fails: how it fails is said when it is tried alone.
+        left = iter(rows)
+        try:
+            self._run_many(sql, left)
+        except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
+            if self._begun and not self.raw.in_transaction:
+                raise self._failed(error, sql) from error
+            return [1] * (len(rows) - length_hint(left) - 1)
+        return [1] * len(rows)
+
     def _one_by_one(self, sql: str, rows: Sequence[Sequence[Any]], outcome: Callable[[], int]) -> list[int]:
-        # As far as none fails and there is time: how it fails is said when it is tried alone.
+        # The same, and as far as there is time.
         run, clock, deadline = self.run, time.monotonic, self.budget.deadline
         outcomes = []
         try:

@@ -42,6 +42,9 @@ WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut bac
 _BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
+# The attribute of a cursor that has a row's outcome.
+_ONE_BY_ONE = {Answer.COUNTS: "rowcount", Answer.IDS: "lastrowid", Answer.DONE: "rowcount"}
+
 # Takes the write lock without changing anything, before the first read: a transaction that has read an older state
 # can then say so at once, and one that has not read yet will see the newest.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
@@ -334,8 +337,8 @@ def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> An
     sql = template.sql
     if template.copies > 1:
         rows = [row * template.copies for row in rows]
-    if template.answer in (Answer.COUNTS, Answer.IDS):
-        one = attrgetter("rowcount" if template.answer is Answer.COUNTS else "lastrowid")
+    if template.answer in _ONE_BY_ONE:
+        one = attrgetter(_ONE_BY_ONE[template.answer])
         return [one(cursor.execute(sql, row)) for row in rows]
     if template.returns:
         if len(rows) == 1:

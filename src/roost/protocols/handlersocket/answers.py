@@ -71,50 +71,52 @@ def found(rows: Sequence[Sequence[Any]], width: int) -> str:
     return f"0\t{width}\t" + "\t".join(map(token, chain.from_iterable(rows)))
 
 
-class Answers:
-    """The answers to requests of one opened index, and what was counted of them.
+class Counted:
+    """What was counted of answers."""
 
-    A result is what `roost.structures.index.runs` says.
-    """
+    rows = 0  # found or modified
+    errors = 0
+
+
+class Answers:
+    """The answers to requests of one opened index. A result is what `roost.structures.index.runs` says."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._none = f"0\t{width}"
         self._row = self._none + "\t%s" * width + "%.0s"
-        self.rows = 0  # found or modified
-        self.errors = 0
 
-    def of(self, results: Sequence[Any]) -> list[str]:
+    def of(self, results: Sequence[Any], counted: Counted) -> list[str]:
         """Return an answer for each."""
         if _ONE_ROW.issuperset(map(type, results)) and _is_plain(results):
             form = self._row
             made = [form % row for row in results]
             if _controls("\n".join(made)) == len(results) * (self._width + 2) - 1:
-                self.rows += len(results)
+                counted.rows += len(results)
                 return made
-        return [self._of(result) for result in results]
+        return [self._of(result, counted) for result in results]
 
-    def _of(self, result: Any) -> str:
+    def _of(self, result: Any, counted: Counted) -> str:
         kind = type(result)
         if kind is int:
-            self.rows += 1
+            counted.rows += 1
             return _COUNTS[result] if 0 <= result < 64 else f"0\t1\t{result}"
         if kind is tuple:
             if result[-1] is None:
                 return self._none
-            self.rows += 1
+            counted.rows += 1
             return found([result[:-1]], self._width)
         if kind is str:
-            self.rows += (result.count("\t") + 1) // self._width
+            counted.rows += (result.count("\t") + 1) // self._width
             return f"{self._none}\t{result}"
         if result is None:
-            self.rows += 1
+            counted.rows += 1
             return "0\t1"
         if isinstance(result, Error):
-            self.errors += 1
+            counted.errors += 1
             return refusal(result)
         if len(result) > MOST_ROWS:
-            self.errors += 1
+            counted.errors += 1
             return error(2, "limit")
-        self.rows += len(result)
+        counted.rows += len(result)
         return found(result, self._width)

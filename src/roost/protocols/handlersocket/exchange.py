@@ -41,7 +41,7 @@ class Singles(NamedTuple):
 # What is asked of the database, and what the answer is: of a run and of singles the results of the first requests, at
 # least one; of an Open what was opened, or the error.
 Asked = Run | Singles | Open
-Single = tuple[int, Target, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
+Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]
 
 
@@ -76,7 +76,7 @@ class _Alike:
         self.rows: list[list[str]] = []
 
 
-class Exchange:
+class Exchange(say.Counted):
     """The lines of several connections, and their answers.
 
     version: of the schema, in the transaction that answers.
@@ -91,7 +91,7 @@ class Exchange:
         self.late: dict[int, Late] = {}  # by their places, after their texts
         self.rest: dict[int, str] = {}  # by their places: the lines that there was no room for
         self.seconds = [0.0] * len(arrived)  # that each took
-        self.requests = self.errors = self.rows = 0
+        self.requests = 0
         self.elapsed = 0.0
         self._arrived = arrived
         self._openings = openings
@@ -190,7 +190,6 @@ class Exchange:
         self, opened: Opened, form: Form, values: Columns, total: int
     ) -> Generator[Asked, Any, tuple[list[str], float]]:
         # The answers of the first requests, as far as there is room, and the seconds that they took.
-        answers = say.Answers(opened.target.width)
         told: list[str] = []
         seconds = 0.0
         while self._budget.open:
@@ -198,18 +197,13 @@ class Exchange:
             lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
             results = yield Run(opened.target, form.shape, lot)
             seconds += self.elapsed
-            some = answers.of(results)
+            some = opened.answers.of(results, self)
             told += some
             self._budget.take(sum(map(len, some)))
             if len(told) == total:
                 break
-        self._count(told, answers)
-        return told, seconds
-
-    def _count(self, told: list[str], answers: say.Answers) -> None:
         self.requests += len(told)
-        self.rows += answers.rows
-        self.errors += answers.errors
+        return told, seconds
 
     # --- line by line ---------------------------------------------------------------------------------------------
 
@@ -227,12 +221,11 @@ class Exchange:
             self._tell(every, alike.owners, told, seconds)
         while singles and self._budget.open:
             some = singles[:SINGLES]
-            results = yield Singles([each[1:] for each in some])
+            results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
             told = []
-            for (_, target, _, _), result in zip(some, results, strict=False):
-                answers = say.Answers(target.width)
-                told += answers.of([result])
-                self._count(told[-1:], answers)
+            for (_, opened, _, _), result in zip(some, results, strict=False):
+                told += opened.answers.of([result], self)
+            self.requests += len(told)
             self._budget.take(sum(map(len, told)))
             self._tell(every, [each[0] for each in some[: len(told)]], told, self.elapsed)
             del singles[: len(told)]
@@ -284,7 +277,7 @@ class Exchange:
                     continue
                 single = True
                 lines.next += 1
-                singles.append((lines.place, opened.target, *request))
+                singles.append((lines.place, opened, *request))
                 continue
             if single:
                 return True
@@ -346,11 +339,7 @@ class Exchange:
                 return self._wrong("open_table", 1)
             request = _operation(opened, tokens)
             (result,) = yield Singles([(opened.target, *request)])
-            answers = say.Answers(opened.target.width)
-            told = answers.of([result])
-            self.rows += answers.rows
-            self.errors += answers.errors
-            return told[0]
+            return opened.answers.of([result], self)[0]
         # The original looks at the list of IN and at the filters before it finds that a number was left out.
         if any([int(each) > wanted for each in session.opened]):
             try:

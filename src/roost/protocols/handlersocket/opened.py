@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from roost.protocols.handlersocket.answers import Answers
 from roost.protocols.handlersocket.requests import MOST_ROWS, NULL, VERBS, Open, Refused, number
 from roost.structures.index.declaration import COMPARISONS, OPS
 from roost.structures.index.runs import Columns, Shape
@@ -95,9 +96,10 @@ def _once(tokens: Sequence[str], make: Callable[[str], int]) -> list[int]:
 class Opened:
     """One opened index, as the sessions that opened it have it."""
 
-    __slots__ = ("__weakref__", "_ends", "_forms", "asked", "target", "version", "writes")
+    __slots__ = ("__weakref__", "_ends", "_forms", "answers", "asked", "target", "version", "writes")
 
     target: Target
+    answers: Answers
 
     def __init__(self, asked: Open, writes: bool) -> None:
         self.asked = asked
@@ -109,6 +111,7 @@ class Opened:
     def take(self, target: Target, version: int) -> None:
         """Become what is there in this version of the schema."""
         self.target, self.version = target, version
+        self.answers = Answers(target.width)
         self._forms.clear()
         self._ends = {str(values): 3 + values for values in range(1, target.parts + 1)} if target.bulk else {}
 

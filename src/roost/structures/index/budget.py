@@ -61,3 +61,4 @@ class Budget:
     def unlimited(self) -> None:
         """Begin what is no client's: BEGIN, COMMIT, looking at the schema."""
         self.until = inf
+        self.used = 0

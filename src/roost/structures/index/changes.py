@@ -39,7 +39,7 @@ class Inserts(Bulk):
         names = [column.name for column in self._columns]
         self._own = names.index(automatic) if automatic in names else -1  # the column that numbers itself
         text, _ = index.insertion({column.sql: None for column in self._columns})
-        self._plain, self._numbering = Template(text, answer=Answer.COUNTS), Template(text, answer=Answer.IDS)
+        self._plain, self._numbering = Template(text, answer=Answer.DONE), Template(text, answer=Answer.IDS)
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape) -> Inserts | None:
