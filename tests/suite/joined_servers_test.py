@@ -533,7 +533,7 @@ def test_a_transaction_that_has_failed_already_says_so(store: Any, app: Connect)
     with pytest.raises(Exception, match="division"):
         one.sql("SELECT 1 / 0")
     for operation in (pageviews.add("/home"), pageviews.total("/home")):
-        with pytest.raises(roost.Invalid, match="has failed, .* roll it back"):
+        with pytest.raises(roost.Invalid, match=r"has failed, .* roll it back"):
             one.run(operation)
     one.rollback()
     one.run(pageviews.add("/home"))
