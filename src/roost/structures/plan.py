@@ -49,15 +49,15 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
-    hasty: bool = False  # a lock that somebody else holds is not waited for
+    nowait: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
-    def hastily(self) -> Context:
+    def without_waiting(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
-        return replace(self, hasty=True)
+        return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
@@ -166,7 +166,7 @@ class StructurePlan(TargetPlan):
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
-        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
         self.seize = seizing(dialect, self.head_table, key)
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
@@ -234,7 +234,7 @@ class StructurePlan(TargetPlan):
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
-        if context.hasty and self.seize is not None:
+        if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
@@ -356,11 +356,11 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
 
     A row that somebody else has inserted and not committed is there too.
     """
-    if not dialect.at_once:
+    if not dialect.nowait:
         return None
     where = dialect.equal(columns)
     return Template(
-        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
 
 
