@@ -102,6 +102,13 @@ def test_the_examples_of_the_page_on_transactions_run(tmp_path: Path) -> None:
         assert store.check() == []
 
 
+def test_the_page_on_own_structures_shows_the_code_that_the_tests_run() -> None:
+    code = "".join(path.read_text() for path in sorted((ROOT / "tests/latest").glob("*.py")))
+    shown = blocks(ROOT / "docs/own-structure.md", "python")
+    assert len(shown) > 5
+    assert [block for block in shown if block not in code] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 

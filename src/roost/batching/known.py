@@ -110,7 +110,7 @@ class Known:
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
-        held_by = plan.held_at_once if context.hasty else plan.held
+        held_by = plan.held_nowait if context.nowait else plan.held
         question = held_by if held else plan.stored
         if plan.trusted_by is self and self.dialect.exchanges and not context.joined and not context.careful:
             work = plan.run(operations, context)

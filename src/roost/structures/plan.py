@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -49,15 +49,15 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
-    hasty: bool = False  # a lock that somebody else holds is not waited for
+    nowait: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
-    def hastily(self) -> Context:
+    def without_waiting(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
-        return replace(self, hasty=True)
+        return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
@@ -91,6 +91,13 @@ CUT = {
         "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
 }
+
+
+Facts = dict[str, Any]  # of a definition
+Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
+
+# What `check` verifies: a rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
 
 
 class Careful(Exception):
@@ -134,6 +141,8 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()  # that `check` looks for
+    alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
@@ -157,7 +166,7 @@ class StructurePlan(TargetPlan):
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
-        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
         self.seize = seizing(dialect, self.head_table, key)
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
@@ -178,6 +187,10 @@ class StructurePlan(TargetPlan):
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction]] = {
             each.removeprefix("transact_"): method for each, method in written.items()
         }
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables; that values fit their columns is verified of every structure."""
+        return iter(())
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
         """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
@@ -221,7 +234,7 @@ class StructurePlan(TargetPlan):
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
-        if context.hasty and self.seize is not None:
+        if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
@@ -343,11 +356,11 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
 
     A row that somebody else has inserted and not committed is there too.
     """
-    if not dialect.at_once:
+    if not dialect.nowait:
         return None
     where = dialect.equal(columns)
     return Template(
-        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
 
 
@@ -393,13 +406,17 @@ def difference(stored: str, declared: str) -> str:
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
-        if fact in ("columns", "key", "member") and before and after:
+        if _are_columns(before) and _are_columns(after):
             told.append(_columns_difference(before, after))
         else:
             told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
     return "; ".join(told)
+
+
+def _are_columns(fact: Any) -> bool:
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 from roost.dialects.dialect import Dialect
 from roost.errors import Invalid
+from roost.structures.operation import READS
 from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
@@ -27,6 +28,7 @@ def register(declaration: type[Structure], plan: type[StructurePlan]) -> None:
     if DECLARATIONS.setdefault(kind, declaration) is not declaration:
         raise Invalid(f"there are two kinds of structure called {kind}: {DECLARATIONS[kind]} and {declaration}")
     _PLANS[kind] = plan
+    READS.update(declaration.reads)
 
 
 def declaration_of(kind: str) -> type[Structure]:

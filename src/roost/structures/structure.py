@@ -6,7 +6,7 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
@@ -75,6 +75,10 @@ class Structure(Target):
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
+    # Facts of the definition that `alter` can change, and that a declaration of another release can live with; every
+    # other fact says what is stored where.
+    options: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
     name: str
     key: Group[Any]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.structures.capped.adds import Hopeful, Request
+from roost.structures.capped.alter import ALTERATIONS
+from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
@@ -22,6 +24,7 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
     each,
@@ -174,10 +177,12 @@ class CappedPlan(StructurePlan):
 
     structure: Capped[Any, Any]
     views = VIEWS
+    alterations = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
+        self.indexes = (f"roost_{structure.name}_newest",)
         key, id_ = structure.key.columns, structure.id.columns
         others = [column for column in structure.columns if column not in key and column not in id_]
         quoted = [dialect.name_of(column) for column in others]
@@ -262,6 +267,10 @@ class CappedPlan(StructurePlan):
             f"r.sequence, {r_values}", rows, of_key, f" ORDER BY r.sequence DESC LIMIT {hole}"
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.structure.keep)
 
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""

@@ -37,6 +37,7 @@ class Counter(Structure, Generic[K]):
     """
 
     kind = "counter"
+    options = ("slots",)
 
     @overload
     def __init__(self: Counter[str], name: str, *, slots: int | None = None) -> None: ...

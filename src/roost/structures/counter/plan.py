@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
+from roost.structures.counter.alter import ALTERATIONS
+from roost.structures.counter.check import rules
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.view import VIEWS
 from roost.structures.operation import Operation
@@ -17,6 +20,7 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
     each,
@@ -123,6 +127,7 @@ class CounterPlan(StructurePlan):
 
     structure: Counter[Any]
     views = VIEWS
+    alterations = ALTERATIONS
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -159,6 +164,10 @@ class CounterPlan(StructurePlan):
             f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n"  # past 64 bits a REAL, which STRICT refuses
         )
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.slots)
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""

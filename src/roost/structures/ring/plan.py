@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,15 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
     replaced,
     same,
     write,
 )
+from roost.structures.ring.alter import ALTERATIONS
+from roost.structures.ring.check import rules
 from roost.structures.ring.declaration import Ring
 from roost.structures.ring.view import VIEWS
 from roost.structures.rows import Entry
@@ -245,6 +248,7 @@ class RingPlan(StructurePlan):
 
     structure: Ring[Any, Any]
     views = VIEWS
+    alterations = ALTERATIONS
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -316,6 +320,10 @@ class RingPlan(StructurePlan):
         )
         self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.structure.keep)
 
     def key_of_row(self, values: Row) -> Row:
         """Return the neutral key in a row's values."""
