@@ -389,6 +389,11 @@ def write(sql: str) -> Template:
     return Template(sql)
 
 
+def composed(encode: Callable[[Row], Row], take: Callable[[Row], Row]) -> Callable[[Row], Row]:
+    """Return the function that takes columns out of a row's values and encodes them."""
+    return take if encode is same else lambda values: encode(take(values))
+
+
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row

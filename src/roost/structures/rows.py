@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
@@ -111,6 +112,7 @@ class Rows:
         self._structure = structure
         self._declared = self.columns
         self._names = tuple(by_name)
+        self._values = values_of(self._names, attrgetter)
         self._checks = tuple(each.checker(structure) for each in self.columns)
         self._by_keyword = any(field.kw_only for field in dataclasses.fields(row))
         self.unknown: tuple[Column, ...] = ()  # that are stored and not declared
@@ -158,7 +160,7 @@ class Rows:
         """Return the neutral values of a row in the order of the columns, or raise `Invalid`."""
         if not isinstance(row, self.type):
             raise Invalid(f"{self._structure}: {row!r} is not a {self.type.__name__}")
-        return tuple([check(getattr(row, name)) for check, name in zip(self._checks, self._names, strict=True)])
+        return tuple([check(value) for check, value in zip(self._checks, self._values(row), strict=True)])
 
     def make(self, values: Sequence[Any]) -> Any:
         """Return the dataclass for the neutral values of a row, without those of columns that are absent."""
@@ -180,6 +182,18 @@ class Rows:
     def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
         """Return where in a declared row's values the columns of these names are."""
         return tuple(self._names.index(name) for name in wanted)
+
+    def taking(self, wanted: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return the function that takes the columns of these names out of a declared row's values."""
+        return values_of(self.places(wanted), itemgetter)
+
+
+def values_of(parts: Sequence[Any], getter: Callable[..., Callable[[Any], Any]]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that gets several parts as a tuple: `attrgetter` and `itemgetter` return one bare."""
+    if not parts:
+        return lambda _: ()
+    get = getter(*parts)
+    return get if len(parts) > 1 else lambda whole: (get(whole),)
 
 
 def names(structure: str, what: str, given: Any) -> tuple[str, ...]:
