@@ -62,7 +62,7 @@ class Adoption(ABC):
     """How tables are capped in one dialect."""
 
     dialect: ClassVar[Dialect]
-    definition_of: ClassVar[str]  # asks for what the catalog has of a name
+    definition_of: ClassVar[str]  # asks for what the catalog has of a {name}
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
 
@@ -144,11 +144,16 @@ class Adoption(ABC):
         """Return a name as the database compares it, where it is not found as it is."""
         return name.lower()
 
+    def stored(self, table: str) -> Statement:
+        """Return the question for what the catalog has of a table."""
+        sql = self.definition_of.format(name=self.dialect.placeholder)
+        return read(sql, *[table] * sql.count(self.dialect.placeholder))
+
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
         if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None
-        found = yield read(self.definition_of, table)
+        found = yield self.stored(table)
         if not found[0]:
             return None
         structure = from_definition(found[0][0][0])

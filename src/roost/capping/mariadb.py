@@ -50,7 +50,11 @@ class MariaDBAdoption(Adoption):
     """Notes of the keys that grow, and passes."""
 
     dialect = MARIADB
-    definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    # With lower_case_table_names the table is called otherwise than it was asked for, and so is its entry.
+    definition_of = (
+        "SELECT definition FROM roost_catalog\n"
+        "  WHERE name = {name} OR @@lower_case_table_names = 1 AND name = LOWER({name})"
+    )
     by_itself = False
 
     def words(self, cap: Cap) -> MariaDBWords:
