@@ -365,11 +365,13 @@ class Adoption(ABC):
             yield from self.may_lose_rows(cap.table)
         except Invalid as error:
             found.append(("foreign key", None, str(error)))
-        why = "was changed, or made by an earlier version of Roost"
+        why = (
+            "was changed, made by an earlier version of Roost, or by an account that is gone or may not do it any more"
+        )
         changed: list[str] = yield from self.changed(cap)
         found += [
             ("triggers", None, f"{name} is not as Roost makes it ({why}); `roost cap {cap.table}` again replaces it")
-            for name in changed
+            for name in [*changed, *(yield from self.idle(cap))]
         ]
         if not (yield from self.index(cap)):
             found.append(
@@ -389,6 +391,11 @@ class Adoption(ABC):
         if len(full[0]) > MOST and overdue:
             found.append(("keep", None, MORE))
         return found
+
+    def idle(self, cap: Cap) -> Asking:
+        """Return the names of what should make the passes and cannot."""
+        yield from ()
+        return []
 
     def unfit(self, table: str) -> str:
         """Return why no table of this name can be capped; "" when one can."""
