@@ -1,7 +1,7 @@
 """Caps: how a table of the application's own is kept short, in the words that every dialect has.
 
 No head and no count: the row that is too many is found by its place in an index, which is right whatever has happened
-to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the room
+to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the file
 of each dialect: `adoption_sqlite`, `adoption_postgresql`, `adoption_mariadb`.
 """
 
