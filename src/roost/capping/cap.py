@@ -2,7 +2,7 @@
 
 No head and no count: the row that is too many is found by its place in an index, which is right whatever has happened
 to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the file
-of each dialect: `adoption_sqlite`, `adoption_postgresql`, `adoption_mariadb`.
+of each dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def counted(plan: StructurePlan) -> Rule:
     words = Words(plan)
     return (
         "count",
-        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'message', 'there')}\n"
+        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
         f"  FROM (SELECT {words.h_key}, h.n AS said, count(r.{words.first}) AS there\n"
         f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
         f"  WHERE said <> there",
