@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
-from roost.types.column_types import INT_MAX
+from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import (
     Column,
     column,
@@ -159,9 +159,10 @@ class Structure(Target):
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 
     def _n(self, n: Any, least: int = 1) -> int:
-        if type(n) is not int or not least <= n <= INT_MAX:
+        found = whole(n, least, INT_MAX)
+        if found is None:
             raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
-        return n
+        return found
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:
