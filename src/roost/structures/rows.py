@@ -31,6 +31,8 @@ class Entry(Generic[R]):
 class RowStructure(Structure, Generic[R, K]):
     """The reading half of a ring and of a capped collection."""
 
+    keep: int
+
     def __init__(self, name: str, rows: Rows) -> None:
         super().__init__(name, rows.key)
         self.rows = rows

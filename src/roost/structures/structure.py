@@ -6,7 +6,7 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
@@ -118,6 +118,10 @@ class Structure(Target):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.remade or (partial(type(self), **self._made_with), ())
+
+    def replaced(self, **arguments: Any) -> Self:
+        """Return the declaration that these arguments make in place of the ones it was made with."""
+        return type(self)(**{**self._made_with, **arguments})
 
     def describe(self, operation: Operation[Any]) -> str:
         """Return the call that made an operation, as a programmer would write it."""

@@ -102,8 +102,8 @@ class Refused(Exception):
 
 def shown(value: object) -> str:
     """Return a value as a message shows it: its repr, cut when it is long."""
-    told = repr(value)
-    return told if len(told) <= 60 else f"{told[:57]}..."
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _wrong(value: object, wanted: str) -> Refused:
