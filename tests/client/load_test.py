@@ -79,7 +79,7 @@ def test_an_answer_that_is_not_right_is_an_error(tables: Server, pipeline: int) 
 def test_what_a_server_refuses_is_counted_by_kind(tables: Server) -> None:
     fill(tables)
     twice = plan(tables, "insert", first=1)  # ids that are there already
-    process = Process(replace(twice, seconds=0.05), 0, 1, b"0\t1\n")
+    process = Process(replace(twice, seconds=0.02), 0, 1, b"0\t1\n")
     try:
         report = process.run()
     finally:

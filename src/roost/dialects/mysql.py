@@ -20,6 +20,6 @@ MYSQL = replace(
     types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
     views=False,
     for_share=" FOR SHARE",
-    at_once=" NOWAIT",
+    nowait=" NOWAIT",
     returning=False,
 )

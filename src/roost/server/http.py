@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import accumulate
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,10 @@ from prometheus_client.registry import Collector
 from roost.errors import CannotOpen
 from roost.server.addresses import Address
 from roost.server.counters import BOUNDS
+from roost.server.places import Place
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from roost.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +44,12 @@ METRICS = {
 class Metrics(Collector):
     """What all workers have counted, from the memory that they share with the supervisor."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = places
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample per worker."""
-        found = [([place.role, str(place.number)], place, place.totals()) for place in self._supervisor.places]
+        found = [([place.role, str(place.number)], place, place.totals()) for place in self._places]
         for name, (metric, told) in METRICS.items():
             counter = CounterMetricFamily(metric, told, labels=LABELS)
             for labels, _, totals in found:
@@ -105,30 +104,37 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *args)
 
 
-def serve(address: Address, supervisor: Supervisor) -> Http:
-    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop."""
+def serve(address: Address, places: Sequence[Place], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
+    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop.
+
+    silent: returns the names of the workers that do not answer.
+    """
     family, place = address.resolve()[0]
     server = type("_Server", (_Server,), {"address_family": family})
     try:
         made: WSGIServer = server(place, _Handler)
     except OSError as error:
         raise CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
-    made.set_app(_app(supervisor, asyncio.get_running_loop()))
+    made.set_app(_app(places, silent, asyncio.get_running_loop()))
     return Http(made)
 
 
-def _app(supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+def _app(
+    places: Sequence[Place],
+    silent: Callable[[], Coroutine[Any, Any, list[str]]],
+    loop: asyncio.AbstractEventLoop,
+) -> WSGIApplication:
     registry = CollectorRegistry()
-    registry.register(Metrics(supervisor))
+    registry.register(Metrics(places))
     metrics = make_wsgi_app(registry)
 
     def health() -> tuple[str, str]:
         try:
-            silent = asyncio.run_coroutine_threadsafe(supervisor.silent(), loop).result(PATIENCE)
+            names = asyncio.run_coroutine_threadsafe(silent(), loop).result(PATIENCE)
         except TimeoutError:
-            silent = ["the supervisor"]
-        if silent:
-            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in silent])
+            names = ["the supervisor"]
+        if names:
+            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in names])
         return "200 OK", "ok\n"
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -98,7 +98,7 @@ class Supervisor:
 
             if not self.settings.http.loopback:
                 log.warning("http %s can be reached from other machines, and asks for no secret", self.settings.http)
-            http = serve(self.settings.http, self)
+            http = serve(self.settings.http, self.places, self.silent)
         try:
             async with asyncio.TaskGroup() as group:
                 for place in self.places:

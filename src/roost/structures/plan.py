@@ -50,21 +50,21 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
-    hasty: bool = False  # a lock that somebody else holds is not waited for
+    nowait: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
-    def hastily(self) -> Context:
+    def without_waiting(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
-        return replace(self, hasty=True)
+        return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
     """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
 
-    def told() -> dt.datetime:
+    def now() -> dt.datetime:
         moment = clock()
         if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
             return moment
@@ -73,7 +73,7 @@ def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
         except Refused as refused:
             raise Invalid(f"the store's clock: {refused}") from None
 
-    return told
+    return now
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
@@ -168,7 +168,7 @@ class StructurePlan(TargetPlan):
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
-        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
         self.seize = seizing(dialect, self.head_table, key)
         made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
@@ -236,7 +236,7 @@ class StructurePlan(TargetPlan):
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
-        if context.hasty and self.seize is not None:
+        if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
@@ -344,8 +344,9 @@ def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], 
     unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
     """
     default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
-    told = [f"{name} = {given.format(name)}" for name in names]
-    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
+    assigned = [f"{name} = {given.format(name)}" for name in names]
+    assigned += [f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]
+    return ", ".join(assigned)
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
@@ -358,11 +359,11 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
 
     A row that somebody else has inserted and not committed is there too.
     """
-    if not dialect.at_once:
+    if not dialect.nowait:
         return None
     where = dialect.equal(columns)
     return Template(
-        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
 
 
@@ -391,6 +392,11 @@ def write(sql: str) -> Template:
     return Template(sql)
 
 
+def composed(encode: Callable[[Row], Row], take: Callable[[Row], Row]) -> Callable[[Row], Row]:
+    """Return the function that takes columns out of a row's values and encodes them."""
+    return take if encode is same else lambda values: encode(take(values))
+
+
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row
@@ -403,18 +409,18 @@ def difference(stored: str, declared: str) -> str:
     'keep is 5 in the database and 12 in the declaration'
     """
     old, new = json.loads(stored), json.loads(declared)
-    told = []
+    differences = []
     for fact in dict.fromkeys([*old, *new]):
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
         if _are_columns(before) and _are_columns(after):
-            told.append(_columns_difference(before, after))
+            differences.append(_columns_difference(before, after))
         else:
-            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
-    return "; ".join(told)
+    return "; ".join(differences)
 
 
 def _are_columns(fact: Any) -> bool:
@@ -423,14 +429,14 @@ def _are_columns(fact: Any) -> bool:
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
     old, new = dict(before), dict(after)
-    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    told += [
+    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    differences += [
         f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
         for name in old
         if name in new and old[name] != new[name]
     ]
-    return "; ".join(told) or "the columns are in another order"
+    return "; ".join(differences) or "the columns are in another order"
 
 
 def _shown(fact: Any) -> str:

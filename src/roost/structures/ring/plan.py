@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from roost.structures.plan import (
     Rule,
     StructurePlan,
     Transaction,
+    composed,
     replaced,
     same,
     write,
@@ -306,12 +308,13 @@ class RingPlan(StructurePlan):
         self.drop = write(f"DELETE FROM {self.head_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.head_table)
 
-        self._key_places = structure.rows.places(per)
-        self._other_places = structure.rows.places([column.name for column in others])
-        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        other_names = [column.name for column in others]
+        self._take_key = structure.rows.taking(per)
+        self._key_of = composed(self.key_out, self._take_key)
+        self._others_of = composed(dialect.encoder(others) or same, structure.rows.taking(other_names))
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         # A row's values in their order, from those of its key followed by the others.
-        found = [*self._key_places, *self._other_places]
+        found = structure.rows.places([*per, *other_names])
         order = [found.index(place) for place in sorted(found)]
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
@@ -330,7 +333,7 @@ class RingPlan(StructurePlan):
 
     def key_of_row(self, values: Row) -> Row:
         """Return the neutral key in a row's values."""
-        return tuple([values[place] for place in self._key_places])
+        return self._take_key(values)
 
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""
@@ -342,9 +345,10 @@ class RingPlan(StructurePlan):
 
     def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Allocate for all pushes of a key at once, then write the last `keep` of them."""
-        pushes: dict[Row, list[int]] = {}
+        pushes: defaultdict[Row, list[int]] = defaultdict(list)
+        take_key = self._take_key
         for place, op in enumerate(run):
-            pushes.setdefault(self.key_of_row(op.args[0]), []).append(place)
+            pushes[take_key(op.args[0])].append(place)
         keys = sorted((self.key_out(key), places) for key, places in pushes.items())
         heads = yield Statement(self.allocate, [(*key, len(places)) for key, places in keys])
         if self.allocated is not None:
@@ -360,7 +364,7 @@ class RingPlan(StructurePlan):
                 results[place] = sequence
             for place in places[-self.keep :]:
                 values = run[place].args[0]
-                others = self._others_out(tuple([values[i] for i in self._other_places]))
+                others = self._others_of(values)
                 sequence = results[place]
                 rows.append((*key, sequence % self.keep, sequence, at, *others))
         yield Statement(self.write, rows)
@@ -369,10 +373,10 @@ class RingPlan(StructurePlan):
     def transact_push(self, op: Operation[Any], context: Context) -> Transaction:
         """Allocate for one push, and write it."""
         values = op.args[0]
-        key = self.key_out(tuple([values[place] for place in self._key_places]))
+        key = self._key_of(values)
         ((sequence,),) = yield self._one_allocate, key
         (at,) = self._at_out((context.clock(),))
-        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        others = self._others_of(values)
         yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
         return sequence
 
