@@ -230,19 +230,21 @@ def test_the_server_and_protocols_know_no_database() -> None:
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}
     for module, path in MODULES.items():
-        room = room_of(module)
-        if room in ("server", "protocols"):
+        package = package_of(module)
+        if package in ("server", "protocols"):
             names = {name.removeprefix("roost.") for name in imports(path)}
-            allowed = below if room == "server" else of_protocols
+            allowed = below if package == "server" else of_protocols
             strange = {name for name in names if not {name, name.split(".")[0]} & allowed}
             assert not strange, f"{module}: {strange}"
-            if room == "protocols":
+            if package == "protocols":
                 assert not third_party(path)
 
 
 def test_no_two_modules_need_each_other_even_for_types() -> None:
-    for room in ("server", "protocols", "structures.index"):
+    for package in ("server", "protocols", "structures.index"):
         graph = {
-            module: imports(path) - {module} for module, path in MODULES.items() if module.startswith(f"roost.{room}")
+            module: imports(path) - {module}
+            for module, path in MODULES.items()
+            if module.startswith(f"roost.{package}")
         }
         list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle

@@ -34,7 +34,13 @@ def test_it_is_found_inserted_and_deleted(write: Bench) -> None:
         "0\t1",
         "2\t1\tfld",
     ]
-    lines = ["1\t+\t2\t7\tcalm", "1\t=\t1\t7", "1\t+\t2\t7\tglad", "1\t+\t2\t8\tsad", "1\t=\t1\t7\t9\t0\t@\t0\t3\t8\t9\t7"]
+    lines = [
+        "1\t+\t2\t7\tcalm",
+        "1\t=\t1\t7",
+        "1\t+\t2\t7\tglad",
+        "1\t+\t2\t8\tsad",
+        "1\t=\t1\t7\t9\t0\t@\t0\t3\t8\t9\t7",
+    ]
     told = ["0\t1", "0\t2\t7\tcalm", "0\t1", "0\t1", "0\t2\t8\tsad\t7\tglad"]
     assert write.say(session, "\n".join(lines)) == told
     lines = ["1\t=\t1\t7\t1\t0\tD?", "1\t=\t1\t7\t1\t0\tD", "1\t=\t1\t7", "1\t=\t1\t8"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement
+from roost.errors import StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, exceptions, read, stored
@@ -48,20 +49,25 @@ class Lookups(Bulk):
         """Look up all keys."""
         keys = [stored(column, values) for column, values in zip(self._columns, columns, strict=False)]
         total = len(keys[0])
-        by_array = self._by_array is not None and total > FEW
         alone_at = exceptions(keys)
-        if by_array and self._columns[0].kind == "text" and not alone_at and "\0" in "".join(keys[0]):
-            by_array = False  # an array's texts end at their first NUL
+        template = self._by_array if total > FEW else None
+        if self._columns[0].kind == "text" and "\0" in "".join([key for key in keys[0] if type(key) is str]):
+            template = None  # an array's texts end at their first NUL
+        if template is not None and not alone_at:  # as a rule, all at once
+            try:
+                (rows,) = yield Statement(template, [(self._dialect.pack(keys[0]),)], values=total * self._width)
+            except StatementFailed:
+                pass  # they are too long to be held all at once
+            else:
+                return rows  # type: ignore[no-any-return]
 
         def fetch(begin: int, end: int) -> Results:
-            some = keys if end - begin == total else [column[begin:end] for column in keys]
-            if by_array:
-                assert self._by_array is not None
-                (rows,) = yield Statement(
-                    self._by_array, [(self._dialect.pack(some[0]),)], values=(end - begin) * self._width
-                )
-                return rows  # type: ignore[no-any-return]
-            return (yield from self._lots(list(zip(*some, strict=True))))
+            some = [column[begin:end] for column in keys]
+            if template is None:
+                return (yield from self._lots(list(zip(*some, strict=True))))
+            array = self._dialect.pack(some[0])
+            (rows,) = yield Statement(template, [(array,)], values=(end - begin) * self._width)
+            return rows  # type: ignore[no-any-return]
 
         return (yield from read(total, alone_at, fetch, alone, budget))
 
