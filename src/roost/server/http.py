@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from roost.errors import CannotOpen
 from roost.server.addresses import Address
 from roost.server.counters import BOUNDS
-from roost.server.places import Place
+from roost.server.slots import Slot
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -44,12 +44,12 @@ METRICS = {
 class Metrics(Collector):
     """What all workers have counted, from the memory that they share with the supervisor."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample per worker."""
-        found = [([place.role, str(place.number)], place, place.totals()) for place in self._places]
+        found = [([slot.role, str(slot.number)], slot, slot.totals()) for slot in self._slots]
         for name, (metric, told) in METRICS.items():
             counter = CounterMetricFamily(metric, told, labels=LABELS)
             for labels, _, totals in found:
@@ -60,10 +60,10 @@ class Metrics(Collector):
         up = GaugeMetricFamily("roost_worker_ready", "1 when the worker has its database open.", labels=LABELS)
         batches = HistogramMetricFamily("roost_batch_seconds", "Durations of batches, commit included.", labels=LABELS)
         bounds = [*map(str, BOUNDS), "+Inf"]
-        for labels, place, totals in found:
-            restarts.add_metric(labels, max(0, place.starts - 1))
+        for labels, slot, totals in found:
+            restarts.add_metric(labels, max(0, slot.starts - 1))
             connected.add_metric(labels, totals.numbers["open"])
-            up.add_metric(labels, int(place.ready.is_set()))
+            up.add_metric(labels, int(slot.ready.is_set()))
             buckets = list(zip(bounds, map(float, accumulate(totals.durations)), strict=True))
             batches.add_metric(labels, buckets, sum_value=totals.numbers["nanoseconds"] / 1e9)
         yield from (restarts, connected, up, batches)
@@ -104,7 +104,7 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *args)
 
 
-def serve(address: Address, places: Sequence[Place], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
+def serve(address: Address, slots: Sequence[Slot], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
     """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop.
 
     silent: returns the names of the workers that do not answer.
@@ -115,17 +115,17 @@ def serve(address: Address, places: Sequence[Place], silent: Callable[[], Corout
         made: WSGIServer = server(place, _Handler)
     except OSError as error:
         raise CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
-    made.set_app(_app(places, silent, asyncio.get_running_loop()))
+    made.set_app(_app(slots, silent, asyncio.get_running_loop()))
     return Http(made)
 
 
 def _app(
-    places: Sequence[Place],
+    slots: Sequence[Slot],
     silent: Callable[[], Coroutine[Any, Any, list[str]]],
     loop: asyncio.AbstractEventLoop,
 ) -> WSGIApplication:
     registry = CollectorRegistry()
-    registry.register(Metrics(places))
+    registry.register(Metrics(slots))
     metrics = make_wsgi_app(registry)
 
     def health() -> tuple[str, str]:
