@@ -82,7 +82,8 @@ class Database:
                 connection.reopen()
             (connection.begin if self._writes else connection.begin_read)()
             ((version,),) = connection.fetch(SCHEMA_VERSION.sql)
-        except (Error, OSError) as error:  # OSError: the lock file's
+        except (Error, Undone, OSError) as failed:  # OSError: the lock file's
+            error = failed.__cause__ if isinstance(failed, Undone) else failed
             if not isinstance(error, Busy):
                 log.warning("no transaction could be begun: %s", error)
             connection.settle()
