@@ -1,7 +1,7 @@
 """Making an existing table a capped collection, in place, and undoing it: look, install, trim, release.
 
 Everything is found out before anything is done: a table that cannot be capped safely is refused with the reason. What
-is here is the same in every dialect; each has a room beside this one for what is not.
+is here is the same in every dialect; each has a file beside this one for what is not.
 """
 
 from __future__ import annotations

@@ -60,28 +60,28 @@ def alter(
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
         dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
         if view or (view is None and dropped.objects):
             yield from make_view(plan, dropped)
     else:
         if had_view and old != new:  # one of an older version may have what is to be changed written into it
             yield from make_view(type(plan)(was, plan.dialect))
-        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
         try:
             if view is False:
                 yield from drop_view(plan)
             elif view or had_view:
                 yield from make_view(plan)
         except Error as error:
-            if not told:
+            if not changes:
                 raise
             raise type(error)(
-                f"{structure.name} was changed ({', '.join(told)}), but not its view: {error}; "
+                f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
     if view is not None and view is not had_view:
-        told.append("view added" if view else "view dropped")
-    return told
+        changes.append("view added" if view else "view dropped")
+    return changes
 
 
 def _change(
@@ -92,7 +92,7 @@ def _change(
         yield Statement(Template(catalog.former_table), [()])
         yield from guarded(catalog.dialect, PRIVATE, writes=True)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
-    told = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
+    changes = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
         # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
         # in nobody's way if this ends here.
@@ -108,7 +108,7 @@ def _change(
         yield Statement(catalog.outdated, [(name, name)])
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
-    return told + [f"{fact}: {old.get(fact)} -> {new.get(fact)}" for fact in changed]
+    return changes + [f"{fact}: {old.get(fact)} -> {new.get(fact)}" for fact in changed]
 
 
 def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:
@@ -139,10 +139,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
             stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
         if column.name not in there:
             yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
-    told = [f"column {column.name} ({column.spec}) added" for column in added]
-    if not told and list(before) != list(after):
-        told = ["the order of the columns"]
-    return told
+    changes = [f"column {column.name} ({column.spec}) added" for column in added]
+    if not changes and list(before) != list(after):
+        changes = ["the order of the columns"]
+    return changes
 
 
 def _default(structure: RowStructure[Any, Any], column: Column) -> Any:

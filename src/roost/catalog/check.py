@@ -97,7 +97,7 @@ def _check_structure(plan: StructurePlan) -> Checking:
     if found or not plan.layout:
         return found
     there = yield from strange(plan.dialect, plan.layout)
-    found = [Violation(name, "tables", None, told) for told in there.values() if told]
+    found = [Violation(name, "tables", None, message) for message in there.values() if message]
     found = found or (yield from _check_layout(plan))
     if found:
         return found
@@ -123,8 +123,8 @@ def _check_view(plan: StructurePlan) -> Checking:
     if stored == wanted:
         return []
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
-    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
-    return [Violation(name, "view", None, told)]
+    message = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
+    return [Violation(name, "view", None, message)]
 
 
 def _check_layout(plan: StructurePlan) -> Checking:
@@ -139,8 +139,8 @@ def _check_layout(plan: StructurePlan) -> Checking:
         stored = {(column, _type(type_), int(not_null)) for column, type_, not_null in there[0]}
         for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
-            told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
-            found.append(Violation(name, "tables", None, told))
+            message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
+            found.append(Violation(name, "tables", None, message))
     for index in plan.indexes:
         there = yield Statement(each(dialect.choose(INDEX)), [(index,)])
         if not there[0]:
@@ -165,9 +165,9 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
 
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
     name = plan.dialect.name_of(column)
-    told = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
+    message = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
     return (
         "value",
-        f"SELECT {key}, {told}\n"
+        f"SELECT {key}, {message}\n"
         f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
     )

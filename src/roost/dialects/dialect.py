@@ -162,7 +162,7 @@ class Dialect:
         """Return a name as an identifier, whatever is in it."""
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
-    def told(self, text: str, *parts: str) -> str:
+    def message(self, text: str, *parts: str) -> str:
         """Return the expression for a text with each ? replaced by what an expression has."""
         first, *rest = text.split("?")
         literals = [self.literal(each) if each else "" for each in rest]

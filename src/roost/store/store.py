@@ -94,7 +94,7 @@ class _Base:
             self._working.create(structures)
         else:
             making = create(self._core.known.catalog, self._plans(structures), view, exact=False)
-            self._core.known.tell(self._core.exclusive(making, create=True))
+            self._core.known.log_differences(self._core.exclusive(making, create=True))
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         (plan,) = self._plans([structure])

@@ -63,7 +63,7 @@ class Context:
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
     """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
 
-    def told() -> dt.datetime:
+    def now() -> dt.datetime:
         moment = clock()
         if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
             return moment
@@ -72,7 +72,7 @@ def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
         except Refused as refused:
             raise Invalid(f"the store's clock: {refused}") from None
 
-    return told
+    return now
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
@@ -342,8 +342,9 @@ def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], 
     unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
     """
     default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
-    told = [f"{name} = {given.format(name)}" for name in names]
-    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
+    assigned = [f"{name} = {given.format(name)}" for name in names]
+    assigned += [f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]
+    return ", ".join(assigned)
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
@@ -406,18 +407,18 @@ def difference(stored: str, declared: str) -> str:
     'keep is 5 in the database and 12 in the declaration'
     """
     old, new = json.loads(stored), json.loads(declared)
-    told = []
+    differences = []
     for fact in dict.fromkeys([*old, *new]):
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
         if _are_columns(before) and _are_columns(after):
-            told.append(_columns_difference(before, after))
+            differences.append(_columns_difference(before, after))
         else:
-            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
-    return "; ".join(told)
+    return "; ".join(differences)
 
 
 def _are_columns(fact: Any) -> bool:
@@ -426,14 +427,14 @@ def _are_columns(fact: Any) -> bool:
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
     old, new = dict(before), dict(after)
-    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    told += [
+    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    differences += [
         f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
         for name in old
         if name in new and old[name] != new[name]
     ]
-    return "; ".join(told) or "the columns are in another order"
+    return "; ".join(differences) or "the columns are in another order"
 
 
 def _shown(fact: Any) -> str:

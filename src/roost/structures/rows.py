@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure
-from roost.types.column_types import INT_MAX
+from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import Column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
@@ -30,6 +30,8 @@ class Entry(Generic[R]):
 
 class RowStructure(Structure, Generic[R, K]):
     """The reading half of a ring and of a capped collection."""
+
+    keep: int
 
     def __init__(self, name: str, rows: Rows) -> None:
         super().__init__(name, rows.key)
@@ -50,9 +52,10 @@ class RowStructure(Structure, Generic[R, K]):
         A reader of a ring who comes back with its last sequence and was lapped sees it: the first one it gets is more
         than one further. In a capped collection removed and refreshed rows leave such holes too.
         """
-        if type(after) is not int or not 0 <= after <= INT_MAX:
+        found = whole(after, 0, INT_MAX)
+        if found is None:
             raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
-        return Operation(self, "entries", (self.key.check(key), after, n if n is None else self._n(n)))
+        return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
         """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
@@ -82,9 +85,10 @@ def option(structure: str, name: str, value: Any, choices: Sequence[str]) -> str
 
 def keep_limit(structure: str, keep: Any) -> int:
     """Return `keep`, or raise `Invalid`."""
-    if type(keep) is not int or not 1 <= keep <= 2**31 - 1:
+    found = whole(keep, 1, 2**31 - 1)
+    if found is None:
         raise Invalid(f"{structure}: keep is a whole number from 1 to 2147483647, not {keep!r}")
-    return keep
+    return found
 
 
 class Rows:

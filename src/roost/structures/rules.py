@@ -21,7 +21,7 @@ class Words:
         self.key, self.first = dialect.names(key), dialect.name_of(key[0])
         self.r_key, self.h_key = dialect.names(key, "r."), dialect.names(key, "h.")
         self.join = " AND ".join(f"h.{dialect.name_of(each)} = r.{dialect.name_of(each)}" for each in key)
-        self.said = dialect.told
+        self.message = dialect.message
 
 
 def has_head(plan: StructurePlan) -> Rule:
@@ -29,7 +29,7 @@ def has_head(plan: StructurePlan) -> Rule:
     words = Words(plan)
     return (
         "head",
-        f"SELECT {words.r_key}, {words.said('? rows without a head', 'count(*)')} FROM {words.rows} r"
+        f"SELECT {words.r_key}, {words.message('? rows without a head', 'count(*)')} FROM {words.rows} r"
         f" LEFT JOIN {words.head} h ON {words.join}\n"
         f"  WHERE h.{words.first} IS NULL GROUP BY {words.r_key}",
     )
@@ -40,7 +40,7 @@ def sequences(plan: StructurePlan) -> Iterator[Rule]:
     words = Words(plan)
     yield (
         "sequence",
-        f"SELECT {words.r_key}, {words.said('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
+        f"SELECT {words.r_key}, {words.message('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
         f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence > h.sequence OR r.sequence < 1",
     )
     if plan.dialect.name == "sqlite":
@@ -52,7 +52,7 @@ def counted(plan: StructurePlan) -> Rule:
     words = Words(plan)
     return (
         "count",
-        f"SELECT {words.key}, {words.said('the head says ?, there are ?', 'said', 'there')}\n"
+        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
         f"  FROM (SELECT {words.h_key}, h.n AS said, count(r.{words.first}) AS there\n"
         f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
         f"  WHERE said <> there",

@@ -47,6 +47,11 @@ class PostgreSQLGuest(Guest):
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
+        if error.sqlstate == "25P02":
+            return Invalid(
+                "store.on: an earlier statement of this transaction has failed, so PostgreSQL takes no more of it; "
+                "roll it back, or back to a savepoint, first"
+            )
         found = translate(error, self.place, sql)
         if self.is_lost() and not isinstance(found, ConnectionLost):  # psycopg's own error, which has no SQLSTATE
             return ConnectionLost(f"{self.place}: {str(error).strip()}")

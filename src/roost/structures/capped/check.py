@@ -15,12 +15,12 @@ def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:
     words = Words(plan)
     yield (
         "keep",
-        f"SELECT {words.r_key}, {words.said(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
+        f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
         f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
     )
     yield (
         "order",
-        f"SELECT {words.r_key}, {words.said('? rows have sequence ?', 'count(*)', 'sequence')} FROM {words.rows} r\n"
+        f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')} FROM {words.rows} r\n"
         f"  GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
     )
     yield counted(plan)

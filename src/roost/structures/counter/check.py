@@ -13,6 +13,6 @@ def rules(plan: StructurePlan, slots: int) -> Iterator[Rule]:
     words = Words(plan)
     yield (
         "slot",
-        f"SELECT {words.r_key}, {words.said(f'slot ? of {slots}', 'slot')} FROM {words.rows} r\n"
+        f"SELECT {words.r_key}, {words.message(f'slot ? of {slots}', 'slot')} FROM {words.rows} r\n"
         f"  WHERE slot NOT BETWEEN 0 AND {slots - 1}",
     )

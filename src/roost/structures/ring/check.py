@@ -15,10 +15,10 @@ def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:
     words = Words(plan)
     yield (
         "slot",
-        f"SELECT {words.r_key}, {words.said(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
+        f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
         f"  FROM {words.rows} r WHERE slot <> {words.dialect.modulo.format('sequence', keep)}",
     )
-    too_old = words.said("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
+    too_old = words.message("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
     yield (
         "keep",
         f"SELECT {words.r_key}, {too_old}\n"

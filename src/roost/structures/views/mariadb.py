@@ -28,13 +28,13 @@ from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Statement
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.structures.plan import StructurePlan, each
-from roost.structures.views.view import Found, Powers, Room, View
+from roost.structures.views.view import Capabilities, Found, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
 MARKS = (MARK, "a front, made by Roost")  # in version 0.1 they were called so
-BLACKHOLE = "blackhole"  # the power to make inlets
+BLACKHOLE = "blackhole"  # the capability to make inlets
 TOTAL = Column("total", ColumnType("int"))
 MESSAGE = 500  # characters that SIGNAL takes, about
 
@@ -140,7 +140,7 @@ def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], 
     return remove
 
 
-def _view(plan: StructurePlan, powers: Powers | None) -> View:
+def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{_digest(made.view)}"
     objects = {name: mark}
@@ -154,7 +154,7 @@ def _view(plan: StructurePlan, powers: Powers | None) -> View:
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
-    if powers is not None and BLACKHOLE not in powers:
+    if capabilities is not None and BLACKHOLE not in capabilities:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(Words(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
@@ -271,7 +271,7 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
     return rows
 
 
-def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
+def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
     # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
     engines = yield Statement(ENGINES, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}removing")
@@ -319,7 +319,7 @@ def _trigger_names(name: str) -> tuple[str, ...]:
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    if BLACKHOLE in (yield from _powers(plan)):
+    if BLACKHOLE in (yield from _capabilities(plan)):
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
@@ -332,4 +332,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MARIADB_VIEWS = Room(_view, _found, _taken, _powers, _replace)
+MARIADB_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)
