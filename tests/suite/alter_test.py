@@ -51,7 +51,7 @@ def test_altering_what_is_not_there_is_missing(open_store: Make) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 3, 4, 6, 11])
-def test_a_ring_keeps_its_newest_rows_and_its_sequence(open_store: Make, pushed: int, keep: int) -> None:
+def test_a_ring_keeps_its_newest_rows_and_its_sequence(open_store: Make, keep: int) -> None:
     """Pitfall: shrinking 5 to 3 leaves slots 3 and 4 readable for ever."""
     store = open_store(visits)
     pushed = dict(enumerate((3, 4, 5, 6, 12, 13), 1))  # fewer than it keeps, as many, and more

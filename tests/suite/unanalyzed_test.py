@@ -21,7 +21,7 @@ def leave_unanalyzed(url: str) -> None:
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
         )
         for (table,) in tables.fetchall():
-            raw.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")  # type: ignore[call-overload]
+            raw.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
 
 
 def test_reads_go_by_index_on_postgresql() -> None:
