@@ -287,15 +287,16 @@ class Client(asyncio.Protocol):
                 return
         else:
             data = data[:end]
-        lines = data.split(b"\n") if len(data) > server.settings.max_line else []
-        fit = list(takewhile(lambda line: len(line) <= server.settings.max_line, lines))
-        too_long = len(fit) < len(lines)
-        if too_long:
+        too_long = False
+        if len(data) > server.settings.max_line:
+            lines = data.split(b"\n")
+            fit = list(takewhile(lambda line: len(line) <= server.settings.max_line, lines))
+            too_long = len(fit) < len(lines)
             data = b"\n".join(fit)
             if not fit:
                 self._too_long()
                 return
-        if b"\r\n" in data or data.endswith(b"\r"):
+        if b"\r" in data:
             data = (data + b"\n").replace(b"\r\n", b"\n")[:-1]
         text = data.decode("utf-8", "surrogateescape")
         if len(text) <= self._pace and not self._rest and not self.waiting and not self._stopped:
@@ -388,8 +389,9 @@ class Client(asyncio.Protocol):
             self.server.counters.bytes_out += size
             self.transport.write(data)
             self._measured = True
-            taken = max(size / self.server.settings.max_unanswered, seconds / SHARE)  # of what one may take
-            if taken > 1 or rest:
+            most = self.server.settings.max_unanswered
+            if rest or size > most or seconds > SHARE:
+                taken = max(size / most, seconds / SHARE)  # of what one may take
                 self._pace = max(SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
