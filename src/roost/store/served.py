@@ -209,21 +209,21 @@ class Database:
             if results and not self.budget.open:
                 break
             results.append(None)
-            if isinstance(target, OpenedIndex):
-                results[place] = yield from self._alone(target, verb, args)
-                self.budget.take(self.budget.used)
-                continue
             try:
-                wanted = target.ask(verb, args)
+                wanted = None if isinstance(target, OpenedIndex) else target.ask(verb, args)
             except Error as error:
                 results[place] = error
                 continue
             if isinstance(wanted, Wanted):
                 waiting.append((place, wanted))
                 continue
-            yield from self._together(waiting, results)  # it must see what they did
+            yield from self._together(waiting, results)  # what follows must see what they did
             waiting = []
-            results[place] = yield from self._by_steps(wanted)
+            if wanted is None:
+                results[place] = yield from self._alone(target, verb, args)
+                self.budget.take(self.budget.used)
+            else:
+                results[place] = yield from self._by_steps(wanted)
         yield from self._together(waiting, results)
         return results
 
