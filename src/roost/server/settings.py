@@ -110,7 +110,7 @@ def _patterns(value: object) -> tuple[str, ...]:
 
 
 def _setting(
-    told: str,
+    help_text: str,
     read: Callable[[object], Any],
     default: Any,
     *,
@@ -119,7 +119,7 @@ def _setting(
     secret: bool = False,
 ) -> Any:
     """Make a field. fixed: only a restart changes it. secret: never shown, and may come from a file of its own."""
-    facts = {"told": told, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
+    facts = {"help_text": help_text, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
     return dataclasses.field(default=default, repr=not secret, metadata=facts)
 
 
