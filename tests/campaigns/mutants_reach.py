@@ -22,6 +22,7 @@ _FAULTS = [
     f"tests/faults/{name}_test.py"
     for name in ("culprit", "interrupted", "interrupted_commit", "lost_connection", "slow_transaction", "cancelled")
 ]
+_STRUCTURES = [f"structures/{name}/" for name in ("counter", "ring", "capped", "set")]
 # The tests that concern a file, by the beginning of its path; the first that fits.
 CONCERN = [
     (("databases/callers/", "databases/server", "store/joined"),
@@ -41,9 +42,9 @@ CONCERN = [
       "tests/cli/adopt_test.py"]),
     (("batching/", "store/"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
-    (("structures/views/", *[f"structures/{each}/view" for each in ("counter", "ring", "capped", "set")]), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
+    (("structures/views/", *[f"{each}view" for each in _STRUCTURES]), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
     (("catalog/doctor",), ["tests/cli/doctor_test.py"]),
-    (("catalog/", *[f"structures/{each}/" for each in ("counter", "ring", "capped", "set")], "structures/plan"), ["tests/plans", *_SUITE, "tests/suite/drop_test.py"]),
+    (("catalog/", *_STRUCTURES, "structures/plan"), ["tests/plans", *_SUITE, "tests/suite/drop_test.py"]),
     (("client/",), ["tests/client"]),
     (("cli/",), ["tests/cli"]),
     (("contrib/",), ["tests/contrib"]),
