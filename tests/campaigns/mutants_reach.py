@@ -34,7 +34,7 @@ CONCERN = [
     (("databases/mariadb/rows",), ["tests/suite/mariadb_rows_test.py"]),
     (("databases/sqlite", "databases/forks", "store/links", "store/self_deadlock"),
      [*_SUITE[:2], *[f"tests/faults/{name}_test.py" for name in (
-         "bad_file", "full_disk", "forked", "open_transaction", "many_processes", "interrupted", "windows")]]),
+         "bad_file", "full_disk", "forked", "foreign_transaction", "many_processes", "interrupted", "windows")]]),
     (("databases/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,
                      "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
     (("capping/", "store/bursts", "cli/adopt", "structures/adopted"),
@@ -42,7 +42,8 @@ CONCERN = [
       "tests/cli/adopt_test.py"]),
     (("batching/", "store/"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
-    (("structures/views/", *[f"{each}view" for each in _STRUCTURES]), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
+    (("structures/views/", *[f"{each}view" for each in _STRUCTURES]),
+     ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
     (("catalog/doctor",), ["tests/cli/doctor_test.py"]),
     (("catalog/", *_STRUCTURES, "structures/plan"), ["tests/plans", *_SUITE, "tests/suite/drop_test.py"]),
     (("client/",), ["tests/client"]),
