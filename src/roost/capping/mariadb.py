@@ -348,7 +348,7 @@ class MariaDBAdoption(Adoption):
             return []
         is_same, definer = found[0][0]
         rights = [(table, right) for table in (cap.table, words.grown) for right in ("SELECT", "DELETE")]
-        lost = yield from powerless({cap.index_name: (definer, [("", "EVENT"), *rights])})
+        lost = yield from powerless({cap.index_name: (definer, [("*", "EVENT"), *rights])})
         return [] if is_same and not lost else [cap.index_name]
 
     def changed(self, cap: Cap) -> Asking:
