@@ -1,8 +1,9 @@
 """One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
 
-A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes.
-Whatever is unusual (somebody else is at work, no connection yet, another declaration than the stored one, an error, a
-lock that is held) is left to the batch, which knows what to do: nothing has been changed then.
+A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes: on
+SQLite a few statements, on a server one exchange, or two. Whatever is unusual (somebody else is at work, no connection
+yet, another declaration than the stored one, an error, a lock that is held) is left to the batch, which knows what to
+do: nothing has been changed then.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from roost.engines.engine import Connection, Wait
+from roost.engines.server import ServerConnection
 from roost.engines.sqlite import SQLiteConnection
-from roost.errors import Busy, Conflict, Error, Missing, StatementFailed
+from roost.errors import Busy, Conflict, Error, Missing, OutcomeUnknown, StatementFailed
 from roost.known import Known, Stats
 from roost.links import Link
-from roost.plans import Context
-from roost.plans.plan import Careful, Question, Transaction
+from roost.plans import Context, StructurePlan
+from roost.plans.plan import Careful, Exchange, Question, Transaction
 from roost.queues import Queue
 from roost.structures.operation import READS, Operation
 
@@ -27,9 +29,9 @@ HURRIED = Wait(0.0)  # waits for nobody: who has to wait is the batch's
 
 
 class Single:
-    """Runs single operations of one store, on the connections of its batches while these are not in use.
+    """Runs single operations of one store in a file, on the connections of its batches while these are not in use.
 
-    reader: None where reads are the batch's; queue, writer: of those who write, None likewise.
+    reader, writers, writer: the links and the queue of those who read and write.
     report: told of a connection that may be broken.
     """
 
@@ -37,35 +39,35 @@ class Single:
         self,
         known: Known,
         counts: Mapping[Link, Stats],
-        reader: Link | None,
-        queue: Queue,
-        writer: Link | None,
+        reader: Link,
+        writers: Queue,
+        writer: Link,
         report: Callable[[Connection | None], None],
     ) -> None:
         self._dialect = known.dialect.name
         self._counts = counts
         self._reader = reader
-        self._queue = queue
+        self._writers = writers
         self._writer = writer
         self._report = report
 
-    def run(self, op: Operation[Any], context: Context) -> Any:
+    def run(self, op: Operation[Any], context: Context, _: Wait) -> Any:
         """Return the result of an operation, or `UNANSWERED`."""
-        plan = op.structure.plans.get(self._dialect)
+        plan: StructurePlan | None = op.structure.plans.get(self._dialect)
         if plan is None:
             return UNANSWERED
         if op.verb in READS:
             ask = plan.questions.get(op.verb)
             question = None if ask is None else ask(op)
-            if question is None or self._reader is None:
+            if question is None:
                 return UNANSWERED
             work = partial(self._work, _asked, question, self._counts[self._reader])
             return self._reader.try_use(work, UNANSWERED)
         transact = plan.transactions.get(op.verb)
-        if transact is None or self._writer is None:
+        if transact is None:
             return UNANSWERED
         work = partial(self._work, _transacted, transact(op, context), self._counts[self._writer])
-        return self._queue.try_alone(partial(self._writer.try_use, work, UNANSWERED), UNANSWERED)
+        return self._writers.try_alone(partial(self._writer.try_use, work, UNANSWERED), UNANSWERED)
 
     def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, counts: Stats, connection: Any) -> Any:
         connection.wait = HURRIED
@@ -83,12 +85,3 @@ class Single:
             counts.batches += 1
             counts.operations += 1
         return result
-
-
-def _asked(connection: SQLiteConnection, question: Question) -> Any:
-    rows = connection.ask(question.sql, question.row)
-    return question.answer(rows) if rows else UNANSWERED
-
-
-def _transacted(connection: SQLiteConnection, work: Transaction) -> Any:
-    return connection.transact(work)

@@ -27,7 +27,7 @@ from roost.dialects.mariadb import written
 from roost.engines.engine import Trace, Wait
 from roost.engines.mariadb_errors import translate
 from roost.engines.mariadb_rows import Reading
-from roost.engines.mariadb_session import own, too_small
+from roost.engines.mariadb_session import AT_EACH, own, too_small
 from roost.engines.server import PAUSE, READS, ServerConnection
 from roost.engines.urls import take_apart
 from roost.errors import (
@@ -62,11 +62,16 @@ SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
-# What a batch is known by; in the same exchange as BEGIN.
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
 NOTE = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = {batch}, at = UTC_TIMESTAMP()"""
+  ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
+# Where the batch is not there, takes the next number, so that it cannot come late.
+TAKE_NEXT = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch} + 1, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch = {batch}, {batch}, {batch} + 1)"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
@@ -338,6 +343,12 @@ class MariaDBConnection(ServerConnection):
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
 
+    def asked(self, sql: str, row: Row) -> list[str]:
+        """Return the text of a query outside of any transaction, which says the session's settings for itself."""
+        self._limit = None
+        query = self._text(sql, row)
+        return [f"SET STATEMENT {AT_EACH}, lock_wait_timeout = {self._metadata_wait(Control.BEGIN_READ)} FOR {query}"]
+
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
 
@@ -411,12 +422,15 @@ class MariaDBConnection(ServerConnection):
         while True:
             try:
                 self.say("SET SESSION innodb_lock_wait_timeout = 1")
+                self.say(TAKE_NEXT.format(writer=self._writer, batch=self._batch))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except Busy:
                 if wait.left <= 0:
                     return None
             else:
-                return bool(self._cursor.fetchall() == ((self._batch,),))
+                committed = bool(self._cursor.fetchall() == ((self._batch,),))
+                self._batch += not committed
+                return committed
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
                 self._end()

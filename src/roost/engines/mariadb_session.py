@@ -78,13 +78,13 @@ def own(dialect_name: str) -> str:
     return ", ".join(f"{each.name} = {each.needed}" for each in made)
 
 
-_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.guest is Guest.STATEMENT)
+AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.guest is Guest.STATEMENT)
 
 
 def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
     """Return a statement as it goes out on a connection of the application's."""
     text = sql % tuple([written(value) for value in row]) if row else sql
-    return f"SET STATEMENT {_AT_EACH} FOR {text}" if dialect is MARIADB else text
+    return f"SET STATEMENT {AT_EACH} FOR {text}" if dialect is MARIADB else text
 
 
 def looked_at(dialect: Dialect) -> list[Setting]:

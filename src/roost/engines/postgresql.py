@@ -57,10 +57,12 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
-# What a batch is known by; in the same exchange as BEGIN.
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
 NOTE = """\
-INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s, now())
-  ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = excluded.at"""
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
 # As long as somebody's snapshot is old, each batch leaves a version of the row that all later ones have to pass by
 # (measured: 15 µs per 1,000), so a writer goes by another name after so many.
 MOST_BATCHES = 1000
@@ -70,12 +72,15 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
-# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet.
+# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
+# the batch is not there the next number is taken, so that it cannot come late (`NOTE`).
 LAST_BATCH = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', 0, now())
-  ON CONFLICT (writer) DO UPDATE SET at = excluded.at RETURNING w.batch"""
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {batch} + 1, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch = {batch} THEN {batch} ELSE {batch} + 1 END, at = excluded.at
+  RETURNING w.batch"""
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
@@ -294,6 +299,14 @@ class PostgreSQLConnection(ServerConnection):
         self._names[sql] = name
         return name
 
+    def asked(self, sql: str, row: Row) -> list[str]:
+        """Return the texts of a query outside of any transaction; they are one, as they go out together."""
+        if self._forgotten:
+            self._compare_prepared()
+        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN_READ)))
+        query = self._text(sql, row)
+        return [*f"SET LOCAL lock_timeout = {wait}{local(self.raw.info, False)}".split(";\n"), query]
+
     def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
         answers = super()._exchange(said, returns, ends)
         self._unused += self._evicted
@@ -369,8 +382,10 @@ class PostgreSQLConnection(ServerConnection):
             return None
         while True:
             try:
-                self.say_all(LAST_BATCH.format(writer=self._writer, wait=round(1000 * PAUSE)))
-                return bool(self._cursor.fetchall() == [(self._batch,)])
+                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, wait=round(1000 * PAUSE)))
+                committed = bool(self._cursor.fetchall() == [(self._batch,)])
+                self._batch += not committed
+                return committed
             except Busy:
                 if wait.left <= 0:
                     return None

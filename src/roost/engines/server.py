@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.engines.engine import GRACE, HASTE, Trace, Wait
-from roost.errors import CannotOpen, ConnectionLost, Error
+from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
+from roost.plans.plan import Careful, Exchange
 
 log = logging.getLogger("roost")
 
@@ -126,7 +127,7 @@ class ServerConnection(ServerExecutor):
             if isinstance(wanted, Control):
                 return self.obey(wanted)
             if isinstance(wanted, Together):
-                return self._run(wanted.statements, wanted.last)
+                return self._run(wanted.statements, wanted.last and self._reads)
             return self._run([wanted], False)[0]
         except Error:
             raise
@@ -134,11 +135,46 @@ class ServerConnection(ServerExecutor):
             self.broken = True
             raise
 
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+        self._mark = ""
+        texts = self.asked(sql, row)
+        if self._trace is not None:
+            self._trace(sql, row)
+        answers: list[list[Row]] = []
+        self._send(texts, 1 - len(texts), [True], answers)
+        return answers[0]
+
+    def transact(self, exchange: Exchange) -> Any:
+        """Run a transaction in one exchange, or in two; return its result.
+
+        Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
+        """
+        if not self._noted:
+            raise Careful  # the first batch of a connection has more to do
+        committing = exchange.commits
+        try:
+            self.obey(Control.BEGIN)
+            result = exchange.result(self._run(exchange.statements, committing))
+            if not committing:
+                committing = True
+                self.obey(Control.COMMIT)
+        except ConnectionLost as error:
+            if not committing:
+                raise
+            committed = self.outcome()
+            if committed is None:
+                raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
+            if not committed:
+                raise
+            result = None if exchange.commits else result
+        return result
+
     def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
-        ends = last and self._reads and bool(self._begin)
+        ends = last and bool(self._begin)
         answers = iter(self._exchange(said, returns, ends))
         if ends:
             self._ended = True
@@ -368,6 +404,10 @@ class ServerConnection(ServerExecutor):
 
     def ended(self) -> None:
         """Note that the transaction has ended with its last statement."""
+
+    @abstractmethod
+    def asked(self, sql: str, row: Row) -> list[str]:
+        """Return the texts of a query outside of any transaction: itself, behind what is set for it."""
 
     @abstractmethod
     def written(self, sql: str, row: Row) -> str:

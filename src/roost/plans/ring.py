@@ -12,11 +12,13 @@ from roost.plans.plan import (
     SEQUENCE,
     SLOT,
     Context,
+    Exchange,
     Operations,
     Plan,
     Question,
     StructurePlan,
     Transaction,
+    each,
     replaced,
     same,
     write,
@@ -211,6 +213,27 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
+# One push by itself. On PostgreSQL the rows' upsert sees the newest row, whatever the snapshot of its statement; on
+# MariaDB the head's sequence is read in a statement behind the one that has locked it.
+ONE_PUSH = {
+    "mariadb": [
+        each("""\
+INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, {one})
+  ON DUPLICATE KEY UPDATE sequence = sequence + 1 RETURNING sequence"""),
+        write("""\
+INSERT INTO {rows} ({columns})
+  SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM {head} h WHERE {h_equal}
+  ON DUPLICATE KEY UPDATE {values}"""),
+    ],
+    "postgresql": [
+        each("""\
+WITH h AS (INSERT INTO {head} AS h ({key}, sequence) VALUES ({key_holes}, {one})
+  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING h.sequence)
+INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM h
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded} RETURNING sequence"""),
+    ],
+}
+
 # Creates the head or takes its lock, and changes nothing.
 LOCK = {
     "sqlite": None,
@@ -275,6 +298,8 @@ class RingPlan(StructurePlan):
             "numbers": ", ".join(f"({d})" for d in range(1, max(2, min(structure.keep, FEW)))),
             "q_join": dialect.same(key, "h.", "q."),
             "q_rows": dialect.same(key, "r.", "q."),
+            "one": self.guarded("1"),
+            "other_holes": dialect.holes(1 + len(others)),
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
@@ -309,9 +334,10 @@ class RingPlan(StructurePlan):
         )
         self._one_allocate = (
             f"INSERT INTO {self.head_table} ({words['key']}, sequence)\n"
-            f"  VALUES ({words['key_holes']}, {self.guarded('1')})\n"
+            f"  VALUES ({words['key_holes']}, {words['one']})\n"
             f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1 RETURNING sequence"
         )
+        self._one_push = [one.format(words) for one in ONE_PUSH.get(name, ())]
         self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
@@ -362,6 +388,17 @@ class RingPlan(StructurePlan):
         others = self._others_out(tuple([values[i] for i in self._other_places]))
         yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
         return sequence
+
+    def exchange_push(self, op: Operation[Any], context: Context) -> Exchange:
+        """Allocate for one push, and write it."""
+        values = op.args[0]
+        key = self.key_out(tuple([values[place] for place in self._key_places]))
+        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        row = (*key, *self._at_out((context.clock(),)), *others)
+        first, *rest = self._one_push
+        if rest:
+            return Exchange([Statement(first, [key]), Statement(rest[0], [(*row, *key)])], _sequence)
+        return Exchange([Statement(first, [(*key, *row)])], _sequence)
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read the slots from the newest down."""
@@ -438,3 +475,8 @@ class RingPlan(StructurePlan):
     def entry(self, stored: Row) -> Entry[Any]:
         """Return the entry for `sequence, at, row…` as they are stored."""
         return Entry(stored[0], self._at_in(stored[1:2])[0], self.rows_of([stored[2:]])[0])
+
+
+def _sequence(answers: list[Any]) -> int:
+    sequence: int = answers[0][0][0][0]
+    return sequence
