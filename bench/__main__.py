@@ -10,12 +10,12 @@ from bench import (
     calls,
     databases,
     footprint,
-    fronts,
     growth,
     handlersocket,
     memcached,
     servers,
     threads,
+    views,
 )
 from bench.report import console, machine
 
@@ -23,7 +23,7 @@ MEASUREMENTS = {
     "calls": calls.main,
     "threads": threads.main,
     "bulk": bulk.main,
-    "fronts": fronts.main,
+    "views": views.main,
     "growth": growth.main,
     "footprint": footprint.main,
     "adoption": adoption.main,

@@ -17,7 +17,7 @@ from typing import Any
 
 import roost
 from bench.report import Line, in_turn, micros, say, show, show_lines
-from roost import adoption
+from roost.store import bursts
 
 KEEP = 5
 PERIOD = 1 / 500  # seconds between two rows of the writer
@@ -168,9 +168,9 @@ def trimmed(path: str, people: int) -> tuple[int, float, Waits, Waits]:
     time.sleep(ALONE)
     with roost.Store(f"sqlite:///{Path(path)}") as store:
         deleted, at = 0, time.perf_counter()
-        found = adoption.inspect(store, "visits", ["uid"], KEEP, "at")
+        found = bursts.inspect(store, "visits", ["uid"], KEEP, "at")
         told = at
-        for step in adoption.cap(store, found):
+        for step in bursts.cap(store, found):
             deleted += step
             if time.perf_counter() > told + 10:
                 told = time.perf_counter()

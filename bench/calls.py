@@ -19,7 +19,7 @@ from tests import servers
 import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import ByHand, Visit, structures
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 
 ROUNDS = 15
 

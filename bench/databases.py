@@ -27,8 +27,8 @@ from tests import servers
 import roost
 from bench.report import Line, rate, say, show, show_lines
 from bench.shapes import Visit, structures
-from roost.engines import open_engine
-from roost.engines.engine import Wait
+from roost.databases import open_engine
+from roost.databases.engine import Wait
 
 CONNECTIONS = 64
 KEYS = 10_000

@@ -23,9 +23,9 @@ from tests import servers
 
 import roost
 from bench.report import Line, rate, say, show, show_lines
-from roost.client.load import Plan, Report, drive
+from roost.client.load import Load, Report, drive
 from roost.client.load.generator import connect, opening, raise_files
-from roost.client.load.works import WIDE, WIDE_KEYS, work_of
+from roost.client.load.workloads import WIDE, WIDE_KEYS, workload_of
 
 WORKERS = 2
 IDLE = 1000  # connections, to weigh one
@@ -47,7 +47,7 @@ class Side:
     read_secret: str = ""
     write_secret: str = ""
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: Load) -> Load:
         """Return the plan with this server's address and secret."""
         reads = plan.work in ("get", "range", "wide")
         address, secret = (self.read, self.read_secret) if reads else (self.write, self.write_secret)
@@ -59,15 +59,15 @@ class Work:
     """A row of the table: what is done, and what the ratio must be and may be."""
 
     name: str
-    plan: Plan
+    plan: Load
     must: float
     aim: float
     processes: int = 1
 
 
 def works(rows: int, seconds: float) -> list[Work]:
-    def plan(work: str, pipeline: int, table: str = "bench") -> Plan:
-        return Plan(work, "", table=table, rows=rows, pipeline=pipeline, seconds=seconds)
+    def plan(work: str, pipeline: int, table: str = "bench") -> Load:
+        return Load(work, "", table=table, rows=rows, pipeline=pipeline, seconds=seconds)
 
     return [
         Work("get, 100 connections", plan("get", 1), 0.8, 1.0, processes=2),
@@ -212,7 +212,7 @@ def memory(pid: int) -> int:
 
 
 def measure(side: Side, work: Work) -> Report:
-    """Run a work once; what is wrong ends the measurement, since it would measure something else."""
+    """Run a work once; what is wrong ends the load, since it would measure something else."""
     report = drive(side.plan(work.plan), work.processes)
     if report.errors:
         raise AssertionError(f"{side.name}, {work.name}: {dict(report.errors)} {report.example}")
@@ -291,10 +291,10 @@ def _row(side: Side, work: Work, reports: list[Report]) -> list[str]:
     ]
 
 
-def _weight(side: Side, plan: Plan) -> str:
+def _weight(side: Side, plan: Load) -> str:
     # What an open connection takes of a server's memory: the second thousand, since the first also load code.
     plan = side.plan(plan)
-    lines = opening(plan, work_of(plan, 0, 1))
+    lines = opening(plan, workload_of(plan, 0, 1))
     open_ = []
     weights: list[int] = []
     for _ in range(2):

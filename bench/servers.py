@@ -1,4 +1,4 @@
-"""One INSERT on a server, through a front or into a table that `roost cap` keeps, beside the same into a plain table.
+"""One INSERT on a server, through a view or into a table that `roost cap` keeps, beside the same into a plain table.
 
 By a Python driver, one row per statement: what an application sees, the way to the server and back included.
 """
@@ -17,12 +17,12 @@ from tests.suite import clients
 import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import Visit, structures
-from roost import adoption
+from roost.store import bursts
 
 KEYS = 1000
 ALONE, TOGETHER = 100, 1000  # inserts of a round: each a transaction, all in one
 KEEP = 5
-FRONT, CAPPED = 3.0, 2.0  # targets
+VIEW, CAPPED = 3.0, 2.0  # targets
 
 # The same rows in tables that only grow, with the indexes that their pages need to be read; and one to be capped.
 PLAIN = """
@@ -50,11 +50,11 @@ class Work:
     columns: str
     plain: str
     ours: str
-    target: float = FRONT
+    target: float = VIEW
 
 
 def works(inlet: str) -> list[Work]:
-    """Return what is measured; inlet: what a front's name ends with."""
+    """Return what is measured; inlet: what a view's name ends with."""
     return [
         Work("counter: add", '"key", total', "plain_pageviews", f"pageviews{inlet}"),
         Work("ring: push", "uid, visitor", "plain_visits", f"visits{inlet}"),
@@ -85,7 +85,7 @@ def measured(name: str, rounds: int) -> bool:
             store.create(counter, ring, capped, likes)
             rows = [Visit(key, n) for key in range(KEYS) for n in range(12)]
             store.run_all(*map(ring.push, rows), *map(capped.add, rows))
-            for _ in adoption.cap(store, adoption.inspect(store, "kept_visits", ["uid"], KEEP, "at")):
+            for _ in bursts.cap(store, bursts.inspect(store, "kept_visits", ["uid"], KEEP, "at")):
                 pass
         for work in works("_in" if name == "mariadb" else ""):
             statements = [

@@ -62,11 +62,11 @@ def test_the_example_of_the_readme_runs_and_prints_what_it_says(
     store.close()
 
 
-def test_the_sql_of_the_page_on_fronts_runs(tmp_path: Path) -> None:
-    with roost.Store(f"sqlite:///{tmp_path}/fronts.db") as store:
+def test_the_sql_of_the_page_on_views_runs(tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/views.db") as store:
         store.create(shapes.pageviews, shapes.visits, shapes.likes, baskets)
-        with closing(sqlite3.connect(tmp_path / "fronts.db")) as connection:
-            connection.executescript(blocks(ROOT / "docs/fronts.md", "sql")[0])
+        with closing(sqlite3.connect(tmp_path / "views.db")) as connection:
+            connection.executescript(blocks(ROOT / "docs/sql-views.md", "sql")[0])
             assert connection.execute("SELECT * FROM pageviews").fetchall() == [("/home", 0)]
             assert connection.execute("SELECT * FROM visits").fetchall() == []
         assert store.run(shapes.likes.members(7)) == {"ada"}
@@ -138,7 +138,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
-    from roost.structures import KINDS
+    from roost.structures.kinds import KINDS
 
     page = (ROOT / "docs" / f"{kind}.md").read_text()
     methods = inspect.getmembers(KINDS[kind], inspect.isfunction)
@@ -209,10 +209,10 @@ complete -p roost
 
 
 def test_f64_blackhole_is_loaded_before_what_needs_it_is_shown() -> None:
-    for page in (ROOT / "docs/fronts.md", ROOT / "README.md"):
+    for page in (ROOT / "docs/sql-views.md", ROOT / "README.md"):
         text = page.read_text()
         assert 0 < text.find("BLACKHOLE") < text.find("_in (") or "_in (" not in text
-    text = (ROOT / "docs/fronts.md").read_text()
+    text = (ROOT / "docs/sql-views.md").read_text()
     assert 0 < text.find("INSTALL SONAME 'ha_blackhole'") < text.find("NAME_in")
 
 

@@ -153,8 +153,8 @@ def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
 
 
 def test_the_sample_is_the_same_for_a_seed_and_leans_to_what_matters() -> None:
-    path = ROOT / "src/roost/queues.py"
-    found = mutants("src/roost/queues.py", path.read_text()) + mutants("src/roost/cli/x.py", path.read_text())
+    path = ROOT / "src/roost/batching/queue.py"
+    found = mutants("src/roost/batching/queue.py", path.read_text()) + mutants("src/roost/cli/x.py", path.read_text())
     chosen = sample(found, 40, 3)
     assert chosen == sample(found, 40, 3) != sample(found, 40, 4)
     assert chosen[1:] == sample([each for each in found if each != chosen[0]], 39, 3)

@@ -299,7 +299,7 @@ def mariadb_daemon(*options: str, blackhole: bool = True) -> Daemon:
 def _mariadb_connection(url: str) -> Any:
     import pymysql
 
-    from roost.engines.mariadb import arguments
+    from roost.databases.mariadb.engine import arguments
 
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
@@ -349,7 +349,7 @@ class Plugin:
         """Open a connection for SQL (PyMySQL): autocommit, in the database mysql, unless told otherwise."""
         import pymysql
 
-        from roost.engines.mariadb import arguments
+        from roost.databases.mariadb.engine import arguments
 
         return pymysql.connect(**{**arguments(f"{self.daemon.url}/mysql")[0], "autocommit": True, **options})
 
@@ -516,7 +516,7 @@ def wait_for_silence(url: str) -> None:
     else:
         import pymysql
 
-        from roost.engines.mariadb import arguments
+        from roost.databases.mariadb.engine import arguments
 
         asked = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
         connection = pymysql.connect(**arguments(url)[0])

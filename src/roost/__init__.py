@@ -1,5 +1,7 @@
 """Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
 
+from roost.batching.known import Stats
+from roost.catalog.check import Violation
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -21,16 +23,15 @@ from roost.errors import (
     StatementFailed,
     TimedOut,
 )
-from roost.known import Stats
-from roost.plans.checks import Violation
-from roost.runner import AsyncRunner, Runner
-from roost.store import AsyncStore, Store
-from roost.structures import Capped, Counter, MemcachedSet, Ring, Set, Structure
-from roost.structures.index import Index, Where, While
-from roost.structures.memcached import SetInfo
+from roost.store.runner import AsyncRunner, Runner
+from roost.store.store import AsyncStore, Store
+from roost.structures.index.declaration import Index, Where, While
+from roost.structures.kinds import Capped, Counter, MemcachedSet, Ring, Set
+from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
-from roost.structures.types import binary, decimal, text
+from roost.structures.structure import Structure
+from roost.types.column_types import binary, decimal, text
 
 __all__ = [
     "AsyncRunner",

@@ -1,4 +1,4 @@
-"""Everybody writes the same keys at once: threads on a store, applications with `store.on`, SQL clients by the front.
+"""Everybody writes the same keys at once: threads on a store, applications with `store.on`, SQL clients by the view.
 
 Nothing is lost or doubled: the sequences that a ring's writers were told are 1, 2, 3 … together, the newest of them are
 what it holds; totals, the numbers of adds and the members of sets are those that were committed; `check()` is clean.

@@ -53,8 +53,8 @@ TURNED: dict[type[ast.cmpop], ast.cmpop] = {
 # How often a kind is chosen, by what it is about: what is to be released after a failure, and guards, most of all.
 KINDS = {"cleanup": 4, "early exit": 3, "call": 2, "comparison": 2, "and/or": 2, "not": 2, "constant": 1, "default": 1}
 FILES = {  # and where; the first that fits, 1 elsewhere
-    "src/roost/batches.py": 6, "src/roost/queues.py": 6, "src/roost/detours.py": 6, "src/roost/core.py": 4,
-    "src/roost/links.py": 4, "src/roost/engines/": 4, "src/roost/server/": 3, "src/roost/plans/": 3,
+    "src/roost/batching/": 6, "src/roost/store/core.py": 4, "src/roost/store/links.py": 4,
+    "src/roost/databases/": 4, "src/roost/server/": 3, "src/roost/structures/": 3, "src/roost/store/": 3,
 }  # fmt: skip
 
 _SUITE = [f"tests/suite/{name}_test.py" for name in ("store", "counter", "ring", "capped", "sets", "alter", "check")]
@@ -79,7 +79,7 @@ CONCERN = [
                      "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
     (("atoms", "batches", "known", "queues", "detours", "core", "single", "store", "runner"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
-    (("plans/front",), ["tests/suite/fronts_test.py", "tests/suite/fronts_table_test.py", "tests/suite"]),
+    (("plans/view",), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
     (("plans/adop", "plans/cap_", "plans/caps", "adoption", "cli/adopt", "structures/adopted"),
      ["tests/suite/adopted_test.py", "tests/suite/adoption_test.py", "tests/suite/adopted_servers_test.py",
       "tests/cli/adopt_test.py"]),

@@ -1,7 +1,7 @@
 """Many threads of several processes write one key, or a thousand, of every structure: nothing is lost or doubled.
 
-Some of them are programs with Roost, some are plain SQL clients that write through the fronts. The first part of the
-work has removals by the front among it, after which nobody can know what stays; the last part fills up again what they
+Some of them are programs with Roost, some are plain SQL clients that write through the views. The first part of the
+work has removals by the view among it, after which nobody can know what stays; the last part fills up again what they
 removed, so that the newest rows are known exactly.
 
 The source texts' own way lost 846 to 1039 of 1200 inserts with 8 writers on one key.
@@ -88,7 +88,7 @@ class Plan:
 
     def __str__(self) -> str:
         writers = self.processes * self.threads
-        return f"{writers} writers, {self.processes * self.foreign} of them by the fronts, {self.keys:,} keys"
+        return f"{writers} writers, {self.processes * self.foreign} of them by the views, {self.keys:,} keys"
 
 
 def library(store: roost.Store) -> list[Write]:
@@ -101,7 +101,7 @@ def library(store: roost.Store) -> list[Write]:
     ]
 
 
-class Front:
+class View:
     """How a plain client writes each structure, and removes from it."""
 
     def __init__(self, url: str) -> None:
@@ -184,7 +184,7 @@ class Crew:
         first = thread * plan.operations
         try:
             with contextlib.ExitStack() as stack:
-                write = self._by_front(thread, stack) if plan.is_foreign(first) else self._by_library()
+                write = self._by_view(thread, stack) if plan.is_foreign(first) else self._by_library()
                 for number in range(first, first + plan.late):
                     write(number)
                 self.between.wait()  # all of this process are here; then all of all
@@ -201,16 +201,16 @@ class Crew:
         plan, writes = self._plan, library(self._store)
         return lambda number: writes[plan.structure(number)](plan.key(number), number)
 
-    def _by_front(self, thread: int, stack: contextlib.ExitStack) -> Callable[[int], object]:
-        plan, front = self._plan, stack.enter_context(contextlib.closing(Front(self._url)))
+    def _by_view(self, thread: int, stack: contextlib.ExitStack) -> Callable[[int], object]:
+        plan, view = self._plan, stack.enter_context(contextlib.closing(View(self._url)))
 
         def write(number: int) -> None:
             structure, key = plan.structure(number), plan.key(number)
             began = time.monotonic()
-            front.write(structure, key, number)
+            view.write(structure, key, number)
             self.waits.append(time.monotonic() - began)
             if plan.is_removed(number):
-                front.remove(structure, key, number, own_key(thread))
+                view.remove(structure, key, number, own_key(thread))
 
         return write
 
@@ -218,7 +218,7 @@ class Crew:
 def crowd(url: str, plan: Plan) -> Told:
     """Let every thread write its operations on keys 0, 1, …, each structure in turn; verify what is there."""
     with roost.Store(url) as store:
-        store.create(*STRUCTURES, front=plan.foreign > 0)
+        store.create(*STRUCTURES, view=plan.foreign > 0)
     starts = Start(), Start()
 
     def work(line: Line, process: int) -> None:

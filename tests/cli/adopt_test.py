@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roost import adoption
+from roost.store import bursts
 from tests import servers
 from tests.campaigns.processes import until
 from tests.cli.conftest import Shell
@@ -238,8 +238,8 @@ def test_f41_what_was_agreed_to_once_is_not_asked_again(visits: Shell) -> None:
 
 
 def test_an_error_on_the_way_says_how_far_it_came(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 1e-6)
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     visits.sql(
         "roost.db",
         "CREATE TRIGGER own BEFORE DELETE ON visits WHEN OLD.id = 100 BEGIN SELECT RAISE(ABORT, 'not this one'); END",

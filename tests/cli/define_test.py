@@ -263,7 +263,7 @@ def test_ddl_in_words_and_as_json(shell: Shell) -> None:
     statements = shell.json("ddl", "counter", "hits")
     assert [statement.split()[0] for statement in statements] == ["CREATE", "CREATE", "INSERT"] + ["CREATE"] * 4
     assert [statement.split()[1] for statement in statements[3:]] == ["VIEW"] + ["TRIGGER"] * 3
-    assert shell.json("ddl", "counter", "hits", "--no-front") == statements[:3]
+    assert shell.json("ddl", "counter", "hits", "--no-view") == statements[:3]
     assert shell("ddl", "counter", "hits") == "".join(f"{statement};\n" for statement in statements)
 
 
@@ -287,27 +287,27 @@ def test_alter_by_a_module_that_has_changed(shell: Shell) -> None:
     assert row == {"uid": 1, "visitor": 2, "note": None, "score": 3}
 
 
-def test_a_front_can_be_left_out_and_come_and_go(shell: Shell) -> None:
+def test_a_view_can_be_left_out_and_come_and_go(shell: Shell) -> None:
     views = "SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')"
-    shell("create", "ring", "visits", "--per", "uid:int", "--keep", "5", "--no-front")
+    shell("create", "ring", "visits", "--per", "uid:int", "--keep", "5", "--no-view")
     assert rows("roost.db", views) == []
-    assert shell("alter", "visits", "--front") == "visits: front added\n"
-    assert shell("alter", "visits", "--front") == "visits: nothing to change\n"
+    assert shell("alter", "visits", "--view") == "visits: view added\n"
+    assert shell("alter", "visits", "--view") == "visits: nothing to change\n"
     assert len(rows("roost.db", views)) == 4
     assert shell("alter", "visits", "--keep", "6") == "visits: keep: 5 -> 6\n"
     assert len(rows("roost.db", views)) == 4
-    assert shell("alter", "visits", "--no-front", "--keep", "7") == "visits: keep: 6 -> 7; front dropped\n"
+    assert shell("alter", "visits", "--no-view", "--keep", "7") == "visits: keep: 6 -> 7; view dropped\n"
     assert rows("roost.db", views) == []
 
 
-def test_a_front_whose_name_is_taken_is_refused(shell: Shell) -> None:
+def test_a_view_whose_name_is_taken_is_refused(shell: Shell) -> None:
     with closing(sqlite3.connect("roost.db")) as connection:
         connection.execute("CREATE TABLE Visits (uid)")
     words = ("create", "ring", "visits", "--per", "uid:int", "--keep", "5")
     assert shell(*words, code=1) == ""
     assert "the database has something of that name already (table Visits)" in shell.error
-    assert "--no-front" in shell.error
-    assert shell(*words, "--no-front") == "visits: made\n"
+    assert "--no-view" in shell.error
+    assert shell(*words, "--no-view") == "visits: made\n"
 
 
 def test_alter_by_options(shell: Shell) -> None:

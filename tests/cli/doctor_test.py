@@ -7,8 +7,8 @@ import json
 import pytest
 
 import roost
+from roost.catalog.doctor import Finding, examine
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
-from roost.plans.probes import Finding, examine
 from tests import servers
 from tests.cli.conftest import Shell
 
@@ -31,7 +31,7 @@ def test_a_file_of_sqlite(shell: Shell) -> None:
 def test_a_server(shell: Shell, server_url: str) -> None:
     found = told(shell, server_url)
     assert found["durability"]["means"] == "an answer means on disk"
-    assert found["durability"]["advice"] == found["version"]["advice"] == found["fronts"]["advice"] == ""
+    assert found["durability"]["advice"] == found["version"]["advice"] == found["views"]["advice"] == ""
     assert found["lost COMMIT"]["found"] == "roost_writers"
     assert "pooler" not in found
     text = shell("doctor", "--store", server_url)
@@ -93,9 +93,9 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MYSQL, {"read_only": "ON"}, "writing", "primary"),
     (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
-    (MARIADB, {"may trigger": ""}, "fronts", "GRANT TRIGGER"),
-    (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "fronts", "log_bin_trust_function_creators"),
-    (MARIADB, {"blackhole": "NO"}, "fronts", "ha_blackhole"),
+    (MARIADB, {"may trigger": ""}, "views", "GRANT TRIGGER"),
+    (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "views", "log_bin_trust_function_creators"),
+    (MARIADB, {"blackhole": "NO"}, "views", "ha_blackhole"),
     (MARIADB, {"event_scheduler": "OFF"}, "roost cap", "event_scheduler = ON"),
     (MARIADB, {"innodb_deadlock_detect": "OFF"}, "deadlocks", "innodb_deadlock_detect"),
     (MARIADB, {"wsrep_on": "ON"}, "Galera", "one node"),
@@ -103,7 +103,7 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (POSTGRESQL, {"server_version": "12.4"}, "version", "13"),
     (POSTGRESQL, {"fsync": "off"}, "durability", "fsync = on"),
     (POSTGRESQL, {"synchronous_commit": "off"}, "durability", "synchronous_commit = on"),
-    (POSTGRESQL, {"may create": "false"}, "fronts", "GRANT CREATE"),
+    (POSTGRESQL, {"may create": "false"}, "views", "GRANT CREATE"),
     (POSTGRESQL, {"statement_timeout": "500"}, "timeouts", "statement_timeout = 0"),
     (POSTGRESQL, {"autovacuum": "off"}, "space", "autovacuum = on"),
     (POSTGRESQL, {"recovery": "true"}, "writing", "primary"),
@@ -122,7 +122,7 @@ def test_on_mysql_it_says_what_was_not_tried() -> None:
     found = judged(MYSQL, GOOD[MYSQL.name])
     assert found["version"].means.startswith("not tested")
     assert "whole seconds" in found["waiting"].means
-    assert {found[subject].found for subject in ("fronts", "roost cap")} == {"not there on MySQL"}
+    assert {found[subject].found for subject in ("views", "roost cap")} == {"not there on MySQL"}
     assert "performance_schema.global_variables" in next(examine(MYSQL, None, None)).template.sql
 
 
@@ -141,7 +141,7 @@ def test_f65_on_postgresql_prepared_off_is_advised_only_where_it_is_not_said(
     except servers.NotHere as error:
         servers.not_run(error)
     # What a pooler tells in place of the server's number.
-    monkeypatch.setattr("roost.engines.postgresql.PostgreSQLConnection.session", 1)
+    monkeypatch.setattr("roost.databases.postgresql.engine.PostgreSQLConnection.session", 1)
     with servers.database("postgresql") as url, roost.Store(f"{url}{option}") as store:
         (found,) = [each for each in store.doctor() if each.subject == "pooler"]
     assert found.advice.startswith(advice)

@@ -12,8 +12,8 @@ import pytest
 
 import roost
 from roost.cli.values import Number, json_parser, load_json, plain, text_parser, words
-from roost.structures.columns import parse_column
-from roost.structures.types import CHECKS
+from roost.types.column_types import CHECKS
+from roost.types.columns import parse_column
 
 UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 UTC = dt.UTC

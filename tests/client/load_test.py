@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 import roost
 from roost.cli import main
-from roost.client.load import Plan, drive
+from roost.client.load import Load, drive
 from roost.client.load.generator import Process
-from roost.client.load.works import is_as_good, value, wide, work_of
+from roost.client.load.workloads import is_as_good, value, wide, workload_of
 from tests.client.conftest import Server
 from tests.servers import Plugin
 
@@ -30,10 +30,10 @@ def tables(server: Server) -> Server:
     return server
 
 
-def plan(server: Server, work: str, **options: object) -> Plan:
+def plan(server: Server, work: str, **options: object) -> Load:
     reads = work in ("get", "range", "wide")
     port, secret = (server.read_port, server.read_secret) if reads else (server.write_port, server.write_secret)
-    made = Plan(work, f"127.0.0.1:{port}", secret, server.database, rows=ROWS, connections=3, seconds=0.2, warmup=0.0)
+    made = Load(work, f"127.0.0.1:{port}", secret, server.database, rows=ROWS, connections=3, seconds=0.2, warmup=0.0)
     return replace(made, **options)  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def test_what_a_server_refuses_is_counted_by_kind(tables: Server) -> None:
 
 def test_what_cannot_be_started_is_told(handlersocket_plugin: Plugin) -> None:
     plugin = handlersocket_plugin
-    there = Plan("get", f"{plugin.host}:{plugin.read_port}", "wrong", connections=1)
+    there = Load("get", f"{plugin.host}:{plugin.read_port}", "wrong", connections=1)
     with pytest.raises(roost.Refused, match="unauth"):
         drive(there)
     with pytest.raises(roost.CannotOpen, match="refused"):
@@ -148,7 +148,7 @@ def test_the_rows_that_mariadb_makes_are_the_same(handlersocket_plugin: Plugin) 
 
 
 def test_keys_are_drawn_as_planned() -> None:
-    made = Plan("get", "", rows=1000, pipeline=1)
+    made = Load("get", "", rows=1000, pipeline=1)
     uniform = drawn(made)
     assert set(uniform) <= set(range(1, 1001))
     assert len(set(uniform)) > 950
@@ -158,8 +158,8 @@ def test_keys_are_drawn_as_planned() -> None:
     assert often > 10 * max(uniform.count(each) for each in set(uniform))
 
 
-def drawn(plan: Plan) -> list[int]:
-    chunks = work_of(plan, 0, 1).chunks
+def drawn(plan: Load) -> list[int]:
+    chunks = workload_of(plan, 0, 1).chunks
     return [int(next(chunks)[0].split(b"\t")[3]) for _ in range(5000)]
 
 

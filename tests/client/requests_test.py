@@ -13,7 +13,8 @@ from hypothesis import strategies as some
 
 import roost
 from roost.client import HandlerSocket, Index, Pool, Where
-from roost.client.conversation import Control, Outcomes, Session, Transfer, converse
+from roost.client.connection import Connect
+from roost.client.exchange import Outcomes, Transfer
 
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
 
@@ -72,7 +73,7 @@ ANSWERS = b"0\t1\n0\t1\n0\t2\t1\ta\x01J\n1\t1\t121\n0\t2\t2\tb\t3\t\x00\n0\t1\t0
 def test_answers_in_any_pieces(cuts: list[int], sends: list[int]) -> None:
     places = sorted({0, *cuts, len(ANSWERS)})
     pieces = [ANSWERS[begin:end] for begin, end in itertools.pairwise(places)]
-    sent, outcomes = talk(pieces, sends)
+    sent, outcomes = exchanged(pieces, sends)
     assert outcomes[0] == [("1", "a\n")]
     assert outcomes[1].word == "121"
     assert outcomes[2:] == [[("2", "b"), ("3", None)], 0]
@@ -82,10 +83,10 @@ def test_answers_in_any_pieces(cuts: list[int], sends: list[int]) -> None:
     )
 
 
-def talk(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
-    steps = converse(Session(), b"secret", ASKED, "nobody")
-    assert next(steps) is Control.CONNECT
-    answer: object = True
+def exchanged(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
+    steps = HandlerSocket("127.0.0.1:1", secret="secret").conversation(ASKED)
+    assert isinstance(next(steps), Connect)
+    answer: object = None
     sent = b""
     try:
         while True:

@@ -16,7 +16,7 @@ import psycopg
 import pymysql
 import pytest
 
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 from tests import servers
 
 ROOT = Path(__file__).parents[2]

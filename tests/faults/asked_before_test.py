@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import roost
-from roost import atoms, batches
+from roost.batching import atoms
+from roost.batching import batch as batches
 from tests.campaigns.processes import PATIENCE
 from tests.faults.slow_transaction_test import held
 from tests.suite.shapes import Visit, likes, pageviews, visits

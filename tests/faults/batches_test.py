@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost import atoms, batches
-from roost.batches import Atom
-from roost.engines import server
+from roost.batching import atoms
+from roost.batching import batch as batches
+from roost.batching.batch import Atom
+from roost.databases import server
 from tests.campaigns.processes import PATIENCE, Child, Line, until
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Cut, Proxy

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import roost
-from roost import links
+from roost.store import links
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.engines import postgresql
+from roost.databases.postgresql import engine as postgresql
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import roost
-from roost.engines.engine import Wait
-from roost.engines.filelock import FileLock
+from roost.databases.engine import Wait
+from roost.databases.sqlite.filelock import FileLock
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent
 from tests.campaigns.processes import Child, Line, Start, children, until

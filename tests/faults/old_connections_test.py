@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import roost
+from roost.databases import server as server_engine
 from roost.dialects import Statement
 from roost.dialects.dialect import Answer, Template
-from roost.engines import server as server_engine
 from tests import servers
 from tests.campaigns.outage import DAEMONS
 from tests.suite import clients

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.batches import Atom
+from roost.batching.batch import Atom
 from tests import servers
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
@@ -174,7 +174,7 @@ def test_f16_a_mismatch_in_an_atom_over_two_structures_is_told_as_such(server_ur
     """One statement goes along with the comparison, where the declaration was right before, and is refused."""
     with roost.Store(server_url) as store, roost.Store(server_url) as other:
         old = roost.Ring("notes", Visit, per="uid", keep=3)
-        store.create(old, visits, baskets, front=False)
+        store.create(old, visits, baskets, view=False)
         operations = (visits.push(Visit(1, 1)), old.push(Visit(1, 1)), baskets.add(Egg(1, 1)))
         assert store.run_all(*operations) == (1, 1, None)
         sql = clients.connect(server_url)
@@ -202,7 +202,7 @@ def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> Non
     except servers.NotHere as error:
         servers.not_run(error)
     with servers.database(name) as url, roost.Store(url, timeout=3) as store:
-        store.create(likes, front=False)
+        store.create(likes, view=False)
         sql = clients.connect(url)
         refuse = f"IF NEW.member = 'no' THEN {BUSY[name]}; END IF"
         if name == "mariadb":

@@ -14,10 +14,10 @@ import pymysql
 import pytest
 
 import roost
+from roost.databases import open_engine
+from roost.databases.engine import Wait
 from roost.dialects import MYSQL, Statement, render
-from roost.engines import open_engine
-from roost.engines.engine import Wait
-from roost.plans import plan_for
+from roost.structures.registry import plan_for
 from tests import servers
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import roost
-from roost.engines import postgresql
+from roost.databases.postgresql import engine as postgresql
 from tests.campaigns.processes import until
 from tests.suite import clients
 from tests.suite.shapes import pageviews

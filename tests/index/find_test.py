@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import roost
 from roost.dialects import Statement
-from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.schema import read_table
-from roost.structures.index import OPS, While
+from roost.structures.index.declaration import OPS, While
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.schema import read_table
 from tests.index.model import Model
 
 NAMES = ("id", "a", "b", "c")

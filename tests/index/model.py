@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any
 
-from roost.structures.index import Where, While
+from roost.structures.index.declaration import Where, While
 
 Row = tuple[Any, ...]
 

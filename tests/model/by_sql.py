@@ -1,4 +1,4 @@
-"""Operations as a plain SQL client does them: statements on the front, as the documentation says."""
+"""Operations as a plain SQL client does them: statements on the view, as the documentation says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import roost
 
-# What a front says when it refuses a row, and what the library raises then.
+# What a view says when it refuses a row, and what the library raises then.
 REFUSALS = {"is there already": roost.Duplicate, "is full": roost.Full, "64 bits": roost.Overflow}
 
 

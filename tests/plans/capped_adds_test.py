@@ -9,9 +9,9 @@ import pytest
 import roost
 from roost.dialects import MARIADB, POSTGRESQL, Dialect
 from roost.errors import StatementFailed
-from roost.plans import StructurePlan, plan_for
-from roost.plans.capped_adds import DOUBTS
-from roost.plans.plan import Careful
+from roost.structures.capped.adds import DOUBTS
+from roost.structures.plan import Careful, StructurePlan
+from roost.structures.registry import plan_for
 from tests.plans.script import LOCKED, NOW, play, sends
 from tests.values.shapes import Egg, Seen, sightings
 

@@ -12,8 +12,9 @@ import pytest
 import roost
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from roost.errors import StatementFailed, worded
-from roost.plans import Careful, Context, plan_for
-from roost.plans.counter import CounterPlan
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.plan import Careful, Context
+from roost.structures.registry import plan_for
 from tests.plans.script import LOCKED, NOW, play
 from tests.values.shapes import Colour, Place, pageviews, places
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
+from roost.catalog.catalog import Catalog, ddl, entry
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
 from roost.dialects.dialect import MOST_ROWS, exchange, render, scatter
-from roost.plans import plan_for
-from roost.plans.catalog import Catalog, ddl, entry
-from roost.plans.plan import definition_of
-from roost.structures.columns import Column, parse_column
-from roost.structures.types import ColumnType
+from roost.structures.plan import definition_of
+from roost.structures.registry import plan_for
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column, parse_column
 from tests.values.shapes import Colour, visits
 
 DIALECTS = [SQLITE, MARIADB, MYSQL, POSTGRESQL]

@@ -12,8 +12,9 @@ import pytest
 import roost
 from roost.dialects import SQLITE, Statement, render
 from roost.dialects.dialect import Template
-from roost.plans import Context, plan_for
-from roost.structures import Structure
+from roost.structures.plan import Context
+from roost.structures.registry import plan_for
+from roost.structures.structure import Structure
 from tests.plans.script import NOW
 from tests.values.shapes import (
     Colour,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.plans.commands import (
+from roost.structures.memcached_set.commands import (
     Add,
     Append,
     Cas,
@@ -25,8 +25,8 @@ from roost.plans.commands import (
     Touch,
     Work,
 )
-from roost.plans.memcached import GRACE, LOOK, MemcachedPlan
-from roost.plans.records import Binary, Header, Readable, home
+from roost.structures.memcached_set.plan import GRACE, LOOK, MemcachedPlan
+from roost.structures.memcached_set.records import Binary, Header, Readable, home
 
 NOW = 1_700_000_000
 likes = roost.MemcachedSet("likes", int, str)

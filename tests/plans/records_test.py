@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roost
-from roost.plans.records import ENCODINGS, Binary, Encoding, Header, Readable, home, varint
+from roost.structures.memcached_set.records import ENCODINGS, Binary, Encoding, Header, Readable, home, varint
 
 TEXT, RAW = Binary(raw=False), Binary(raw=True)
 READABLE, READABLE_RAW = Readable(raw=False), Readable(raw=True)

@@ -12,8 +12,8 @@ import pytest
 
 import roost
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect
-from roost.plans import plan_for
-from roost.plans.ring import RingPlan
+from roost.structures.registry import plan_for
+from roost.structures.ring.plan import RingPlan
 from tests.plans.script import LOCKED, NOW, Played, play
 from tests.values.shapes import Colour, Level, Place, Seen, Visit, named, seen, visits
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import roost
 from roost.dialects import Control, Dialect, Gather, Statement, Together, render, scatter
 from roost.dialects.dialect import Row
-from roost.plans import Context, StructurePlan, plan_for
-from roost.structures import Structure
+from roost.structures.plan import Context, StructurePlan
+from roost.structures.registry import plan_for
+from roost.structures.structure import Structure
 
 NOW = dt.datetime(2008, 1, 1, 22, 3, 23, 500, tzinfo=dt.UTC)
 LOCKED = Control.LOCKED

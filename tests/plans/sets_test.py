@@ -6,7 +6,7 @@ from typing import Any
 
 import roost
 from roost.dialects import SQLITE, Control
-from roost.plans import plan_for
+from roost.structures.registry import plan_for
 from tests.plans.script import LOCKED, play, sends
 from tests.values.shapes import Colour, Place, likes, tags
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from roost.engines.apsw import ApswConnection
-from roost.engines.engine import Wait
-from roost.engines.sqlite import SQLiteEngine
+from roost.databases.engine import Wait
+from roost.databases.sqlite.apsw import ApswConnection
+from roost.databases.sqlite.engine import SQLiteEngine
 from roost.server.counters import Counters
 from roost.server.session import Session
 from roost.server.settings import Role, Settings

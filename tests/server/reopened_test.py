@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.engine import Wait
-from roost.engines.filelock import FileLock
+from roost.databases.engine import Wait
+from roost.databases.sqlite.filelock import FileLock
 from tests.campaigns import hostile
 from tests.server.serving import Client, Serving
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Protocol
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.model.model import Model
 
 ALL_OF_IT = os.environ.get("ROOST_TEST_STRANGE") == "all"
@@ -219,17 +219,17 @@ class SQLClient(Protocol):
     """A client that knows nothing of Roost, on the strange server."""
 
     def insert(self, name: str, row: dict[str, Any]) -> None:
-        """Insert a row through the front of a structure; None is NULL, and what is neutral is written as its type."""
+        """Insert a row through the view of a structure; None is NULL, and what is neutral is written as its type."""
 
     def remove(self, name: str, row: dict[str, Any]) -> None:
-        """Remove one through the front, by what tells it apart."""
+        """Remove one through the view, by what tells it apart."""
 
     def count(self, name: str) -> int:
-        """Return how many rows the front shows."""
+        """Return how many rows the view shows."""
 
 
 def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, chooser: Chooser, told: str) -> None:
-    """Write through the fronts what the model is told, too.
+    """Write through the views what the model is told, too.
 
     refused: the error that the client is given for what is there already, or full.
     """
@@ -269,8 +269,8 @@ def capped_table(url: str, sql: Callable[..., Any], table: str, numbered: str) -
     for n, note in enumerate(notes[:9]):
         sql(f"INSERT INTO {table} (who, note) VALUES (%s, %s)", "a\\'" if n % 3 else "b", note)
     with roost.Store(url) as store:
-        found = adoption.inspect(store, table, ["who"], 3, None)
-        work = adoption.cap(store, found)
+        found = bursts.inspect(store, table, ["who"], 3, None)
+        work = bursts.cap(store, found)
         while True:
             try:
                 next(work)
@@ -279,10 +279,10 @@ def capped_table(url: str, sql: Callable[..., Any], table: str, numbered: str) -
                 break
         for note in notes[9:]:
             sql(f"INSERT INTO {table} (who, note) VALUES (%s, %s)", "a\\'", note)
-        for _ in adoption.work_off(store, made):
+        for _ in bursts.work_off(store, made):
             pass
         assert store.check() == []
         assert [row.note for row in store.run(roost.Capped.of(table).latest("a\\'"))] == notes[:8:-1]
         kept = f"SELECT count(*) FROM {table} WHERE who = %s AND note IN (%s, %s, %s)"
         assert sql(kept, "b", *notes[:9:3])[0][0] == 3
-        adoption.uncap(store, table)
+        bursts.uncap(store, table)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pymysql
 
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 from tests import servers
 
 _numbers = count()
@@ -52,7 +52,7 @@ def strange(settings: Mapping[str, Any], options: tuple[str, ...] = (), charset:
 
 
 class Client(pymysql.connections.Connection):
-    """A client that knows nothing of Roost, with MariaDB's fronts. Its literals are right in every sql_mode."""
+    """A client that knows nothing of Roost, with MariaDB's views. Its literals are right in every sql_mode."""
 
     @property
     def number(self) -> int:
@@ -67,17 +67,17 @@ class Client(pymysql.connections.Connection):
             return cursor.fetchall() if cursor.description else ()
 
     def insert(self, name: str, row: Mapping[str, Any]) -> None:
-        """Insert a row through the front of a structure."""
+        """Insert a row through the view of a structure."""
         columns = ", ".join(f"`{each}`" for each in row)
         self.read(f"INSERT INTO {name}_in ({columns}) VALUES ({', '.join(['%s'] * len(row))})", *row.values())
 
     def remove(self, name: str, row: Mapping[str, Any]) -> None:
-        """Remove one through the front."""
+        """Remove one through the view."""
         columns = ", ".join(f"`{each}`" for each in row)
         self.read(f"INSERT INTO {name}_out ({columns}) VALUES ({', '.join(['%s'] * len(row))})", *row.values())
 
     def count(self, name: str) -> int:
-        """Return how many rows the front shows."""
+        """Return how many rows the view shows."""
         found: int = self.read(f"SELECT count(*) FROM {name}")[0][0]
         return found
 

@@ -13,8 +13,8 @@ import pymysql
 import pytest
 
 import roost
+from roost.databases.mariadb.session import judge, looked_at, own, question
 from roost.dialects import MARIADB, MYSQL
-from roost.engines.mariadb_session import judge, looked_at, own, question
 from tests.strange.mariadb import Client, connection, default_mode, strange
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -148,7 +148,7 @@ def test_f15_a_slow_disk_splits_no_batch_and_is_no_lock(url: str) -> None:
             return store.stats()
 
     with roost.Store(url) as store, connection(url) as client:
-        store.create(pageviews, front=False)
+        store.create(pageviews, view=False)
         store.run(pageviews.add("/"))
         client.read("CREATE TRIGGER slow BEFORE INSERT ON roost_pageviews_rows FOR EACH ROW DO SLEEP(0.02)")
         stats = asyncio.run(many())
@@ -171,7 +171,7 @@ def test_f15_a_lock_is_told_from_slowness(url: str) -> None:
 
 def test_f15_a_limit_of_the_caller_s_is_called_by_its_name(url: str, client: Client) -> None:
     with roost.Store(url) as store, connection(url) as other:
-        store.create(pageviews, front=False)
+        store.create(pageviews, view=False)
         other.read("CREATE TRIGGER slow BEFORE INSERT ON roost_pageviews_rows FOR EACH ROW DO SLEEP(5)")
         client.read("SET max_statement_time = 0.05")
         with pytest.raises(roost.Busy, match="max_statement_time"):

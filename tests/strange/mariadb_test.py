@@ -128,19 +128,19 @@ def by_joining(url: str, way: Way, model: Model, chooser: behaviour.Chooser, cha
 def by_sql(url: str, store: roost.Store, model: Model, chooser: behaviour.Chooser) -> None:
     with connection(url) as client:
         assert isinstance(client, Client)
-        behaviour.play_by_sql(client, pymysql.MySQLError, model, chooser, "fronts")
+        behaviour.play_by_sql(client, pymysql.MySQLError, model, chooser, "views")
         client.commit()
-    behaviour.compare(store.run_all, model, "after the fronts")
+    behaviour.compare(store.run_all, model, "after the views")
 
 
 def altered(store: roost.Store, model: Model, chooser: behaviour.Chooser, chance: random.Random) -> None:
-    # Rows are rewritten, and the front is made anew.
+    # Rows are rewritten, and the view is made anew.
     ring = behaviour.ring
     longer = roost.Ring(ring.name, behaviour.Thing, per="uid", keep=5)
     store.alter(longer)
     store.alter(ring)
-    store.alter(behaviour.evicting, front=False)
-    store.alter(behaviour.evicting, front=True)
+    store.alter(behaviour.evicting, view=False)
+    store.alter(behaviour.evicting, view=True)
     behaviour.play(store.run_all, model, chooser, chance, "after alter")
 
 

@@ -123,7 +123,7 @@ def test_f2_everything_works_whatever_is_set(
     if strange.name in ("client_encoding", "PGCLIENTENCODING"):
         monkeypatch.setattr("tests.strange.postgresql_ways.WAYS", [])  # the application's own sessions are refused
     django = WHOLE or strange in ALL[:2] or strange.name == "datestyle"
-    if strange.name == "quote_all_identifiers":  # Django's check would compare what the server writes of the fronts
+    if strange.name == "quote_all_identifiers":  # Django's check would compare what the server writes of the views
         django = False
     play_everything(url, tmp_path, texts, WHOLE, django)
 

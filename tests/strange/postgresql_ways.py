@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import psycopg
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.model.model import Model
 from tests.suite.ways import WAYS, App
 
@@ -295,7 +295,7 @@ def play_cap(store: roost.Store, url: str, texts: list[str]) -> None:
     with psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
         connection.execute(made)
         connection.execute("CREATE INDEX ON pages (uid, id)")
-        list(adoption.cap(store, adoption.inspect(store, "pages", ["uid"], 2, None)))
+        list(bursts.cap(store, bursts.inspect(store, "pages", ["uid"], 2, None)))
         pages = roost.Capped.of("pages")
         facts: dict[str, Any] = {}
         for number, text in enumerate(texts * 2):

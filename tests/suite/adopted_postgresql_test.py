@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests import servers
 from tests.campaigns.processes import until
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
@@ -489,7 +489,7 @@ def test_what_an_earlier_version_made_is_told_and_replaced(store_url: str, visit
         add(visits, 5)
         assert count(visits) == 2
         assert visits("SELECT count(*) FROM pg_proc WHERE proname = 'roostcap_visits_trim'") == [(1,)]
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
 
 
 def test_r9_a_function_that_has_the_name_of_the_probe_is_told(open_store: Open, visits: Application) -> None:

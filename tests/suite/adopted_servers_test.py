@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.campaigns.processes import until
 from tests.suite.adopted_test import INDEX, INSERT, VISITS, Open, cap, settle
 from tests.suite.application import Application
@@ -144,9 +144,9 @@ def test_an_index_that_was_broken_off_is_made_anew(open_store: Open, application
     application("CREATE INDEX roostcap_visits ON visits (uid, at, id)")
     application("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'roostcap_visits'::regclass")
     store = open_store()
-    found = adoption.inspect(store, "visits", ["uid"], 5, "at")
+    found = bursts.inspect(store, "visits", ["uid"], 5, "at")
     assert not found.index
-    list(adoption.cap(store, found))
+    list(bursts.cap(store, found))
     assert store.check() == []
 
 
@@ -204,15 +204,15 @@ def test_a_foreign_key_without_an_index_is_refused(open_store: Open, visits: App
 def test_between_passes_there_are_more_and_check_says_when_nobody_comes(store_url: str, visits: Application) -> None:
     with roost.Store(store_url) as store, roost.Store(store_url) as watcher:
         cap(store, keep=2)
-        made = adoption.inspect(store, "visits", [], None, None).cap
-        assert adoption.keeper(store, made) == ""
+        made = bursts.inspect(store, "visits", [], None, None).cap
+        assert bursts.keeper(store, made) == ""
         several(visits, 5)
         assert visits(COUNT) == [(5,)]
         assert [each.rule for each in store.check()] == ["keep"]
-        adoption.claim(watcher, made)
-        adoption.claim(watcher, made)
+        bursts.claim(watcher, made)
+        bursts.claim(watcher, made)
         assert store.check() == []
-        assert sum(adoption.work_off(watcher, made)) == 3
+        assert sum(bursts.work_off(watcher, made)) == 3
         assert visitors(visits) == [3, 4]
         assert visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)]
         visits("DROP TRIGGER roostcap_visits_insert")
@@ -227,14 +227,14 @@ def test_a_server_event_makes_the_passes(store_url: str, visits: Application) ->
     try:
         with roost.Store(store_url) as store:
             cap(store, keep=2)
-            assert adoption.keeper(store, adoption.inspect(store, "visits", [], None, None).cap) == "event"
+            assert bursts.keeper(store, bursts.inspect(store, "visits", [], None, None).cap) == "event"
             several(visits, 900)
             several(visits, 5, uid=2)
             until(lambda: visits(COUNT) == [(4,)], "the event has come by")
             until(lambda: visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)], "its notes are gone")
             assert visitors(visits) == [898, 899, 3, 4]
             assert store.check() == []
-            adoption.uncap(store, "visits")
+            bursts.uncap(store, "visits")
         assert visits("SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE()") == [(0,)]
     finally:
         visits(f"SET GLOBAL event_scheduler = {before}")
@@ -274,7 +274,7 @@ def test_f36_a_server_event_keeps_tables_of_any_name_short(store_url: str, appli
             for name in INTERNAL:
                 left = f"SELECT (SELECT count(*) FROM `{name}`), (SELECT count(*) FROM `roostcap_{name}_grown`)"
                 until(lambda left=left: application(left) == [(2, 0)], f"{name} is short")  # type: ignore[misc]
-                adoption.uncap(store, name)
+                bursts.uncap(store, name)
     finally:
         application(f"SET GLOBAL event_scheduler = {before}")
 
@@ -421,9 +421,9 @@ def test_a_renamed_table_can_be_written_and_check_says_what_to_do(open_store: Op
     assert "no table 'visits'" in found.detail
     assert "on visitors" in found.detail
     assert "`roost uncap`" in found.detail
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert store.check() == []
-    list(adoption.cap(store, adoption.inspect(store, "visitors", ["uid"], 2, "at")))
+    list(bursts.cap(store, bursts.inspect(store, "visitors", ["uid"], 2, "at")))
     assert visits("SELECT visitor FROM visitors ORDER BY id") == [(2,), (3,)]
 
 
@@ -437,7 +437,7 @@ def test_a_renamed_table_refuses_rows_and_check_says_what_to_do(open_store: Open
     (found,) = store.check()
     assert (found.structure, found.rule) == ("visits", "tables")
     assert "on visitors" in found.detail
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     visits("INSERT INTO visitors (uid, visitor, at) VALUES (1, 1, 2008), (1, 2, 2008), (1, 3, 2008)")
     assert store.check() == []
 
@@ -454,11 +454,11 @@ def test_an_account_that_may_make_no_event_is_told_to_watch(store_url: str, visi
         url = urlsplit(store_url)
         with roost.Store(url._replace(netloc=f"capper_{name}:x@{url.netloc.rpartition('@')[2]}").geturl()) as store:
             cap(store, keep=2)
-            made = adoption.inspect(store, "visits", [], None, None).cap
-            assert adoption.keeper(store, made) == ""
+            made = bursts.inspect(store, "visits", [], None, None).cap
+            assert bursts.keeper(store, made) == ""
             several(visits, 5)
             assert settle(store) == 3
-            adoption.uncap(store, "visits")
+            bursts.uncap(store, "visits")
     finally:
         visits(f"SET GLOBAL event_scheduler = {before}")
         visits(f"DROP USER IF EXISTS capper_{name}@'%'")

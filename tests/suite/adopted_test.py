@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.suite.application import Application
 
 pytestmark = pytest.mark.needs("application")
@@ -40,13 +40,13 @@ def fill(application: Application, n: int = 300, people: int = 9, seed: int = 1)
 def cap(
     store: roost.Store, per: str = "uid", keep: int | None = 5, newest_by: str | None = "at", table: str = "visits"
 ) -> int:
-    found = adoption.inspect(store, table, per.split(",") if per else [], keep, newest_by)
-    return sum(adoption.cap(store, found))
+    found = bursts.inspect(store, table, per.split(",") if per else [], keep, newest_by)
+    return sum(bursts.cap(store, found))
 
 
 def settle(store: roost.Store, table: str = "visits") -> int:
     """Make a pass, where there are any."""
-    return sum(adoption.work_off(store, adoption.inspect(store, table, [], None, None).cap))
+    return sum(bursts.work_off(store, bursts.inspect(store, table, [], None, None).cap))
 
 
 def newest(found: list[Any], keep: int, order: Callable[[Any], Any]) -> list[Any]:
@@ -71,14 +71,14 @@ def test_what_is_too_many_goes_and_nothing_else(open_store: Open, visits: Applic
     fill(visits)
     before, schema = visits("SELECT * FROM visits"), visits.schema()
     store = open_store()
-    found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
+    found = bursts.inspect(store, "visits", ["uid"], 5, newest_by)
     assert (found.rows, found.keys, found.full, found.keyless) == (300, 9, 9, 0)
     assert (found.excess, found.by) == (300 - 9 * 5, newest_by or found.by)
     assert (visits("SELECT * FROM visits"), visits.schema()) == (before, schema)
-    assert sum(adoption.cap(store, found)) == found.excess
+    assert sum(bursts.cap(store, found)) == found.excess
     order = by_at if newest_by else by_id
     assert visits("SELECT * FROM visits ORDER BY id") == newest(before, 5, order)
-    assert adoption.inspect(store, "visits", ["uid"], 5, newest_by).excess == 0
+    assert bursts.inspect(store, "visits", ["uid"], 5, newest_by).excess == 0
 
 
 @pytest.mark.parametrize("newest_by", ["at", None])
@@ -132,13 +132,13 @@ def test_uncap_removes_every_trace_but_the_rows(open_store: Open, application: A
     store = open_store()
     assert cap(store, keep=1000) == 0
     assert application.schema() != schema
-    assert adoption.uncap(store, "visits").index
+    assert bursts.uncap(store, "visits").index
     assert (application("SELECT * FROM visits"), application.schema()) == (before, schema)
     with pytest.raises(roost.Missing, match="not capped"):
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
     store.create(roost.Counter("hits"))
     cap(store, keep=2)
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert [each.name for each in store.structures()] == ["hits"]
     application(INSERT, 1, 1, "2009")
     application("UPDATE visits SET uid = 2")
@@ -147,14 +147,14 @@ def test_uncap_removes_every_trace_but_the_rows(open_store: Open, application: A
 def test_it_may_be_stopped_at_any_moment_and_goes_on(
     open_store: Open, visits: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)  # one statement each
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 1e-6)  # one statement each
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     fill(visits, 900, 40)
     before = visits("SELECT * FROM visits")
     store = open_store()
     deleted = 0
     for _ in range(3):
-        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+        steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
         deleted += next(steps) + next(steps)
         steps.close()
         assert 0 < deleted < 700
@@ -186,7 +186,7 @@ def test_capping_again_changes_what_is_kept(open_store: Open, visits: Applicatio
 def test_what_comes_while_keys_are_too_long_is_kept(open_store: Open, visits: Application) -> None:
     fill(visits, 60, 1)
     store = open_store()
-    steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+    steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
     next(steps)
     visits(INSERT, 0, 777, "2009")
     list(steps)
@@ -234,7 +234,7 @@ def test_names_that_sql_has_words_for(open_store: Open, application: Application
     settle(store, name)
     assert [tuple(row) for row in store.run(roost.Capped.of(name).latest(1))] == [(1, 9, "y"), (1, 2, "x")]
     assert store.check() == []
-    adoption.uncap(store, name)
+    bursts.uncap(store, name)
 
 
 def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Open, visits: Application) -> None:
@@ -246,7 +246,7 @@ def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Ope
     visits("INSERT INTO notes SELECT id FROM visits")
     visits("INSERT INTO marks SELECT id FROM visits")
     store = open_store()
-    assert adoption.inspect(store, "visits", ["uid"], 5, "at").others == ("notes",)
+    assert bursts.inspect(store, "visits", ["uid"], 5, "at").others == ("notes",)
     assert cap(store) == 40
     visits(INSERT, 1, 1, "2009")
     settle(store)
@@ -322,12 +322,12 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
         ("CREATE INDEX own ON visits (uid, at)", "at", True),
     ]:
         application(index)
-        found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
+        found = bursts.inspect(store, "visits", ["uid"], 5, newest_by)
         assert bool(found.index) is good, index
-        list(adoption.cap(store, found))
+        list(bursts.cap(store, found))
         assert ("roostcap_visits" in str(application.schema()).replace("roostcap_visits_", "")) is not bool(found.index)
         assert store.check() == []
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
         application(drop)
     assert "roost" not in str(application.schema())
 
@@ -340,7 +340,7 @@ def test_capping_again_keeps_the_index_that_it_needs(open_store: Open, applicati
         assert store.check() == []
     application("CREATE INDEX own ON visits (uid, visitor)")
     assert cap(store, "uid", 5, "visitor") == 0
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert "roost" not in str(application.schema())
 
 
@@ -367,7 +367,7 @@ def test_python_reads_it(open_store: Open, visits: Application) -> None:
     assert len(store.run(table.latest(1))) == 3
     with pytest.raises(roost.Invalid, match=r"\(1, 2\) is no key; it takes uid"):
         store.run(table.latest((1, 2)))
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     with pytest.raises(roost.Missing):
         store.run(table.latest(1))
 
@@ -398,12 +398,12 @@ def test_python_adds_to_it_and_what_that_pushes_out_is_gone_at_once(open_store: 
 def test_uncap_and_another_keep_end_the_trimming_under_way(
     open_store: Open, visits: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 1e-6)
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     fill(visits, 900, 40)
     store, other = open_store(), open_store()
-    for stop in (lambda: adoption.uncap(other, "visits"), lambda: cap(other, "", 20)):
-        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+    for stop in (lambda: bursts.uncap(other, "visits"), lambda: cap(other, "", 20)):
+        steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
         next(steps)
         stop()
         left = visits("SELECT count(*) FROM visits")
@@ -441,7 +441,7 @@ def test_check_finds_what_keeps_a_table_from_being_short(
         if rule == "triggers":
             cap(store, "", None)
             assert store.check() == []
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
         assert "roost" not in str(visits.schema())
 
 

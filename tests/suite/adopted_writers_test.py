@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.campaigns.processes import Child, Line, Start, children
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap, settle
 from tests.suite.application import Application
@@ -40,8 +40,8 @@ def found(application: Application) -> Held:
 def test_several_write_meanwhile_and_the_newest_of_all_are_there(
     open_store: Open, store_url: str, visits: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 0.002)
-    monkeypatch.setattr(adoption, "PAUSE", 0.001)
+    monkeypatch.setattr(bursts, "BURST", 0.002)
+    monkeypatch.setattr(bursts, "PAUSE", 0.001)
     start, writers, each = Start(), 4, 60
 
     def write(line: Line, number: int) -> None:
@@ -66,7 +66,7 @@ def test_several_write_meanwhile_and_the_newest_of_all_are_there(
         assert [child.hear() for child in clients] == ["ready"] * writers
         store = open_store()
         start.go()
-        deleted = sum(adoption.cap(store, adoption.inspect(store, "visits", ["uid"], KEEP, None)))
+        deleted = sum(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], KEEP, None)))
         told = [list(map(int, text.split())) for child in clients for text in child.rest()]
     assert deleted > 0
     assert len(told) == writers * each
@@ -107,18 +107,18 @@ def test_no_moment_has_more_rows_than_are_kept(
 def test_killed_at_any_moment_it_goes_on_where_it_was(
     open_store: Open, store_url: str, visits: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 0.001)
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 0.001)
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     before = found(visits)
 
     def work(line: Line) -> None:
         store = roost.Store(store_url)
-        for step in adoption.cap(store, adoption.inspect(store, "visits", ["uid"], KEEP, None)):
+        for step in bursts.cap(store, bursts.inspect(store, "visits", ["uid"], KEEP, None)):
             line.say(step)
 
-    for bursts in (1, 2, 3):
+    for times in (1, 2, 3):
         with Child(work) as child:
-            for _ in range(bursts):
+            for _ in range(times):
                 child.hear()
     held = found(visits)
     assert PEOPLE * KEEP < sum(map(len, held.values())) < ROWS

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import roost
-from roost import adoption
-from roost.plans.adoption_sqlite import SQLiteAdoption
-from roost.plans.caps import Cap
+from roost.capping.cap import Cap
+from roost.capping.sqlite import SQLiteAdoption
+from roost.store import bursts
 from tests.suite.shapes import rows
 
 pytestmark = pytest.mark.needs("sqlite3")
@@ -48,8 +48,8 @@ def fill(sql: sqlite3.Connection, n: int = 300, people: int = 9, seed: int = 1) 
 def cap(
     store: roost.Store, per: str = "uid", keep: int | None = 5, newest_by: str | None = "at", table: str = "visits"
 ) -> int:
-    found = adoption.inspect(store, table, per.split(",") if per else [], keep, newest_by)
-    return sum(adoption.cap(store, found))
+    found = bursts.inspect(store, table, per.split(",") if per else [], keep, newest_by)
+    return sum(bursts.cap(store, found))
 
 
 def newest(found: list[Any], keep: int, order: Callable[[Any], Any], key: Callable[[Any], Any]) -> list[Any]:
@@ -138,28 +138,28 @@ def test_uncap_removes_every_trace_but_the_rows(open_store: Open, sql: sqlite3.C
     store = open_store()
     assert cap(store, keep=1000) == 0
     assert len(everything(sql)) > len(before)
-    assert adoption.uncap(store, "VISITS").index
+    assert bursts.uncap(store, "VISITS").index
     assert everything(sql) == before
     with pytest.raises(roost.Missing, match="not capped"):
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
     store.create(roost.Counter("hits"))
     cap(store, keep=2)
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert [each.name for each in store.structures()] == ["hits"]
 
 
 def test_it_may_be_stopped_at_any_moment_and_goes_on(
     open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)  # one statement each
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 1e-6)  # one statement each
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     sql.executescript(VISITS)
     fill(sql, 900, 4)
     before = rows(sql, "SELECT * FROM visits")
     store = open_store()
     deleted = 0
     for _ in range(3):
-        steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+        steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
         deleted += next(steps) + next(steps)
         steps.close()
         assert 0 < deleted < 880
@@ -173,12 +173,12 @@ def test_it_may_be_stopped_at_any_moment_and_goes_on(
 def test_one_key_with_very_many_rows_is_cut_in_short_steps(
     open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     sql.executescript(VISITS)
     fill(sql, 3000, 1)
     store = open_store()
-    monkeypatch.setattr(adoption, "BURST", 1e-6)
-    steps = list(adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at")))
+    monkeypatch.setattr(bursts, "BURST", 1e-6)
+    steps = list(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at")))
     assert sum(steps) == 2995
     assert max(steps) <= 50
 
@@ -219,7 +219,7 @@ def test_tables_of_every_shape(open_store: Open, sql: sqlite3.Connection, shape:
     key: Any = ("x", 1) if per == "at,uid" else 1
     assert [row.visitor for row in store.run(table.latest(key, 2))] == [70, 67]
     assert store.run(table.count(key)) == 4
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
 
 
 def test_names_that_sql_has_words_for(open_store: Open, sql: sqlite3.Connection) -> None:
@@ -232,7 +232,7 @@ def test_names_that_sql_has_words_for(open_store: Open, sql: sqlite3.Connection)
     sql.execute("""INSERT INTO "Visit ""Log" VALUES (1, 9, 'y')""")
     assert [tuple(row) for row in store.run(roost.Capped.of('Visit "Log').latest(1))] == [(1, 9, "y"), (1, 3, "x")]
     assert store.check() == []
-    adoption.uncap(store, 'Visit "Log')
+    bursts.uncap(store, 'Visit "Log')
     assert len(rows(sql, "SELECT * FROM sqlite_master")) == 1
 
 
@@ -243,7 +243,7 @@ def test_keys_are_compared_as_the_column_does_and_null_is_none(open_store: Open,
         INSERT INTO visits VALUES ('a', 1), ('A', 2), ('b', 3), ('a', 4), (NULL, 5), (NULL, 6), (NULL, 7), (x'00', 8);
     """)
     store = open_store()
-    found = adoption.inspect(store, "visits", ["uid"], 2, None)
+    found = bursts.inspect(store, "visits", ["uid"], 2, None)
     assert (found.rows, found.keyless, found.keys, found.full, found.excess) == (8, 3, 3, 1, 1)
     assert cap(store, "uid", 2, None) == 1
     sql.execute("INSERT INTO visits VALUES ('A', 9), (NULL, 10)")
@@ -338,11 +338,11 @@ def test_what_is_not_there_or_a_structure_is_refused(open_store: Open, sql: sqli
     store = open_store()
     with pytest.raises(roost.Missing, match="no table 'visits'"):
         cap(store)
-    store.create(roost.Counter("hits"), front=False)
+    store.create(roost.Counter("hits"), view=False)
     with pytest.raises(roost.Invalid, match="there is a structure hits already"):
         cap(store, "uid", 5, None, "hits")
     with pytest.raises(roost.Invalid, match="there is a structure hits already"):
-        adoption.uncap(store, "hits")
+        bursts.uncap(store, "hits")
     with pytest.raises(roost.Invalid, match="not capped yet"):
         cap(store, "", None, None, "nothing")
 
@@ -361,12 +361,12 @@ BUSY = [
 def test_trimming_ends_when_the_table_or_its_cap_is_changed(
     open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, change: str, told: str
 ) -> None:
-    monkeypatch.setattr(adoption, "BURST", 1e-6)
-    monkeypatch.setattr(adoption, "PAUSE", 0.0)
+    monkeypatch.setattr(bursts, "BURST", 1e-6)
+    monkeypatch.setattr(bursts, "PAUSE", 0.0)
     sql.executescript(VISITS)
     fill(sql, 900, 4)
     store = open_store()
-    steps = adoption.cap(store, adoption.inspect(store, "visits", ["uid"], 5, "at"))
+    steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
     next(steps)
     sql.executescript(change)
     table = "old" if "TO old" in change else "visits"
@@ -374,7 +374,7 @@ def test_trimming_ends_when_the_table_or_its_cap_is_changed(
     with pytest.raises(roost.Error, match=told):
         list(steps)
     assert rows(sql, f"SELECT count(*) FROM {table}") == left
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert [name for (name,) in rows(sql, "SELECT name FROM sqlite_master") if name.startswith("roost")] == []
 
 
@@ -390,7 +390,7 @@ def test_a_renamed_column_is_never_taken_for_a_text(open_store: Open, sql: sqlit
     sql.execute("INSERT INTO visits (user_id, visitor, at) VALUES (1, 1, '2009')")  # its trigger was renamed with it
     assert rows(sql, "SELECT count(*) FROM visits WHERE user_id = 1") == [(5,)]
     assert [each.rule for each in store.check()] == ["tables"]
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
 
 
 def test_a_cap_that_a_renamed_table_has_kept_is_found(open_store: Open, sql: sqlite3.Connection) -> None:
@@ -403,9 +403,9 @@ def test_a_cap_that_a_renamed_table_has_kept_is_found(open_store: Open, sql: sql
     sql.execute("CREATE TABLE visits (uid INTEGER)")
     with pytest.raises(roost.Invalid, match="of a cap from before"):
         cap(store, "uid", 50, None)
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     cap(store, "uid", 50, None, "visitors")
-    adoption.uncap(store, "visitors")
+    bursts.uncap(store, "visitors")
     assert len(rows(sql, "SELECT * FROM sqlite_master")) == 2
 
 
@@ -441,7 +441,7 @@ def test_the_application_s_triggers_see_a_row_before_it_goes(open_store: Open, s
     sql.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
     assert rows(sql, "SELECT rowid FROM texts WHERE texts MATCH '2001'") == []
     sql.execute("DELETE FROM visits")
-    adoption.uncap(store, "visits")
+    bursts.uncap(store, "visits")
     assert [line for line in everything(sql) if "TRIGGER" in line] == [line for line in before if "TRIGGER" in line]
 
 
@@ -528,14 +528,14 @@ def test_tables_that_lose_rows_too_are_named(open_store: Open, sql: sqlite3.Conn
         CREATE INDEX marks_note ON marks (note);
     """
     )
-    assert adoption.inspect(open_store(), "visits", ["uid"], 5, "at").others == ("notes", "marks")
+    assert bursts.inspect(open_store(), "visits", ["uid"], 5, "at").others == ("notes", "marks")
 
 
 def test_columns_that_differ_by_the_case_of_other_letters(open_store: Open, sql: sqlite3.Connection) -> None:
     sql.execute("CREATE TABLE visits (É INT, é INT, Uid INT)")
     store = open_store()
     for given, meant in (("É", "É"), ("é", "é"), ("UID", "Uid")):
-        assert adoption.inspect(store, "visits", [given], 5, None).cap.per == (meant,)
+        assert bursts.inspect(store, "visits", [given], 5, None).cap.per == (meant,)
 
 
 # Index
@@ -556,13 +556,13 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
         ("CREATE INDEX own ON visits (uid, at) WHERE visitor > 5", "at", False),
     ]:
         sql.execute(index)
-        found = adoption.inspect(store, "visits", ["uid"], 5, newest_by)
+        found = bursts.inspect(store, "visits", ["uid"], 5, newest_by)
         assert bool(found.index) is good, index
-        list(adoption.cap(store, found))
+        list(bursts.cap(store, found))
         made = rows(sql, "SELECT sql FROM sqlite_master WHERE name = 'roostcap_visits'")
         assert bool(made) is not bool(found.index)
         assert store.check() == []
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
         sql.execute("DROP INDEX own")
     assert rows(sql, "SELECT name FROM sqlite_master WHERE type <> 'table'") == []
 
@@ -630,7 +630,7 @@ def test_f30_a_table_of_that_name_that_an_earlier_version_has_capped_is_told(
         sql.execute("ALTER TABLE other RENAME TO new")
         sql.execute("UPDATE roost_catalog SET name = 'new', definition = replace(definition, 'other', 'new')")
         assert [(each.rule, "`roost uncap new`" in each.detail) for each in store.check()] == [("tables", True)]
-        adoption.uncap(store, "new")
+        bursts.uncap(store, "new")
 
 
 NAMES = ["excluded", "i", "r", "o", "counted", "damaged", "n", "rowid", "values", "select", "typeof", "uid", "visits"]
@@ -742,7 +742,7 @@ def test_python_is_told_what_is_wrong(open_store: Open, sql: sqlite3.Connection)
     with pytest.raises(roost.Mismatch, match="hits is a counter, not a table that was capped"):
         store.run(roost.Capped.of("hits").count(1))
     with pytest.raises(roost.Mismatch, match="kind is adopted"):
-        store.create(roost.Counter("visits"), front=False)
+        store.create(roost.Counter("visits"), view=False)
 
 
 @pytest.mark.parametrize(
@@ -775,5 +775,5 @@ def test_check_finds_what_keeps_a_table_from_being_short(
         if rule == "triggers":
             cap(store, "", None)
             assert store.check() == []
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
     connection.close()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from roost.engines.mariadb import CREATE_LOCK
+from roost.databases.mariadb.engine import CREATE_LOCK
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, rows, visits
 
 Make = Callable[..., Any]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import roost
-from roost.batches import Atom
-from roost.plans import capped_adds
+from roost.batching.batch import Atom
+from roost.structures.capped import adds as capped_adds
 from tests.model.model import Model
 from tests.suite.shapes import Visit
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
 
@@ -76,9 +76,9 @@ def test_r2_sql_in_the_catalog_is_run_by_nobody(open_store: Open, visits: Applic
         assert (where, rule) == ("visits", "catalog")
         assert "keep is a whole number" in told
         for refused in (
-            lambda: adoption.inspect(store, "visits", [], None, None),
-            lambda: adoption.inspect(store, "visits", ["uid"], 2, None),
-            lambda: adoption.uncap(store, "visits"),
+            lambda: bursts.inspect(store, "visits", [], None, None),
+            lambda: bursts.inspect(store, "visits", ["uid"], 2, None),
+            lambda: bursts.uncap(store, "visits"),
         ):
             with pytest.raises(roost.Invalid, match="keep is a whole number"):
                 refused()
@@ -98,7 +98,7 @@ def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, v
                     store.run(asked)
             assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")], facts
             with pytest.raises(roost.Invalid):
-                adoption.uncap(store, "visits")
+                bursts.uncap(store, "visits")
 
 
 def test_r2_alter_believes_no_definition_that_no_declaration_could_have_made(

@@ -91,9 +91,9 @@ BROKEN = [
     ("visits", "tables", None, "ALTER TABLE roost_visits_rows ADD COLUMN extra INTEGER"),
     ("visits", "tables", None, "DROP VIEW visits; ALTER TABLE roost_visits_rows DROP COLUMN visitor"),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
-    ("visits", "front", None, "DROP TRIGGER roost_visits_insert"),
-    ("likes", "front", None, "DROP VIEW likes; CREATE VIEW likes AS /* a front, made by Roost */ SELECT 1"),
-    ("pageviews", "front", None, "DROP TRIGGER roost_pageviews_delete"),
+    ("visits", "view", None, "DROP TRIGGER roost_visits_insert"),
+    ("likes", "view", None, "DROP VIEW likes; CREATE VIEW likes AS /* a view, made by Roost */ SELECT 1"),
+    ("pageviews", "view", None, "DROP TRIGGER roost_pageviews_delete"),
 ]
 
 

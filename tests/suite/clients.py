@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pymysql
 
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 
 
 class SQLiteClient(sqlite3.Connection):
     """A client of SQLite."""
 
-    def front(self) -> list[str]:
-        """Return the names of the objects that fronts consist of."""
+    def view_objects(self) -> list[str]:
+        """Return the names of the objects that views consist of."""
         found = self.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name")
         return [name for (name,) in found]
 
@@ -56,8 +56,8 @@ class PostgreSQLClient(psycopg.Connection[Any]):
         """Whether a transaction is open, one that has failed included."""
         return self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
-    def front(self) -> list[str]:
-        """Return the names of the objects that fronts consist of; a trigger and its function have one name."""
+    def view_objects(self) -> list[str]:
+        """Return the names of the objects that views consist of; a trigger and its function have one name."""
         found = self.execute(
             "SELECT viewname FROM pg_views WHERE schemaname = current_schema()\n"
             "UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal\n"
@@ -98,8 +98,8 @@ class MariaDBClient(pymysql.connections.Connection):
         cursor.execute(_in_format(query) if params else query, params or None)
         return cursor
 
-    def front(self) -> list[str]:
-        """Return the names of the objects that fronts consist of."""
+    def view_objects(self) -> list[str]:
+        """Return the names of the objects that views consist of."""
         found = self.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()\n"
             "  AND engine IS NULL OR engine = 'BLACKHOLE' AND table_schema = DATABASE()\n"

@@ -137,8 +137,8 @@ class InAsyncio:
         self._named = structures if url.startswith("memcached") else ()
         self.create(*structures)
 
-    def create(self, *structures: Any, front: bool = True) -> None:
-        self._loop.run_until_complete(self._store.create(*structures, front=front))
+    def create(self, *structures: Any, view: bool = True) -> None:
+        self._loop.run_until_complete(self._store.create(*structures, view=view))
 
     def run(self, operation: roost.Operation[Any]) -> Any:
         return self._loop.run_until_complete(self._store.run(operation))

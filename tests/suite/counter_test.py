@@ -150,7 +150,7 @@ def test_source_text_the_slots_of_home_sum_up(make: Make) -> None:
 
 
 def test_f66_keys_of_a_counter_are_removed_by_its_rows_too(open_store: Make) -> None:
-    """A trigger on a view works off one row after the other: for many keys the page on fronts names this way."""
+    """A trigger on a view works off one row after the other: for many keys the page on views names this way."""
     store = open_store(pageviews)
     store.run_all(*[pageviews.add(f"/{n}", n) for n in range(100)])
     by_hand(store, "DELETE FROM roost_pageviews_rows")

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 import roost
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 from tests.suite.shapes import Egg, Visit
 
 pytestmark = pytest.mark.needs("second store", "application")

@@ -1,4 +1,4 @@
-"""Dropping structures: front, tables and entry go; what is beside them stays."""
+"""Dropping structures: view, tables and entry go; what is beside them stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.plans.catalog import drop, drop_ddl
+from roost.catalog.catalog import drop, drop_ddl
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
 
 Make = Callable[..., Any]
@@ -70,7 +70,7 @@ def test_dropping_again_does_nothing(open_store: Make) -> None:
 
 def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
     store = open_store(baskets)
-    store.alter(baskets, front=False)
+    store.alter(baskets, view=False)
     by_hand(store, "DROP TABLE roost_baskets_rows")
     dropped(store, baskets)
     assert store.structures() == []

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pymysql
 import pytest
 
-from roost.engines.mariadb_rows import Reading
+from roost.databases.mariadb.rows import Reading
 from tests import servers
 
 QUERIES = {

@@ -13,7 +13,7 @@ import pytest
 from pymemcache.client.hash import HashClient  # type: ignore[import-untyped]
 
 import roost
-from roost.plans.memcached import GRACE
+from roost.structures.memcached_set.plan import GRACE
 from tests import servers
 from tests.proxy import Cut, Proxy
 

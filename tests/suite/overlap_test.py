@@ -200,7 +200,7 @@ def test_f42_create_of_the_release_before(open_store: Make) -> None:
 
 def test_f42_former_declarations_go_with_their_structure(open_store: Make) -> None:
     old, new = open_store(), open_store()
-    old.create(visits, front=False)
+    old.create(visits, view=False)
     new.alter(ring(7))
     by_hand(old, "DELETE FROM roost_catalog WHERE name = 'visits'")  # as the printed statements drop it
     by_hand(old, "DROP TABLE roost_visits_rows", "DROP TABLE roost_visits_head")

@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 import roost
-from roost.batches import Atom
-from roost.core import utc_now
+from roost.batching.batch import Atom
 from roost.dialects import SQLITE
-from roost.plans import Context, plan_for
-from roost.plans.counter import CounterPlan
+from roost.store.core import utc_now
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.plan import Context
+from roost.structures.registry import plan_for
 from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
 
 Make = Callable[..., Any]
@@ -93,7 +94,7 @@ def test_capped_heads_of_dead_keys_can_be_forgotten(open_store: Make) -> None:
 
 def test_the_core_needs_no_trigger(open_store: Make) -> None:
     store = open_store(pageviews, visits, baskets, likes)
-    assert not any("TRIGGER" in sql.upper() for sql in store.ddl(pageviews, visits, baskets, likes, front=False))
+    assert not any("TRIGGER" in sql.upper() for sql in store.ddl(pageviews, visits, baskets, likes, view=False))
 
 
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import roost
-from roost.engines.postgresql import MOST_PREPARED, USES, PostgreSQLEngine
-from roost.engines.urls import redacted
+from roost.databases.postgresql.engine import MOST_PREPARED, USES, PostgreSQLEngine
+from roost.databases.urls import redacted
 from tests import servers
 from tests.suite.application import Application
 from tests.suite.ways import App
@@ -51,7 +51,7 @@ def named(store: roost.Store) -> tuple[int, int]:
 def test_f10_many_structures_used_in_turn_leave_a_bounded_number_of_prepared_statements(open_store: Open) -> None:
     counters = [roost.Counter(f"counter{n}") for n in range(MOST_PREPARED + 10)]
     store = open_store()
-    store.create(*counters, front=False)
+    store.create(*counters, view=False)
     for _ in range(2):
         for counter in counters:
             for _ in range(USES + 3):

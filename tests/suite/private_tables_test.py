@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost import adoption
+from roost.store import bursts
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
 
@@ -68,7 +68,7 @@ def set_up(own: Application) -> None:
 WORKS: dict[str, Work] = {
     "create": lambda store: store.create(roost.Counter("others")),
     "alter": lambda store: store.alter(more),
-    "uncap": lambda store: adoption.uncap(store, "visits"),
+    "uncap": lambda store: bursts.uncap(store, "visits"),
     "cap": lambda store: cap(store, keep=3),
 }
 
@@ -179,7 +179,7 @@ def test_r3_a_role_that_made_everything_itself_runs_everything_itself(own: Appli
     with roost.Store(own.url) as store:
         for work in WORKS.values():
             work(store)
-        adoption.uncap(store, "visits")
+        bursts.uncap(store, "visits")
         assert store.check() == []
         assert store.run(more.total("a")) == 1
 
@@ -243,15 +243,15 @@ def test_r6_an_event_that_does_something_else_makes_no_passes(store_url: str, ap
         application(INDEX)
         with roost.Store(store_url) as store:
             cap(store, keep=2)
-            made = adoption.inspect(store, "visits", [], None, None).cap
-            assert adoption.keeper(store, made) == "event"
+            made = bursts.inspect(store, "visits", [], None, None).cap
+            assert bursts.keeper(store, made) == "event"
             application("ALTER EVENT roostcap_visits DO SELECT 1")
-            assert adoption.keeper(store, made) == ""
+            assert bursts.keeper(store, made) == ""
             for _ in range(5):
                 application("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2008')")
             assert [each.rule for each in store.check()] == ["keep"]
             cap(store, keep=2)
-            assert adoption.keeper(store, made) == "event"
-            adoption.uncap(store, "visits")
+            assert bursts.keeper(store, made) == "event"
+            bursts.uncap(store, "visits")
     finally:
         application(f"SET GLOBAL event_scheduler = {before}")

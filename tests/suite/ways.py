@@ -22,7 +22,7 @@ import sqlalchemy.ext.asyncio as sa_async
 from sqlalchemy.orm import Session
 
 import roost
-from roost.engines.mariadb import arguments
+from roost.databases.mariadb.engine import arguments
 
 
 class App:

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.structures import Structure, from_definition
-from roost.structures.columns import parse_column
+from roost.structures.registry import from_definition
+from roost.structures.structure import Structure
+from roost.types.columns import parse_column
 from tests.values.shapes import (
     Colour,
     Egg,

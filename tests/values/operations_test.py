@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import roost
-from roost.structures import Structure
 from roost.structures.operation import READS
+from roost.structures.structure import Structure
 from tests.values.shapes import (
     Colour,
     Egg,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.structures.counter import MAX_SLOTS
+from roost.structures.counter.declaration import MAX_SLOTS
 from tests.values.shapes import Egg, Visit, baskets, likes, pageviews, seen, visits
 
 MOST = 2**63 - 1

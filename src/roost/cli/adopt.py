@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 import roost
-from roost import adoption
-from roost.adoption import EVERY, NARROW, SMALL
+from roost.capping.cap import Cap
+from roost.capping.installation import Found
 from roost.cli.app import Failure, Settings, must_agree, shared
 from roost.cli.intake import uninterrupted
 from roost.cli.screen import answer, counted, progress_bar
-from roost.plans.adoption import Found
-from roost.plans.caps import Cap
+from roost.store import bursts
+from roost.store.bursts import EVERY, NARROW, SMALL
 
 
 @click.command()
@@ -66,7 +66,7 @@ def cap(
     """
     columns = [] if per is None else [each.strip() for each in per.split(",")]
     with settings.open() as store:
-        found = adoption.inspect(store, table, columns, keep, newest_by)
+        found = bursts.inspect(store, table, columns, keep, newest_by)
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
@@ -74,9 +74,9 @@ def cap(
         if found.excess and not _agreed_before(found):
             must_agree(f"{_loss(found)}. Go on?", yes)
         if watch:
-            adoption.claim(store, found.cap)
+            bursts.claim(store, found.cap)
         done = _trim(store, found)
-        keeper = "watch" if watch else adoption.keeper(store, found.cap)
+        keeper = "watch" if watch else bursts.keeper(store, found.cap)
         table = found.cap.table
         document = {"table": table, "deleted": done.deleted, "seconds": round(done.seconds, 3), "kept_by": keeper}
         answer(settings, document, [f"{table}: {done.told}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
@@ -102,7 +102,7 @@ def _watch(store: roost.Store, made: Cap) -> None:
     with _ended() as ended:
         while not ended.wait(EVERY):
             with suppress(roost.Busy):  # rows of other tables that would go too are held: the next pass comes by
-                for _ in adoption.work_off(store, made):
+                for _ in bursts.work_off(store, made):
                     if ended.is_set():
                         break
 
@@ -149,7 +149,7 @@ class _Done:
 
 def _trim(store: roost.Store, found: Found) -> _Done:
     done, began = _Done(found.cap), time.perf_counter()
-    steps = adoption.cap(store, found)
+    steps = bursts.cap(store, found)
     try:
         with progress_bar("rows") as bar:
             task = bar.add_task("", total=found.excess)
@@ -225,5 +225,5 @@ def uncap(settings: Settings, table: str) -> None:
       roost uncap visits
     """
     with settings.open() as store:
-        made = adoption.uncap(store, table)
+        made = bursts.uncap(store, table)
     answer(settings, {"table": made.table}, [f"{made.table}: not capped any more; its rows are as they were"])

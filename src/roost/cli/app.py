@@ -13,7 +13,8 @@ import click
 
 import roost
 from roost.cli.values import printable
-from roost.structures import Adopted, Structure
+from roost.structures.kinds import Adopted
+from roost.structures.structure import Structure
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ import click
 
 from roost.cli.app import Failure, Settings, as_json
 from roost.cli.screen import answer_table
-from roost.client.load import Plan, Report, drive
+from roost.client.load import Load, Report, drive
 from roost.errors import Invalid
 
 READS = ("get", "range")
@@ -82,9 +82,9 @@ def bench(
     """
     told = secret if secret is not None else _secret("--secret-file", secret_file, "ROOST_BENCH_SECRET")
     address = read if work in READS else write
-    plan = Plan(work=work, address=address, secret=told, zipf=zipf or 0.0, pace=pace or 0.0, **options)
+    plan = Load(work=work, address=address, secret=told, zipf=zipf or 0.0, pace=pace or 0.0, **options)
     if work == "fill":
-        plan = Plan(**{**vars(plan), "seconds": 1e6, "warmup": 0.0})
+        plan = Load(**{**vars(plan), "seconds": 1e6, "warmup": 0.0})
     try:
         report = drive(plan, processes)
     except Invalid as error:
@@ -118,7 +118,7 @@ def _document(report: Report) -> dict[str, Any]:
     }
 
 
-def _lines(plan: Plan, report: Report, processes: int) -> list[tuple[str, str]]:
+def _lines(plan: Load, report: Report, processes: int) -> list[tuple[str, str]]:
     own, kernel = report.cost
     lines = [
         ("requests", f"{report.rate:,.0f} per second"),

@@ -17,9 +17,10 @@ import click
 import roost
 from roost.cli.app import Failure
 from roost.cli.values import text_parser
-from roost.structures import KINDS, Structure
-from roost.structures.columns import parse_column
+from roost.structures.kinds import KINDS
 from roost.structures.rows import RowStructure
+from roost.structures.structure import Structure
+from roost.types.columns import parse_column
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
@@ -65,7 +66,7 @@ def declaring(command: F) -> F:
         click.option("--key", multiple=True, metavar="[NAME:]TYPE", help="The key (counter, set); text by default."),
         click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (set); text by default."),
         SLOTS,
-        click.option("--front/--no-front", default=True, help="Whether SQL clients get a view of its name (they do)."),
+        click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
     ]
     for option in reversed(options):
         command = option(command)

@@ -11,15 +11,16 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.plans.plan import difference
-from roost.structures import Capped, Ring, Structure
+from roost.structures.kinds import Capped, Ring
+from roost.structures.plan import difference
+from roost.structures.structure import Structure
 
 
 @click.command()
 @declaring
 @shared
 @click.pass_obj
-def create(settings: Settings, /, targets: tuple[str, ...], front: bool, **options: Any) -> None:
+def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Make structures, and the database file when there is none.
 
     What is there already stays as it is. Structures are declared in a module of yours (the current directory is
@@ -34,14 +35,14 @@ def create(settings: Settings, /, targets: tuple[str, ...], front: bool, **optio
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
-      roost create set likes --key int --member 'text(40)' --no-front
+      roost create set likes --key int --member 'text(40)' --no-view
     """
     structures = declared(targets, options)
     with settings.open() as store:
         there = {each.name: each for each in stored(store, may_be_missing=True)}
         for structure in structures:
             _must_agree_with(there.get(structure.name), structure)
-        store.create(*structures, front=front)
+        store.create(*structures, view=view)
     made = [{"name": each.name, "kind": each.kind, "created": each.name not in there} for each in structures]
     answer(settings, made, [f"{each['name']}: {'made' if each['created'] else 'is there already'}" for each in made])
 
@@ -62,11 +63,11 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @ON_FULL
 @ON_DUPLICATE
 @SLOTS
-@click.option("--front/--no-front", default=None, help="Add or drop the view of its name, for SQL clients.")
+@click.option("--view/--no-view", default=None, help="Add or drop the view of its name, for SQL clients.")
 @click.option("--yes", is_flag=True, help="Do not ask before rows are deleted.")
 @shared
 @click.pass_obj
-def alter(settings: Settings, /, target: str, front: bool | None, yes: bool, **options: Any) -> None:
+def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
     """Change structures that are there.
 
     To what a module of yours declares now, or one of them by options. A new column needs a VALUE for the rows that
@@ -80,15 +81,15 @@ def alter(settings: Settings, /, target: str, front: bool | None, yes: bool, **o
       roost alter visits --add score:int=0
       roost alter baskets --on-full evict --on-duplicate refresh
       roost alter pageviews --slots 8
-      roost alter likes --front
+      roost alter likes --view
     """
-    by_option = front is not None or any([value not in (None, ()) for value in options.values()])
+    by_option = view is not None or any([value not in (None, ()) for value in options.values()])
     wanted = [] if by_option else _declared_now(target)
     with settings.open() as store:
         if by_option:
             wanted = [altered(lookup(store, target, own=False), options)]
         _may_delete([(lookup(store, each.name), each) for each in wanted], yes)
-        changes = _alter_each(store, wanted, front)
+        changes = _alter_each(store, wanted, view)
     answer(settings, changes, [f"{each['name']}: {_told(each['changes'])}" for each in changes])
 
 
@@ -108,12 +109,12 @@ def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None
             must_agree(f"{new.name}: rows beyond the newest {new.keep} of each key are deleted. Go on?", yes)
 
 
-def _alter_each(store: roost.Store, wanted: Sequence[Structure], front: bool | None) -> list[dict[str, Any]]:
+def _alter_each(store: roost.Store, wanted: Sequence[Structure], view: bool | None) -> list[dict[str, Any]]:
     # Each is a transaction of its own, so those before one that is refused stay changed.
     changed: list[dict[str, Any]] = []
     for structure in wanted:
         try:
-            changed.append({"name": structure.name, "changes": store.alter(structure, front=front)})
+            changed.append({"name": structure.name, "changes": store.alter(structure, view=view)})
         except roost.Error as error:
             if not changed:
                 raise
@@ -129,7 +130,7 @@ def _told(changes: Any) -> str:
 @declaring
 @shared
 @click.pass_obj
-def ddl(settings: Settings, /, targets: tuple[str, ...], front: bool, **options: Any) -> None:
+def ddl(settings: Settings, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Print the SQL that `create` would run.
 
     In a database that has none of the structures; none is opened.
@@ -140,5 +141,5 @@ def ddl(settings: Settings, /, targets: tuple[str, ...], front: bool, **options:
       roost ddl ring visits --per uid:int --keep 5 --column visitor:int
     """
     with settings.open() as store:
-        statements = store.ddl(*declared(targets, options), front=front)
+        statements = store.ddl(*declared(targets, options), view=view)
     answer(settings, statements, [f"{statement};" for statement in statements])

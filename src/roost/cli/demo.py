@@ -17,7 +17,7 @@ from rich.console import Console
 import roost
 from roost.cli.app import Failure, Settings, agreed, shared
 from roost.cli.screen import answer, counted, print_table, progress_bar
-from roost.structures import Structure
+from roost.structures.structure import Structure
 
 DEMO_STORE = "sqlite:///roost-demo.db"
 AT_ONCE = 250  # events per transaction, four operations each

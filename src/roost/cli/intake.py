@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import roost
-from roost.atoms import Atom
+from roost.batching.atoms import Atom
 from roost.cli.lines import Record
-from roost.structures import Capped, Counter, Ring, Set, Structure
-from roost.structures.columns import Column
-from roost.structures.types import ColumnType
+from roost.structures.kinds import Capped, Counter, Ring, Set
+from roost.structures.structure import Structure
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
 
 AT_ONCE = 1000  # records per transaction: few commits, and a writer beside us waits for milliseconds
 

@@ -17,8 +17,8 @@ import roost
 from roost.cli.app import Failure
 from roost.cli.screen import counted
 from roost.cli.values import json_parser, load_json, text_parser
-from roost.structures.columns import Column
-from roost.structures.types import LENGTH
+from roost.types.column_types import LENGTH
+from roost.types.columns import Column
 
 GZIP = b"\x1f\x8b"
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}

@@ -19,7 +19,7 @@ from roost.cli.intake import Import, Stopped, importer
 from roost.cli.lines import FORMATS, Field, Records, format_of, records
 from roost.cli.screen import answer, counted, progress_bar
 from roost.cli.values import printable
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 
 @click.command("import")

@@ -13,8 +13,9 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, shared, stored
 from roost.cli.screen import answer, answer_table, counted
 from roost.cli.values import key_from_text, key_in_words, plain
-from roost.structures import Adopted, Counter, Ring, Set, Structure
+from roost.structures.kinds import Adopted, Counter, Ring, Set
 from roost.structures.rows import Entry, RowStructure
+from roost.structures.structure import Structure
 
 PAGE = 20  # keys that `show` lists unless --n says otherwise
 

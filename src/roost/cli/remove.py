@@ -7,7 +7,8 @@ import click
 from roost.cli.app import Settings, lookup, must_agree, shared
 from roost.cli.screen import answer, counted
 from roost.cli.values import key_from_text, key_in_words, plain
-from roost.structures import Counter, Structure
+from roost.structures.kinds import Counter
+from roost.structures.structure import Structure
 
 
 @click.command()

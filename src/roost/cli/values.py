@@ -13,9 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 import roost
-from roost.structures import Adopted, Structure
-from roost.structures.columns import Column
-from roost.structures.types import ColumnType
+from roost.structures.kinds import Adopted
+from roost.structures.structure import Structure
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
 
 Parse = Callable[[str], Any]
 

@@ -4,7 +4,7 @@ from roost.client.aio import AsyncHandlerSocket
 from roost.client.pool import AsyncPool, Pool
 from roost.client.requests import BytesIndex, Index, Request
 from roost.client.sync import HandlerSocket
-from roost.structures.index import Where, While
+from roost.structures.index.declaration import Where, While
 
 __all__ = [
     "AsyncHandlerSocket",

@@ -1,35 +1,43 @@
-"""Several connections, for threads or for tasks: who asks takes one that is free, the one that was used last."""
+"""Several connections, for threads or for tasks: a caller takes a free one, the one that was used last."""
 
 from __future__ import annotations
 
 import asyncio
 import queue
-import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from roost.client.aio import AsyncHandlerSocket
+from roost.client.connection import AsyncClient, Client, Connection
+from roost.client.endpoint import Options
 from roost.client.requests import Request
 from roost.client.sync import HandlerSocket
 from roost.errors import Busy, Error, Invalid
 
+C = TypeVar("C", bound=Connection[Any])
 T = TypeVar("T")
 
 
-def _checked(size: int, wait: float | None) -> int:
-    if size < 1:
-        raise Invalid(f"a pool has at least one connection, not {size}")
-    if wait is not None and not 0 <= wait < 10**6:
-        raise Invalid(f"wait is a number of seconds or None, not {wait!r}")
-    return size
+class _Pool(Generic[C]):
+    """The connections of both kinds of pool, and the error of a caller that gets none."""
+
+    def __init__(self, make: type[C], address: str, size: int, wait: float | None, options: Options) -> None:
+        if size < 1:
+            raise Invalid(f"a pool has at least one connection, not {size}")
+        if wait is not None and not 0 <= wait < 10**6:
+            raise Invalid(f"wait is a number of seconds or None, not {wait!r}")
+        self._wait = wait
+        self._all = [make(address, **options) for _ in range(size)]
+
+    def _busy(self) -> Busy:
+        return Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s")
 
 
-class Pool:
+class Pool(_Pool[HandlerSocket], Client):
     """Up to `size` connections for threads; the other arguments are those of `HandlerSocket`.
 
-    wait: seconds to wait for a free one before `Busy`; None waits for ever.
+    wait: seconds to wait for a free connection before `Busy`; None waits for ever.
 
     Connections are made when they are first needed, and stay; one that was dropped is made anew by its next user.
 
@@ -39,33 +47,11 @@ class Pool:
     <HandlerSocket 127.0.0.1:9998: not connected>
     """
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        size: int = 8,
-        wait: float | None = 10.0,
-        secret: str | bytes | None = None,
-        timeout: float | None = 10.0,
-        connect_timeout: float | None = 5.0,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._all = [
-            HandlerSocket(address, secret=secret, timeout=timeout, connect_timeout=connect_timeout, tls=tls)
-            for _ in range(_checked(size, wait))
-        ]
-        self._wait = wait
+    def __init__(self, address: str, *, size: int = 8, wait: float | None = 10.0, **options: Unpack[Options]) -> None:
+        super().__init__(HandlerSocket, address, size, wait, options)
         self._free: queue.LifoQueue[HandlerSocket] = queue.LifoQueue()
         for each in self._all:
             self._free.put(each)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def take(self) -> Iterator[HandlerSocket]:
@@ -73,19 +59,14 @@ class Pool:
         try:
             taken = self._free.get(timeout=self._wait)
         except queue.Empty:
-            raise Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s") from None
+            raise self._busy() from None
         try:
             yield taken
         finally:
             self._free.put(taken)
 
-    def run(self, request: Request[T]) -> T:
-        """Send a request on a free connection; see `HandlerSocket.run`. Raises also: Busy."""
-        with self.take() as server:
-            return server.run(request)
-
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
-        """Send many requests on one free connection; see `HandlerSocket.pipeline`. Raises: Busy."""
+        """Send many requests on one free connection; see `Client.pipeline`. Raises: Busy."""
         with self.take() as server:
             return server.pipeline(requests)
 
@@ -95,7 +76,7 @@ class Pool:
             each.close()
 
 
-class AsyncPool:
+class AsyncPool(_Pool[AsyncHandlerSocket], AsyncClient):
     """Up to `size` connections for tasks: `Pool` with `await`. It belongs to the event loop that uses it first.
 
     >>> from roost.client import AsyncPool
@@ -104,33 +85,11 @@ class AsyncPool:
     roost.errors.Invalid: a pool has at least one connection, not 0
     """
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        size: int = 8,
-        wait: float | None = 10.0,
-        secret: str | bytes | None = None,
-        timeout: float | None = 10.0,
-        connect_timeout: float | None = 5.0,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._all = [
-            AsyncHandlerSocket(address, secret=secret, timeout=timeout, connect_timeout=connect_timeout, tls=tls)
-            for _ in range(_checked(size, wait))
-        ]
-        self._wait = wait
+    def __init__(self, address: str, *, size: int = 8, wait: float | None = 10.0, **options: Unpack[Options]) -> None:
+        super().__init__(AsyncHandlerSocket, address, size, wait, options)
         self._free: asyncio.LifoQueue[AsyncHandlerSocket] = asyncio.LifoQueue()
         for each in self._all:
             self._free.put_nowait(each)
-
-    async def __aenter__(self) -> AsyncPool:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[AsyncHandlerSocket]:
@@ -139,19 +98,14 @@ class AsyncPool:
             async with asyncio.timeout(self._wait):
                 taken = await self._free.get()
         except TimeoutError:
-            raise Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s") from None
+            raise self._busy() from None
         try:
             yield taken
         finally:
             self._free.put_nowait(taken)
 
-    async def run(self, request: Request[T]) -> T:
-        """Send a request on a free connection; see `HandlerSocket.run`. Raises also: Busy."""
-        async with self.take() as server:
-            return await server.run(request)
-
     async def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
-        """Send many requests on one free connection; see `HandlerSocket.pipeline`. Raises: Busy."""
+        """Send many requests on one free connection; see `Client.pipeline`. Raises: Busy."""
         async with self.take() as server:
             return await server.pipeline(requests)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
-from roost.client.values import Value, Values, name, names, token, tokens
+from roost.client.tokens import Value, Values, name, names, token, tokens
 from roost.errors import Invalid, Mismatch
 from roost.protocols.handlersocket import NULL, unescape
-from roost.structures.index import Op, Where, While
+from roost.structures.index.declaration import Op, Where, While
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -17,8 +17,24 @@ R = TypeVar("R", covariant=True)
 MOST = 2**32 - 1  # limit and offset together; the original counts modulo 2^32
 
 
+class Bounds(TypedDict, total=False):
+    """What bounds a search, and what is found by it is modified: the keyword arguments of an index's methods.
+
+    limit: at most so many rows; by default 1, or with `in_` as many as it has values. offset: rows to skip first,
+        after the filters.
+    in_: `(place, values)`: looks up each of the values in turn, in that place of the key; what the key has there is
+        ignored. MariaDB's plugin finds one row for each, and takes None for a text of one NUL.
+    filters: all of them must hold.
+    """
+
+    limit: int | None
+    offset: int
+    in_: tuple[int, Sequence[Value]] | None
+    filters: Iterable[Where | While]
+
+
 class Broken(Exception):
-    """What came cannot be the answer to this request: nothing more on this connection can be believed."""
+    """An answer is not valid for its request: nothing more on this connection can be trusted."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +54,13 @@ class Request(Generic[R]):
     changes: bool = False
 
     def read(self, found: list[bytes]) -> R:
-        """Return what the tokens of a good answer, those behind its code, mean. Raises: Broken."""
+        """Return the result from the tokens of an answer behind its code 0. Raises: Broken."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Opening(Request[None]):
-    """Asks for nothing but that the index is open."""
-
-    def read(self, found: list[bytes]) -> None:
-        """Accept `1`, and what may follow."""
-        if found[:1] != [b"1"]:
-            raise Broken
+    """Asks for nothing but that the index is open; its line has the answer, so there is nothing to read."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,7 @@ def number(text: bytes) -> int:
 
 
 class _Index(Generic[T]):
-    """What both kinds of index have in common; `T` is what a value of an answer is."""
+    """What both kinds of index have in common; `T` is the type of an answer's values."""
 
     def __init__(
         self, database: str, table: str, index: str, columns: Iterable[str], filters: Iterable[str] = ()
@@ -138,24 +149,11 @@ class _Index(Generic[T]):
         """Return the values of these tokens. Raises: Broken; Mismatch where they are not of this kind."""
         raise NotImplementedError
 
-    def find(
-        self,
-        op: Op,
-        key: Values,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        in_: tuple[int, Sequence[Value]] | None = None,
-        filters: Iterable[Where | While] = (),
-    ) -> Request[list[tuple[T | None, ...]]]:
+    def find(self, op: Op, key: Values, **bounds: Unpack[Bounds]) -> Request[list[tuple[T | None, ...]]]:
         r"""Find rows by the index, in its order: from the key upwards for `=`, `>`, `>=`, downwards for `<`, `<=`.
 
         key: the values of the index's first columns, as many as you like.
-        limit: at most so many rows; 1 unless said otherwise, with `in_` as many as it has values. offset: rows to
-            pass over first, after the filters.
-        in_: `(place, values)`: looks up each of the values in turn, in that place of the key; what the key has there
-            is ignored. The plugin of MariaDB finds one row for each, and takes None for a text of one NUL.
-        filters: all of them must hold.
+        bounds: `limit`, `offset`, `in_` and `filters`; see `Bounds`.
 
         >>> from roost.client import Index, Where
         >>> fruit = Index("test", "fruit", "by_name", ["name", "count"], filters=["count"])
@@ -164,7 +162,7 @@ class _Index(Generic[T]):
         >>> fruit.find("=", "", in_=(0, ["fig", "plum"])).tail
         b'\t=\t1\t\t2\t0\t@\t0\t2\tfig\tplum\n'
         """
-        head, bounded = self._head(op, key, limit, offset, in_, filters)
+        head, bounded = self._search(op, key, **bounds)
         if bounded == [b"1", b"0"]:
             bounded = []
         return Rows(self, _line(head + bounded))
@@ -183,17 +181,7 @@ class _Index(Generic[T]):
             raise Invalid(f"{self!r}: a row has 1 to {len(self.columns)} values, not {len(values)}")
         return Insert(self, _line([b"+", b"%d" % len(values), *values]))
 
-    def update(
-        self,
-        op: Op,
-        key: Values,
-        row: Values,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        in_: tuple[int, Sequence[Value]] | None = None,
-        filters: Iterable[Where | While] = (),
-    ) -> Modify[T]:
+    def update(self, op: Op, key: Values, row: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Set all the columns of the rows that `find` would find. Answers their number; `.returning()` them.
 
         The plugin of MariaDB empties a column that is left out, so none may be: name fewer in an index of its own.
@@ -202,37 +190,18 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["email"]).update("=", 7, "a@b").returning().tail
         b'\t=\t1\t7\t1\t0\tU?\ta@b\n'
         """
-        return self._modify(b"U", self._all(row), op, key, limit, offset, in_, filters)
+        return self._modify(b"U", self._all(row), op, key, bounds)
 
-    def delete(
-        self,
-        op: Op,
-        key: Values,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        in_: tuple[int, Sequence[Value]] | None = None,
-        filters: Iterable[Where | While] = (),
-    ) -> Modify[T]:
+    def delete(self, op: Op, key: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Delete the rows that `find` would find. Answers their number; `.returning()` them.
 
         >>> from roost.client import Index
         >>> Index("app", "users", "PRIMARY", ["email"]).delete("<", 100, limit=1000).tail
         b'\t<\t1\t100\t1000\t0\tD\n'
         """
-        return self._modify(b"D", [], op, key, limit, offset, in_, filters)
+        return self._modify(b"D", [], op, key, bounds)
 
-    def increment(
-        self,
-        op: Op,
-        key: Values,
-        by: Values,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        in_: tuple[int, Sequence[Value]] | None = None,
-        filters: Iterable[Where | While] = (),
-    ) -> Modify[T]:
+    def increment(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Add whole numbers to all the columns of the rows that `find` would find; None leaves a column alone.
 
         Answers the number of rows; `.returning()` them as they were. A column that is NULL stays so.
@@ -241,19 +210,9 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["id", "visits"]).increment("=", 7, (None, 1)).tail
         b'\t=\t1\t7\t1\t0\t+\t\x00\t1\n'
         """
-        return self._modify(b"+", self._whole(by), op, key, limit, offset, in_, filters)
+        return self._modify(b"+", self._whole(by), op, key, bounds)
 
-    def decrement(
-        self,
-        op: Op,
-        key: Values,
-        by: Values,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        in_: tuple[int, Sequence[Value]] | None = None,
-        filters: Iterable[Where | While] = (),
-    ) -> Modify[T]:
+    def decrement(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Subtract whole numbers, as `increment` adds them. A row of which a column would change its sign is left
         alone and not counted; 0 is no change of sign, neither before nor after.
 
@@ -261,7 +220,7 @@ class _Index(Generic[T]):
         >>> Index("app", "stock", "PRIMARY", ["count"]).decrement("=", 7, 1).tail
         b'\t=\t1\t7\t1\t0\t-\t1\n'
         """
-        return self._modify(b"-", self._whole(by), op, key, limit, offset, in_, filters)
+        return self._modify(b"-", self._whole(by), op, key, bounds)
 
     def _all(self, row: Values) -> list[bytes]:
         values = tokens(row)
@@ -276,29 +235,20 @@ class _Index(Generic[T]):
                 raise Invalid(f"{self!r}: {each!r} is not a whole number, which it is to be changed by")
         return operands
 
-    def _modify(
-        self,
-        word: bytes,
-        operands: list[bytes],
-        op: Op,
-        key: Values,
-        limit: int | None,
-        offset: int,
-        in_: tuple[int, Sequence[Value]] | None,
-        filters: Iterable[Where | While],
-    ) -> Modify[T]:
-        head, bounded = self._head(op, key, limit, offset, in_, filters)
+    def _modify(self, word: bytes, operands: list[bytes], op: Op, key: Values, bounds: Bounds) -> Modify[T]:
+        head, bounded = self._search(op, key, **bounds)
         asking: Rows[T] = Rows(self, _line([*head, *bounded, word + b"?", *operands]), changes=True)
         return Modify(self, _line([*head, *bounded, word, *operands]), asking=asking)
 
-    def _head(
+    def _search(
         self,
         op: str,
         key: Values,
-        limit: int | None,
-        offset: int,
-        in_: tuple[int, Sequence[Value]] | None,
-        filters: Iterable[Where | While],
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        in_: tuple[int, Sequence[Value]] | None = None,
+        filters: Iterable[Where | While] = (),
     ) -> tuple[list[bytes], list[bytes]]:
         """Return the tokens of the key, and those that bound what is found."""
         if op not in ("=", "<", "<=", ">", ">="):

@@ -23,13 +23,14 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from roost.batching.known import Known
+from roost.catalog import alter as altering
+from roost.catalog import catalog
+from roost.databases.engine import drive
+from roost.databases.sqlite import engine as sqlite
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
-from roost.engines import sqlite
-from roost.engines.engine import drive
 from roost.errors import Busy, Invalid, Missing
-from roost.known import Known
-from roost.plans import StructurePlan, catalog
-from roost.plans import alter as altering
+from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ DIALECTS: Mapping[str, Dialect] = {
 def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
     """Return an `include_name` for Alembic's `context.configure`: autogenerate neither drops nor compares what is ours.
 
-    structures: those whose fronts have tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere a front is a view, which
+    structures: those whose views have tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere a view is a view, which
         autogenerate does not look at.
     also: the application's own rule, for every other name.
 
@@ -65,22 +66,22 @@ def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
     return include_name
 
 
-def create(op: Any, *structures: Structure, front: bool = True) -> None:
+def create(op: Any, *structures: Structure, view: bool = True) -> None:
     """Make structures in a migration, as `store.create` does: what is there is left, `Mismatch` if it is another one.
 
     Write the declaration into the migration: one that is imported would change the past with the application.
 
     op: `alembic.op`.
-    front: also make what SQL clients see; see `roost.Store.create`.
+    view: also make what SQL clients see; see `roost.Store.create`.
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
-        _print(op, catalog.ddl(known.catalog, plans, front))
+        _print(op, catalog.ddl(known.catalog, plans, view))
     else:
-        _run(op, known, catalog.create(known.catalog, plans, front))
+        _run(op, known, catalog.create(known.catalog, plans, view))
 
 
-def alter(op: Any, structure: Structure, *, front: bool | None = None) -> list[str]:
+def alter(op: Any, structure: Structure, *, view: bool | None = None) -> list[str]:
     """Change in a migration what is stored to this declaration, as `store.alter` does; return what was changed.
 
     `Invalid` with `--sql`: what is to be done depends on what is there.
@@ -88,17 +89,17 @@ def alter(op: Any, structure: Structure, *, front: bool | None = None) -> list[s
     known, plans = _plans(op, [structure])
     if _is_printed(op):
         raise Invalid(f"{structure.name}: what changes it depends on what is stored, so it cannot be printed (--sql)")
-    return _run(op, known, altering.alter(known.catalog, plans[0], front))
+    return _run(op, known, altering.alter(known.catalog, plans[0], view))
 
 
-def drop(op: Any, *structures: Structure, front: bool = True) -> None:
+def drop(op: Any, *structures: Structure, view: bool = True) -> None:
     """Drop structures in a migration, with all that they hold: the reverse of `create`. What is not there is left out.
 
-    front: with `--sql`, whether it was made; otherwise it goes where it is found.
+    view: with `--sql`, whether it was made; otherwise it goes where it is found.
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
-        _print(op, catalog.drop_ddl(known.catalog, plans, front))
+        _print(op, catalog.drop_ddl(known.catalog, plans, view))
     else:
         _run(op, known, catalog.drop(known.catalog, plans))
 
@@ -163,7 +164,7 @@ class _Executor:
     def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         if self._dialect.family != "mariadb":
             return sql, row
-        from roost.engines.mariadb_session import joined_text
+        from roost.databases.mariadb.session import joined_text
 
         return joined_text(self._dialect, sql, row), ()
 
@@ -179,11 +180,11 @@ class _Executor:
         cause: Any = error.orig
         match self._dialect.family:
             case "postgresql":
-                from roost.engines import postgresql
+                from roost.databases.postgresql import engine as postgresql
 
                 return postgresql.translate(cause, "the database", sql)
             case "mariadb":
-                from roost.engines import mariadb
+                from roost.databases.mariadb import engine as mariadb
 
                 return mariadb.translate(cause, "the database", sql)
         return sqlite.translate(cause, "the database", sql)
@@ -195,11 +196,11 @@ class _Executor:
                 with suppress(Missing):  # the first structure is about to be made
                     self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
-                from roost.engines.postgresql import CREATE_LOCK as NUMBER
+                from roost.databases.postgresql.engine import CREATE_LOCK as NUMBER
 
                 self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
             case "mariadb":
-                from roost.engines.mariadb import CREATE_LOCK as NAME
+                from roost.databases.mariadb.engine import CREATE_LOCK as NAME
 
                 if self._answer(f"SELECT GET_LOCK({NAME}, 5)") != [(1,)]:
                     raise Busy("another process is making or changing structures")

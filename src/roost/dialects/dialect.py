@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Dialect:
     concat: Callable[..., str] = lambda *parts: " || ".join(parts)  # texts and numbers as one text
     slots: int = 1  # of a counter that names none
     nul: bool = True  # whether a text may have a NUL in it
-    fronts: bool = False  # whether structures can have one
+    views: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # a server is asked, and each time costs: what can goes together
     alone: bool = True  # one operation by itself needs no batch

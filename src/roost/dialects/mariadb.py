@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from roost.dialects.dialect import Dialect, doubled
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 # A key has at most 3,072 bytes, so a longer column is none. It is kept beside the row then, as the columns of a table
 # must not have more than 65,535 bytes together: two of VARCHAR(10000) do, and CREATE TABLE would be refused (1118).
@@ -139,7 +139,7 @@ MARIADB = Dialect(
     concat=lambda *parts: f"CONCAT({', '.join(parts)})",
     table_options=" ENGINE=InnoDB",
     slots=16,
-    fronts=True,
+    views=True,
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",

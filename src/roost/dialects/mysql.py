@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from roost.dialects.mariadb import BYTEWISE, MARIADB
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 
 def _with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:
@@ -18,7 +18,7 @@ MYSQL = replace(
     name="mysql",
     # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
     types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
-    fronts=False,
+    views=False,
     alone=False,  # it has no SET STATEMENT
     for_share=" FOR SHARE",
     at_once=" NOWAIT",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roost.dialects.dialect import Dialect, doubled
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 
 def _enum(column: Column) -> str:
@@ -63,7 +63,7 @@ POSTGRESQL = Dialect(
     literal=literal,
     nul=False,
     slots=16,
-    fronts=True,
+    views=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
 )

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from roost.dialects.dialect import Dialect
-from roost.structures.columns import Column
+from roost.types.columns import Column
 
 
 def _enum_type(column: Column) -> str:
@@ -69,7 +69,7 @@ SQLITE = Dialect(
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
-    fronts=True,
+    views=True,
     row_locks=False,
     exchanges=False,
 )

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from roost.errors import Invalid
 from roost.protocols.handlersocket import unescape
-from roost.structures.index import COMPARISONS, OPS
+from roost.structures.index.declaration import COMPARISONS, OPS
 
 MOST = 2**32 - 1  # what a number may be
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError
 from roost.errors import Error, Invalid
 from roost.protocols.requests import Refused
 from roost.server import answers as say

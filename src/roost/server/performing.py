@@ -6,20 +6,20 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
-from roost.batches import retried
-from roost.core import utc_now
+from roost.batching.batch import retried
+from roost.batching.known import Known
+from roost.databases.engine import drive
+from roost.databases.sqlite.apsw import ApswConnection
 from roost.dialects import SQLITE, Control
-from roost.engines.apsw import ApswConnection
-from roost.engines.engine import drive
 from roost.errors import Error, Mismatch
-from roost.known import Known
-from roost.plans import Context, Plan
 from roost.protocols.requests import Find, Insert, Refused
 from roost.server.guard import Guard, Undone
 from roost.server.room import Room
 from roost.server.structures import Wanted
 from roost.server.tables import Handle
+from roost.store.core import utc_now
 from roost.structures.operation import Operation
+from roost.structures.plan import Context, Plan
 
 LOT = 64  # requests, after which it is looked whether there is still room
 

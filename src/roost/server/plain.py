@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from roost.engines.apsw import ApswConnection
-from roost.engines.engine import drive
+from roost.databases.engine import drive
+from roost.databases.sqlite.apsw import ApswConnection
 from roost.errors import Error
-from roost.plans.index.opened import Change, OpenedIndex, Working
-from roost.plans.index.scan import Filtering, Scan
 from roost.protocols.requests import Find, Insert, Refused, Token, is_request, number, parse, parse_open
 from roost.server import answers as say
 from roost.server.guard import Guard
@@ -18,6 +16,8 @@ from roost.server.performing import Performer
 from roost.server.room import ANY, Room
 from roost.server.session import UNAUTHORIZED, Session
 from roost.server.tables import Handle, NotOpened, Tables
+from roost.structures.index.opened import Change, OpenedIndex, Working
+from roost.structures.index.scan import Filtering, Scan
 
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
 MOST_ROWS = 1_000_000  # of one answer

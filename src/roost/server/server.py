@@ -22,9 +22,9 @@ from math import inf
 from random import Random
 from typing import cast
 
-from roost.engines.apsw import ApswConnection
-from roost.engines.engine import Wait
-from roost.engines.sqlite import SQLiteEngine
+from roost.databases.engine import Wait
+from roost.databases.sqlite.apsw import ApswConnection
+from roost.databases.sqlite.engine import SQLiteEngine
 from roost.server.counters import Counters
 from roost.server.room import Limits
 from roost.server.session import TRIES, Session

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from roost.engines.sqlite import parse
+from roost.databases.sqlite.engine import parse
 from roost.errors import Invalid
 from roost.server.addresses import Address
 

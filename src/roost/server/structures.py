@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.dialects import SQLITE
 from roost.errors import Invalid, StatementFailed, worded
-from roost.plans.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
-from roost.plans.plan import AT, SEQUENCE
 from roost.protocols.requests import Find, Insert, Open, Refused, Token
 from roost.server import answers as say
-from roost.structures import Adopted, Capped, Counter, Ring, Set, Structure, from_definition
-from roost.structures.columns import Column
+from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
+from roost.structures.kinds import Adopted, Capped, Counter, Ring, Set
 from roost.structures.operation import Operation
-from roost.structures.types import ColumnType
+from roost.structures.plan import AT, SEQUENCE
+from roost.structures.registry import from_definition
+from roost.structures.structure import Structure
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
 
 if TYPE_CHECKING:
     from roost.server.tables import Tables

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from roost.engines.apsw import ApswConnection
-from roost.engines.engine import drive
-from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.schema import TableColumn, opened_key, read_table
+from roost.databases.engine import drive
+from roost.databases.sqlite.apsw import ApswConnection
 from roost.protocols.requests import Open, Refused
 from roost.server.counters import Counters
 from roost.server.runs import Run
 from roost.server.settings import Settings
 from roost.server.structures import OpenedStructure, structure_of
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.schema import TableColumn, opened_key, read_table
 
 
 class NotOpened(Exception):

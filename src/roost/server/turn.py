@@ -18,7 +18,7 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
-from roost.engines.apsw import ApswConnection, SQLiteError
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError
 from roost.errors import Busy, CannotOpen, Error
 from roost.protocols.requests import Refused
 from roost.server.counters import Counters

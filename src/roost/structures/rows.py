@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.columns import Column, columns_of, parse_column, structure_name, unique_names
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure
-from roost.structures.types import INT_MAX
+from roost.types.column_types import INT_MAX
+from roost.types.columns import Column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
 R = TypeVar("R")

@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.columns import (
+from roost.structures.operation import Operation, Target
+from roost.types.column_types import INT_MAX
+from roost.types.columns import (
     Column,
     column,
     columns_of,
@@ -17,8 +19,6 @@ from roost.structures.columns import (
     structure_name,
     unique_names,
 )
-from roost.structures.operation import Operation, Target
-from roost.structures.types import INT_MAX
 
 K = TypeVar("K")
 
@@ -92,6 +92,11 @@ class Structure(Target):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that the user declared, in order."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Structure:
+        """Make the declaration from what its definition says; rows get a dataclass of their own."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:

@@ -12,8 +12,8 @@ from django.test import SimpleTestCase
 
 import roost
 from roost.contrib.django.address import url_of
-from roost.engines.mariadb import arguments
-from roost.engines.postgresql import PostgreSQLEngine
+from roost.databases.mariadb.engine import arguments
+from roost.databases.postgresql.engine import PostgreSQLEngine
 
 HARD = "p@ss:/?#[] %wörd'&=+"
 

@@ -179,7 +179,7 @@ class JoinedTests(Checked):
         self.assertTrue(any("roost_catalog" in sql for sql in seen))
         self.assertEqual(store.run(pageviews.total("/")), 0)
 
-    def test_the_front_is_part_of_the_transaction(self) -> None:
+    def test_the_view_is_part_of_the_transaction(self) -> None:
         store.run(pageviews.add("/", 3))
         with connection.cursor() as cursor:
             cursor.execute("SELECT sum(n) FROM roost_pageviews_rows")

@@ -218,10 +218,10 @@ class WrittenTests(SimpleTestCase):
         long = ring(row=LongVisit)
         for operation in (
             *[CreateStructure(each) for each in structures.ALL],
-            CreateStructure(pageviews, front=False),
-            AlterStructure(long, was=ring(), front=False),
+            CreateStructure(pageviews, view=False),
+            AlterStructure(long, was=ring(), view=False),
             AlterStructure(pageviews),
-            DropStructure(pageviews, front=False),
+            DropStructure(pageviews, view=False),
         ):
             with self.subTest(operation.describe()):
                 again = written_and_read(operation)
@@ -262,7 +262,7 @@ class SquashTests(SimpleTestCase):
             ([change, AlterStructure(ring(4), was=ring(3))], [AlterStructure(ring(4), was=ring(5))]),
             ([change, CreateStructure(extra), drop], [CreateStructure(extra), drop]),
             ([AlterStructure(ring(3)), drop], [AlterStructure(ring(3)), drop]),
-            ([CreateStructure(ring()), AlterStructure(ring(), front=False)], [CreateStructure(ring(), front=False)]),
+            ([CreateStructure(ring()), AlterStructure(ring(), view=False)], [CreateStructure(ring(), view=False)]),
             ([drop, CreateStructure(ring())], [drop, CreateStructure(ring())]),
         ]
         for given, wanted in cases:

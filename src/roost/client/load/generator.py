@@ -13,9 +13,9 @@ import socket
 import time
 from collections import Counter
 
-from roost.client.load.plan import TOP, Plan, Report
-from roost.client.load.works import Work, is_as_good, work_of
-from roost.client.settings import Address
+from roost.client.endpoint import Endpoint
+from roost.client.load.load import TOP, Load, Report
+from roost.client.load.workloads import Workload, is_as_good, workload_of
 from roost.errors import CannotOpen, Refused
 from roost.protocols.handlersocket import escape
 
@@ -37,60 +37,54 @@ def raise_files(number: int) -> None:
 
 
 def connect(address: str, *lines: bytes) -> socket.socket:
-    """Connect and send lines, each of which must be answered `0 1`. Raises: CannotOpen, Refused."""
-    where = Address.of(address)
+    """Connect and send lines, each of which the server must answer with `0 1`. Raises: CannotOpen, Refused."""
+    endpoint = Endpoint.parse(address)
     try:
-        if where.path is not None:
-            made = socket.socket(socket.AF_UNIX)
-            made.connect(where.path)
-        else:
-            made = socket.create_connection((where.host, where.port), PATIENCE)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.settimeout(PATIENCE)
+        made = endpoint.connect(PATIENCE)
         for answer in ask(made, *lines):
             if answer != b"0\t1":
                 made.close()
                 raise Refused(f"{address} answered {answer.decode(errors='replace')!r} to being opened")
     except OSError as error:
         raise CannotOpen(f"{address}: {error}") from error
-    made.settimeout(None)  # what is written when nothing is on its way never waits
+    made.settimeout(None)  # a chunk is written only when nothing is unanswered, so it never blocks
     return made
 
 
 def ask(connection: socket.socket, *lines: bytes) -> list[bytes]:
     """Send lines and return the answers, without their ends. Raises: OSError."""
     connection.sendall(b"".join(lines))
-    came = bytearray()
-    while came.count(b"\n") < len(lines):
+    received = bytearray()
+    while received.count(b"\n") < len(lines):
         got = connection.recv(2**16)
         if not got:
             raise ConnectionResetError("the connection was closed")
-        came += got
-    return bytes(came).split(b"\n")[: len(lines)]
+        received += got
+    return bytes(received).split(b"\n")[: len(lines)]
 
 
-def opening(plan: Plan, work: Work) -> list[bytes]:
+def opening(load: Load, work: Workload) -> list[bytes]:
     """Return the lines with which a connection begins."""
-    secret = [b"A\t1\t%s\n" % escape(plan.secret.encode())] if plan.secret else []
-    return [*secret, work.opening(plan)]
+    secret = [b"A\t1\t%s\n" % escape(load.secret.encode())] if load.secret else []
+    return [*secret, work.opening(load)]
 
 
 class Process:
-    """The connections of one process, and what they were answered."""
+    """The connections of one process, and the answers to them."""
 
-    def __init__(self, plan: Plan, place: int, processes: int, answer: bytes) -> None:
+    def __init__(self, load: Load, place: int, processes: int, answer: bytes) -> None:
         def share(number: int) -> int:
             return number // processes + (place < number % processes)
 
-        self._plan = plan
-        self._work = work_of(plan, place, processes, answer)
+        self._load = load
+        self._workload = workload_of(load, place, processes, answer)
         self._report = Report()
-        self._pace = plan.pace / processes
-        lines = opening(plan, self._work)
-        active, idle = share(plan.connections), share(plan.idle)
+        self._pace = load.pace / processes
+        lines = opening(load, self._workload)
+        active, idle = share(load.connections), share(load.idle)
         raise_files(active + idle + 100)
-        self._idle = [connect(plan.address, *lines) for _ in range(idle)]
-        self._open = {each.fileno(): each for each in (connect(plan.address, *lines) for _ in range(active))}
+        self._idle = [connect(load.address, *lines) for _ in range(idle)]
+        self._open = {each.fileno(): each for each in (connect(load.address, *lines) for _ in range(active))}
 
     def close(self) -> None:
         """Close all connections."""
@@ -98,18 +92,18 @@ class Process:
             each.close()
 
     def run(self) -> Report:
-        """Send and check for as long as is planned, and report what was answered after the warm-up."""
-        plan, report = self._plan, self._report
+        """Send and check for the seconds of the load, and report what was answered after the warm-up."""
+        load, report = self._load, self._report
         gc.disable()  # nothing here makes cycles
         began = time.perf_counter()
-        measured = began + plan.warmup
+        measured = began + load.warmup
         hist: dict[int, int] = {}
-        loop = _Loop(plan, self._work, self._open, report)
+        loop = _Loop(load, self._workload, self._open, report)
         loop.start()
         loop.until(measured, self._pace)
         loop.hist = hist
         before, chunks, real = os.times(), loop.requests, time.perf_counter()
-        loop.until(measured + plan.seconds, self._pace)
+        loop.until(measured + load.seconds, self._pace)
         after, report.seconds = os.times(), time.perf_counter() - real
         report.requests = loop.requests - chunks
         loop.drain(time.perf_counter() + PATIENCE)
@@ -122,15 +116,15 @@ class Process:
 
 
 class _Loop:
-    """What is on its way, by the numbers of the sockets."""
+    """The chunks that are not answered yet, by the numbers of the sockets."""
 
-    def __init__(self, plan: Plan, work: Work, open_: dict[int, socket.socket], report: Report) -> None:
-        self._plan, self._open, self._report = plan, open_, report
+    def __init__(self, load: Load, work: Workload, open_: dict[int, socket.socket], report: Report) -> None:
+        self._load, self._open, self._report = load, open_, report
         self._next = work.chunks.__next__
         size = max(open_, default=0) + 1
         self._expected = [b""] * size
         self._sent = [0] * size
-        self._came = [b""] * size  # the beginning of an answer
+        self._received = [b""] * size  # the beginning of an answer
         self._waiting: set[int] = set()  # who may send, where there is a pace
         self._poll = select.epoll()
         for each in open_:
@@ -141,7 +135,7 @@ class _Loop:
 
     def start(self) -> None:
         """Send a chunk on every connection, unless there is a pace."""
-        if self._plan.pace:
+        if self._load.pace:
             self._waiting = set(self._open)
             return
         for each in list(self._open):
@@ -165,8 +159,8 @@ class _Loop:
             self._paced(end, pace)
             return
         poll, read, write, clock = self._poll.poll, os.read, os.write, time.perf_counter_ns
-        expected, sent, came, hist, following = self._expected, self._sent, self._came, self.hist, self._next
-        depth, size = self._plan.pipeline, 2**18 if self._plan.pipeline > 1 else 2**14
+        expected, sent, received, hist, following = self._expected, self._sent, self._received, self.hist, self._next
+        depth, size = self._load.pipeline, 2**18 if self._load.pipeline > 1 else 2**14
         requests, stop = 0, int(end * 1e9)
         now = clock()
         each = -1
@@ -174,7 +168,7 @@ class _Loop:
             for each, _ in poll(0.05):
                 try:
                     got = read(each, size)
-                    if got != expected[each] or came[each]:
+                    if got != expected[each] or received[each]:
                         if not self._complete(each, got):
                             continue
                     else:
@@ -194,7 +188,7 @@ class _Loop:
 
     def _paced(self, end: float, pace: float) -> None:
         """Send as many requests per second; a chunk that no connection is free for waits, and is counted as sent."""
-        depth = self._plan.pipeline
+        depth = self._load.pipeline
         step = int(1e9 * depth / pace)
         due, stop = time.perf_counter_ns(), int(end * 1e9)
         while (now := time.perf_counter_ns()) < stop and self._open and not self._over:
@@ -210,11 +204,11 @@ class _Loop:
         for each, _ in self._poll.poll(seconds):
             try:
                 got = os.read(each, 2**18)
-                if got != self._expected[each] or self._came[each]:
+                if got != self._expected[each] or self._received[each]:
                     if not self._complete(each, got):
                         continue
                 else:
-                    self.requests += self._plan.pipeline
+                    self.requests += self._load.pipeline
             except OSError as error:
                 self._lose(each, str(error))
                 continue
@@ -230,7 +224,7 @@ class _Loop:
             self._receive(0.05)
         for each in self._open:
             if self._expected[each]:
-                self._report.errors["no answer"] += self._plan.pipeline
+                self._report.errors["no answer"] += self._load.pipeline
 
     def _complete(self, each: int, got: bytes) -> bool:
         """Take what was not the whole answer at once, or not the right one; whether all answers are there now."""
@@ -238,20 +232,20 @@ class _Loop:
             self._lose(each, "closed")
             return False
         expected = self._expected[each]
-        came = self._came[each] + got
-        if came != expected and (expected.startswith(came) or came.count(b"\n") < expected.count(b"\n")):
-            self._came[each] = came
+        received = self._received[each] + got
+        if received != expected and (expected.startswith(received) or received.count(b"\n") < expected.count(b"\n")):
+            self._received[each] = received
             return False
-        self._came[each] = b""
-        if came == expected:
+        self._received[each] = b""
+        if received == expected:
             self.requests += expected.count(b"\n")
         else:
-            self._judge(expected, came)
+            self._judge(expected, received)
         return True
 
-    def _judge(self, expected: bytes, came: bytes) -> None:
+    def _judge(self, expected: bytes, received: bytes) -> None:
         errors, report = self._report.errors, self._report
-        wanted, answers = expected.split(b"\n")[:-1], came.split(b"\n")[:-1]
+        wanted, answers = expected.split(b"\n")[:-1], received.split(b"\n")[:-1]
         for wish, answer in zip(wanted, answers, strict=False):
             if answer == wish or is_as_good(wish, answer):
                 self.requests += 1
@@ -260,13 +254,13 @@ class _Loop:
             known = len(words) == 3 and words[0] != b"0"
             errors[" ".join(word.decode(errors="replace") for word in words) if known else "wrong answer"] += 1
             report.example = report.example or f"{answer[:200]!r} in place of {wish[:200]!r}"
-        if len(answers) > len(wanted) or not came.endswith(b"\n"):
-            errors["answer that nobody asked for"] += 1
+        if len(answers) > len(wanted) or not received.endswith(b"\n"):
+            errors["answer without a request"] += 1
 
     def _lose(self, each: int, why: str) -> None:
         self._report.lost += 1
         self._report.errors[f"connection: {why}"] += 1
-        self._expected[each] = self._came[each] = b""
+        self._expected[each] = self._received[each] = b""
         self._poll.unregister(each)
         self._waiting.discard(each)
         self._open.pop(each).close()

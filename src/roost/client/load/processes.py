@@ -10,50 +10,53 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from roost.client.load.generator import Process, ask, connect, opening
-from roost.client.load.plan import Plan, Report
-from roost.client.load.works import value, work_of
+from roost.client.load.load import Load, Report
+from roost.client.load.workloads import value, workload_of
+from roost.client.requests import Index
+from roost.client.sync import HandlerSocket
 from roost.errors import CannotOpen, Error, Invalid, Refused
 
 
-def drive(plan: Plan, processes: int = 1) -> Report:
-    """Run a plan with so many processes, and return what all of them saw.
+def drive(load: Load, processes: int = 1) -> Report:
+    """Run a load with so many processes, and return what all of them saw.
 
-    `insert` adds rows whose ids are made from the time, so they are new. `fill` inserts the rows 1 to N and ends when
-    they are there; its report lacks the first few. `increment` inserts the hot rows where they are missing.
+    `insert` adds rows whose ids start at the clock's milliseconds, so they are new. `fill` inserts the rows 1 to N
+    and ends when they are there; its report lacks the first few. `increment` inserts the hot rows where they are
+    missing.
 
     Raises: CannotOpen, Refused, Invalid.
     """
-    if not 1 <= processes <= plan.connections:
-        raise Invalid(f"{processes} processes cannot share {plan.connections} connections")
-    if plan.work == "insert":
-        plan = replace(plan, first=time.time_ns() // 1_000_000 * 1_000_000)
-    if plan.work == "fill":
+    if not 1 <= processes <= load.connections:
+        raise Invalid(f"{processes} processes cannot share {load.connections} connections")
+    if load.work == "insert":
+        load = replace(load, first=time.time_ns() // 1_000_000 * 1_000_000)
+    if load.work == "fill":
         # What is left over when all processes send whole chunks is inserted beforehand, with the first row.
-        plan = replace(plan, first=2 + (plan.rows - 1) % (plan.pipeline * processes))
-    answer = _probe(plan) if plan.work in ("insert", "fill") else b""
-    before = _total(plan) if plan.work == "increment" else None
+        load = replace(load, first=2 + (load.rows - 1) % (load.pipeline * processes))
+    answer = _probe(load) if load.work in ("insert", "fill") else b""
+    before = _total(load) if load.work == "increment" else None
     report = Report()
-    with _started(plan, processes, answer) as pipes:
+    with _started(load, processes, answer) as pipes:
         for pipe in pipes:
-            _told(pipe)  # it is ready
+            _received(pipe)  # it is ready
         for pipe in pipes:
             pipe.send(None)
         for pipe in pipes:
-            report.add(_told(pipe))
+            report.add(_received(pipe))
     if before is not None:
-        report.counted = _total(plan) - before
+        report.counted = _total(load) - before
     return report
 
 
 @contextmanager
-def _started(plan: Plan, processes: int, answer: bytes) -> Iterator[list[Connection]]:
+def _started(load: Load, processes: int, answer: bytes) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("spawn")
     pipes: list[Connection] = []
     children = []
     try:
         for place in range(processes):
             ours, theirs = context.Pipe()
-            child = context.Process(target=_child, args=(theirs, plan, place, processes, answer), daemon=True)
+            child = context.Process(target=_child, args=(theirs, load, place, processes, answer), daemon=True)
             child.start()
             theirs.close()
             pipes.append(ours)
@@ -70,9 +73,9 @@ def _started(plan: Plan, processes: int, answer: bytes) -> Iterator[list[Connect
             pipe.close()
 
 
-def _child(pipe: Connection, plan: Plan, place: int, processes: int, answer: bytes) -> None:
+def _child(pipe: Connection, load: Load, place: int, processes: int, answer: bytes) -> None:
     try:
-        process = Process(plan, place, processes, answer)
+        process = Process(load, place, processes, answer)
         pipe.send(Report())
         pipe.recv()
         pipe.send(process.run())
@@ -83,45 +86,39 @@ def _child(pipe: Connection, plan: Plan, place: int, processes: int, answer: byt
         pass  # whoever started it is gone, or says so itself
 
 
-def _told(pipe: Connection) -> Report:
+def _received(pipe: Connection) -> Report:
     try:
-        told = pipe.recv()
+        received = pipe.recv()
     except EOFError:
-        raise CannotOpen("a process of the load generator ended without a word") from None
-    if isinstance(told, Error):
-        raise told
-    assert isinstance(told, Report)
-    return told
+        raise CannotOpen("a process of the load generator ended unexpectedly") from None
+    if isinstance(received, Error):
+        raise received
+    assert isinstance(received, Report)
+    return received
 
 
-def _probe(plan: Plan) -> bytes:
-    """Insert what comes before the first row of the plan, and return what the server answers to an insert."""
-    rows = [plan.first - 1] if plan.work == "insert" else range(1, plan.first)
-    with connect(plan.address, *opening(plan, work_of(replace(plan, pipeline=1), 0, 1))) as connection:
+def _probe(load: Load) -> bytes:
+    """Insert what comes before the first row of the load, and return what the server answers to an insert."""
+    rows = [load.first - 1] if load.work == "insert" else range(1, load.first)
+    with connect(load.address, *opening(load, workload_of(replace(load, pipeline=1), 0, 1))) as connection:
         answers = set(ask(connection, *[b"0\t+\t2\t%d\t%s\n" % (row, value(row)) for row in rows]))
-    if b"1\t1\t121" in answers and plan.work == "fill":
-        raise Refused(f"there are rows in {plan.table} already; fill wants an empty table", 1, "121")
+    if b"1\t1\t121" in answers and load.work == "fill":
+        raise Refused(f"there are rows in {load.table} already; fill wants an empty table", 1, "121")
     (answer, *others) = answers
     if others or not answer.startswith(b"0\t1"):
-        raise Refused(f"inserting into {plan.table} is answered {answer.decode(errors='replace')!r}")
+        raise Refused(f"inserting into {load.table} is answered {answer.decode(errors='replace')!r}")
     return answer + b"\n"
 
 
-def _total(plan: Plan) -> int:
+def _total(load: Load) -> int:
     """Return the sum of the hot rows, which are inserted where they are missing."""
-    found = 0
-    secret = opening(plan, work_of(replace(plan, pipeline=1), 0, 1))[:-1]
-    index = f"P\t0\t{plan.database}\t{plan.table}\tPRIMARY\tid,n\n".encode()
-    with connect(plan.address, *secret, index) as connection:
-        for row in range(1, plan.hot + 1):
-            (answer,) = ask(connection, b"0\t=\t1\t%d\n" % row)
-            if answer == b"0\t2":
-                (inserted,) = ask(connection, b"0\t+\t2\t%d\t0\n" % row)
-                if not inserted.startswith(b"0\t1"):
-                    raise Refused(f"inserting into {plan.table} is answered {inserted.decode(errors='replace')!r}")
-                continue
-            words = answer.split(b"\t")
-            if len(words) != 4 or words[0] != b"0":
-                raise Refused(f"{plan.table}: {answer.decode(errors='replace')!r} in place of a row with id and n")
-            found += int(words[3])
-    return found
+    total = 0
+    counts = Index(load.database, load.table, "PRIMARY", ["id", "n"])
+    with HandlerSocket(load.address, secret=load.secret) as server:
+        for row in range(1, load.hot + 1):
+            found = server.run(counts.find("=", row))
+            if found:
+                total += int(found[0][1] or 0)
+            else:
+                server.run(counts.insert((row, 0)))
+    return total

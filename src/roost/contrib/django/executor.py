@@ -14,18 +14,18 @@ from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
-from roost.atoms import Atom
-from roost.batches import joined
+from roost.batching.atoms import Atom
+from roost.batching.batch import joined
+from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
+from roost.databases.engine import drive
+from roost.databases.server import ServerExecutor
+from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Row
 from roost.dialects.mariadb import written
-from roost.engines import sqlite
-from roost.engines.engine import drive
-from roost.engines.server import ServerExecutor
 from roost.errors import Busy, Conflict, Missing
-from roost.known import Known
-from roost.plans import Context
+from roost.structures.plan import Context
 
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the savepoint went with the transaction
         self._locked = False
         if self._vendor == "postgresql":
-            from roost.engines.postgresql import PlainCursor
-            from roost.engines.postgresql_session import refuse
+            from roost.databases.postgresql.engine import PlainCursor
+            from roost.databases.postgresql.session import refuse
 
             # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the
             # session's settings have them, and drops the zone of a moment when USE_TZ is off.
@@ -62,11 +62,11 @@ class DjangoExecutor(ServerExecutor):
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
         if self._vendor == "mysql":
-            from roost.engines.mariadb_session import joined_text
+            from roost.databases.mariadb.session import joined_text
 
             return joined_text(self._dialect, sql, row), None
         if row and self._vendor == "postgresql":  # with its values in it, as Django's logs have them
-            from roost.engines.postgresql_values import spelt_out
+            from roost.databases.postgresql.values import spelt_out
 
             return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
@@ -80,7 +80,7 @@ class DjangoExecutor(ServerExecutor):
     def _look(self) -> None:
         # Whether it is a session that Roost's statements can be run in.
         if self._vendor == "mysql":
-            from roost.engines.mariadb_session import judge, question
+            from roost.databases.mariadb.session import judge, question
 
             raw = self._connection.connection
             if asked := question(raw, self._dialect):
@@ -142,11 +142,11 @@ class DjangoExecutor(ServerExecutor):
             with suppress(Missing):  # the first structure is about to be made
                 self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
-            from roost.engines.postgresql import CREATE_LOCK
+            from roost.databases.postgresql.engine import CREATE_LOCK
 
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         if self._vendor == "mysql":  # tables are made outside of transactions: the lock is the session's
-            from roost.engines.mariadb import CREATE_LOCK as NAME
+            from roost.databases.mariadb.engine import CREATE_LOCK as NAME
 
             self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
             if self._cursor.fetchone() != (1,):
@@ -167,7 +167,7 @@ class DjangoExecutor(ServerExecutor):
         try:
             if self._locked:
                 self._locked = False
-                from roost.engines.mariadb import CREATE_LOCK
+                from roost.databases.mariadb.engine import CREATE_LOCK
 
                 self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
         finally:
@@ -227,10 +227,10 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             assert isinstance(cause, sqlite3.Error)
             return sqlite.translate(cause, place, sql)
         case "postgresql":
-            from roost.engines import postgresql
+            from roost.databases.postgresql import engine as postgresql
 
             return postgresql.translate(cause, place, sql)
-    from roost.engines import mariadb
+    from roost.databases.mariadb import engine as mariadb
 
     # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
     return mariadb.translate(cause, place, sql)

@@ -22,15 +22,15 @@ from django.db.migrations.operations.fields import FieldOperation
 from django.db.migrations.operations.models import ModelOperation
 from django.db.migrations.state import ProjectState
 
+from roost.batching.known import Known
+from roost.catalog.alter import Changes, alter
+from roost.catalog.catalog import create, ddl, drop, drop_ddl
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
+from roost.databases.engine import drive
 from roost.dialects import Control, Together, Wanted, render
-from roost.engines.engine import drive
 from roost.errors import Invalid, Missing
-from roost.known import Known
-from roost.plans.alter import Changes, alter
-from roost.plans.catalog import create, ddl, drop, drop_ddl
-from roost.structures import from_definition
+from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 
 # A structure, or the facts of its definition, as a migration that Django has written holds them.
@@ -66,23 +66,23 @@ class StructureOperation(Operation):
         """Return what this and a later operation on the same structure come to; False when they stay as they are."""
         return False
 
-    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, front: bool) -> None:
+    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, view: bool) -> None:
         """Make the structure, or print how."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, ddl(known.catalog, [plan], front))
+            _collect(schema_editor, ddl(known.catalog, [plan], view))
         else:
-            change(create(known.catalog, [plan], front), schema_editor.connection)
+            change(create(known.catalog, [plan], view), schema_editor.connection)
 
-    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, front: bool) -> None:
+    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, view: bool) -> None:
         """Drop the structure, or print how."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, drop_ddl(known.catalog, [plan], front))
+            _collect(schema_editor, drop_ddl(known.catalog, [plan], view))
         else:
             change(drop(known.catalog, [plan]), schema_editor.connection)
 
@@ -90,9 +90,9 @@ class StructureOperation(Operation):
 class CreateStructure(StructureOperation):
     """Make a structure where it is missing; `Mismatch` where it is there and declared otherwise.
 
-    Its reverse drops it with all that it holds: front, tables and entry in the catalog.
+    Its reverse drops it with all that it holds: view, tables and entry in the catalog.
 
-    front: also make what SQL clients see; see `roost.Store.create`.
+    view: also make what SQL clients see; see `roost.Store.create`.
 
     >>> import roost
     >>> from roost.contrib.django.operations import CreateStructure
@@ -100,26 +100,26 @@ class CreateStructure(StructureOperation):
     'Create counter pageviews'
     """
 
-    def __init__(self, structure: Declared, front: bool = True) -> None:
+    def __init__(self, structure: Declared, view: bool = True) -> None:
         super().__init__(structure)
-        self.front = front
+        self.view = view
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """Return the call that makes this operation again, with the definition as it is now."""
-        more = {} if self.front else {"front": False}
+        more = {} if self.view else {"view": False}
         return "CreateStructure", [], {"structure": _facts(self.structure), **more}
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Make it."""
-        self.make(app_label, schema_editor, self.front)
+        self.make(app_label, schema_editor, self.view)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Drop it."""
-        self.unmake(app_label, schema_editor, self.front)
+        self.unmake(app_label, schema_editor, self.view)
 
     def describe(self) -> str:
         """Return a sentence for `migrate --plan`."""
@@ -133,8 +133,8 @@ class CreateStructure(StructureOperation):
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
         """Return what this and a later operation on the same structure come to."""
         if isinstance(operation, AlterStructure):
-            front = self.front if operation.front is None else operation.front
-            return [CreateStructure(operation.structure, front=front)]
+            view = self.view if operation.view is None else operation.view
+            return [CreateStructure(operation.structure, view=view)]
         return [] if isinstance(operation, DropStructure) else False
 
 
@@ -145,7 +145,7 @@ class AlterStructure(StructureOperation):
         again (what it holds would be lost): then the way back is refused.
     defaults: what the rows that are there get in an added column, by its name; taken from the row's dataclass where a
         structure with one is given.
-    front: add it, or drop it; None: as it is.
+    view: add it, or drop it; None: as it is.
 
     >>> import roost
     >>> from roost.contrib.django.operations import AlterStructure
@@ -158,14 +158,14 @@ class AlterStructure(StructureOperation):
         structure: Declared,
         was: Declared | None = None,
         defaults: Mapping[str, Any] | None = None,
-        front: bool | None = None,
+        view: bool | None = None,
     ) -> None:
         super().__init__(structure)
         self.was = None if was is None else _frozen(was)
         if self.was is not None and self.was.name != self.name:
             raise Invalid(f"{self.name}: was is another structure, {self.was.name}; a structure keeps its name")
         self.defaults = {**(_defaults(structure) if isinstance(structure, Structure) else {}), **(defaults or {})}
-        self.front = front
+        self.view = view
 
     @property
     def reversible(self) -> bool:  # type: ignore[override]
@@ -179,30 +179,30 @@ class AlterStructure(StructureOperation):
             made["was"] = _facts(self.was)
         if self.defaults:
             made["defaults"] = self.defaults
-        if self.front is not None:
-            made["front"] = self.front
+        if self.view is not None:
+            made["view"] = self.view
         return "AlterStructure", [], made
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Change it."""
-        self._alter(app_label, schema_editor, self.structure, self.front)
+        self._alter(app_label, schema_editor, self.structure, self.view)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Change it back."""
         assert self.was is not None
-        self._alter(app_label, schema_editor, self.was, None if self.front is None else not self.front)
+        self._alter(app_label, schema_editor, self.was, None if self.view is None else not self.view)
 
     def _alter(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, structure: Structure, front: bool | None
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, structure: Structure, view: bool | None
     ) -> None:
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
-        work = alter(known.catalog, known.plan(structure), front, defaults)
+        work = alter(known.catalog, known.plan(structure), view, defaults)
         if schema_editor.collect_sql:
             _Printer(schema_editor).print(work, self.name)
         else:
@@ -220,16 +220,16 @@ class AlterStructure(StructureOperation):
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
         """Return what this and a later operation on the same structure come to."""
         if isinstance(operation, AlterStructure):
-            front = self.front if operation.front is None else operation.front
+            view = self.view if operation.view is None else operation.view
             defaults = {**self.defaults, **operation.defaults}
-            return [AlterStructure(operation.structure, was=self.was, defaults=defaults, front=front)]
+            return [AlterStructure(operation.structure, was=self.was, defaults=defaults, view=view)]
         return [operation] if isinstance(operation, DropStructure) and self.reversible else False
 
 
 class DropStructure(StructureOperation):
     """Drop a structure with all that it holds; its reverse makes it anew, empty.
 
-    front: whether the reverse makes what SQL clients see.
+    view: whether the reverse makes what SQL clients see.
 
     >>> import roost
     >>> from roost.contrib.django.operations import DropStructure
@@ -237,26 +237,26 @@ class DropStructure(StructureOperation):
     'Drop counter pageviews'
     """
 
-    def __init__(self, structure: Declared, front: bool = True) -> None:
+    def __init__(self, structure: Declared, view: bool = True) -> None:
         super().__init__(structure)
-        self.front = front
+        self.view = view
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """Return the call that makes this operation again, with the definition as it is now."""
-        more = {} if self.front else {"front": False}
+        more = {} if self.view else {"view": False}
         return "DropStructure", [], {"structure": _facts(self.structure), **more}
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Drop it."""
-        self.unmake(app_label, schema_editor, self.front)
+        self.unmake(app_label, schema_editor, self.view)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Make it."""
-        self.make(app_label, schema_editor, self.front)
+        self.make(app_label, schema_editor, self.view)
 
     def describe(self) -> str:
         """Return a sentence for `migrate --plan`."""

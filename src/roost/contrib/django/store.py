@@ -13,14 +13,14 @@ from django.db import Error as DjangoError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.asyncio import async_unsafe
 
-from roost.atoms import Atom
+from roost.batching.atoms import Atom
+from roost.catalog.catalog import create
+from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
-from roost.core import Core
-from roost.plans.catalog import create
-from roost.plans.checks import Violation, check
-from roost.runner import AsyncRunner, Runner
-from roost.store import Store
+from roost.store.core import Core
+from roost.store.runner import AsyncRunner, Runner
+from roost.store.store import Store
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 
@@ -80,12 +80,12 @@ class DjangoStore(Runner):
 
         transaction.on_commit(run, using=self.using)
 
-    def create(self, *structures: Structure, front: bool = True) -> None:
+    def create(self, *structures: Structure, view: bool = True) -> None:
         """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
         connection = connections[self.using]
         core = self._store(connection)._core
         plans = [core.known.plan(each) for each in structures]
-        core.known.tell(change(create(core.known.catalog, plans, front, exact=False), connection))
+        core.known.tell(change(create(core.known.catalog, plans, view, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, when none is named); return what is broken.

@@ -8,12 +8,13 @@ from unittest import TestCase
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from roost.batching.known import Known
+from roost.catalog.catalog import listed
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import run_atomic
 from roost.dialects import Statement, Template
-from roost.known import Known
-from roost.plans.catalog import listed
-from roost.structures import Adopted, from_definition
+from roost.structures.kinds import Adopted
+from roost.structures.registry import from_definition
 
 Clearing = Generator[Statement, Any, None]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from operator import length_hint
 from typing import Any
 
-from roost.engines.apsw import ApswConnection, SQLiteError
-from roost.plans.index.opened import ASKING, OpenedIndex
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError
 from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, one_by_one, request, stored
+from roost.structures.index.opened import ASKING, OpenedIndex
 
 _ASKING = frozenset([NULL, *[value for value in ASKING if isinstance(value, str)]])  # as tokens
 

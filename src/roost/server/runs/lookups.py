@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roost.engines.apsw import ApswConnection, SQLiteError, integers, size_of, texts
-from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.values import UNHELD
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError, integers, size_of, texts
 from roost.server.answers import Lookup
 from roost.server.counters import Counters
 from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, first, nulls, plainly_all, rows_of, stored
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.values import UNHELD
 
 FEW = 2  # so many lookups, or fewer, are sooner done one by one
 HELD = 2**20  # bytes of rows that are held before they become answers

@@ -13,17 +13,17 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from roost.engines.apsw import ApswConnection, SQLiteError, integers, texts
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError, integers, texts
 from roost.errors import Error
-from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.scan import Filtering
-from roost.plans.index.schema import TableColumn
-from roost.plans.index.values import UNHELD
 from roost.protocols.requests import Refused, number
 from roost.server import answers as say
 from roost.server.counters import Counters
 from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, plainly_all, stored
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.scan import Filtering
+from roost.structures.index.schema import TableColumn
+from roost.structures.index.values import UNHELD
 
 MOST_ROWS = 10_000  # of answers that are made in one statement, as far as limits tell
 

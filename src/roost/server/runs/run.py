@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, ClassVar
 
-from roost.engines.apsw import ApswConnection, SQLiteError
-from roost.plans.index.schema import Part, TableColumn
-from roost.plans.index.values import UNHELD
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError
 from roost.server.room import Room
-from roost.structures.types import INT_MAX, INT_MIN
+from roost.structures.index.schema import Part, TableColumn
+from roost.structures.index.values import UNHELD
+from roost.types.column_types import INT_MAX, INT_MIN
 
 NULL = "\0"
 

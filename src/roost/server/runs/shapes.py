@@ -9,7 +9,7 @@ from roost.server.runs.lookups import Lookups
 from roost.server.runs.ranges import Ranges
 from roost.server.runs.sums import Sums
 from roost.server.runs.updates import Deletes, Updates
-from roost.structures.index import COMPARISONS, OPS
+from roost.structures.index.declaration import COMPARISONS, OPS
 
 if TYPE_CHECKING:
     from roost.server.runs.run import Run

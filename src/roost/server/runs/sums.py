@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from roost.engines.apsw import ApswConnection, SQLiteError, size_of
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError, size_of
 from roost.errors import Error
-from roost.plans.index.opened import Change, OpenedIndex
-from roost.plans.index.values import UNHELD
 from roost.server import answers as say
 from roost.server.counters import Counters
 from roost.server.room import Room
 from roost.server.runs.run import NULL, Columns, Plainly, Run, by_key, first, nulls, request
-from roost.structures.types import INT_MAX, INT_MIN
+from roost.structures.index.opened import Change, OpenedIndex
+from roost.structures.index.values import UNHELD
+from roost.types.column_types import INT_MAX, INT_MIN
 
 Name = tuple[Any, ...]  # what names a row
 DONE, NOT_DONE = "0\t1\t1", "0\t1\t0"

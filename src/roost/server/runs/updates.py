@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engines.apsw import ApswConnection, SQLiteError
-from roost.plans.index.opened import OpenedIndex
-from roost.plans.index.schema import Part, TableColumn
+from roost.databases.sqlite.apsw import ApswConnection, SQLiteError
 from roost.server.room import Room
 from roost.server.runs.run import Columns, Plainly, Run, by_key, nulls, one_by_one, rows_of, stored
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.schema import Part, TableColumn
 
 
 class Deletes(Run):

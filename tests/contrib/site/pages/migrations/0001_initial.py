@@ -62,7 +62,7 @@ class Migration(migrations.Migration):
         ),
         CreateStructure(roost.Capped("carts", Item, per="cart", keep=3, unique="item", on_full="reject")),
         CreateStructure(
-            {"kind": "set", "name": "likes", "key": [["key", "int"]], "member": [["member", "text(255)"]]}, front=False
+            {"kind": "set", "name": "likes", "key": [["key", "int"]], "member": [["member", "text(255)"]]}, view=False
         ),
         CreateStructure(
             roost.Capped("everything", Everything, per="key", keep=3, unique="a_uuid", on_duplicate="refresh")

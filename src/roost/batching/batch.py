@@ -1,0 +1,267 @@
+"""A batch is one transaction: what goes in, what is refused, what is run again. No I/O.
+
+`Batch.run` and `joined` are generators like the plans, one level up: they yield statements and `Control` words,
+and whoever drives them throws the errors of an engine into them. So the policy is written once, for every engine, for
+threads and for asyncio:
+
+- The batch runs merged and optimistic. Nobody is answered before COMMIT.
+- An operation that its plan refuses (duplicate, full, overflow) fails alone. When it is one of several in an atom, the
+  batch is rolled back, run without that atom, and the atom is then run by itself: its outcome there is its answer.
+- A statement that fails all the same undoes the batch, which is run again in halves until the culprit stands alone.
+- An atom that needs a lock which somebody else holds for long leaves the batch, and waits aside (`detours.py`).
+- A connection that is lost before COMMIT costs a new one, and the batch is run again. When it is lost during COMMIT,
+  the engine is asked for the outcome; only where that cannot be known, `OutcomeUnknown` is the answer.
+- What is known to concern the whole database (a full disk, a lost file, one that takes no writes) is every atom's
+  answer. An error that nobody knows is a statement's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from roost.batching.atoms import Atom, answer, refuse_all
+from roost.batching.known import Known, Stats, perform
+from roost.databases.engine import GRACE
+from roost.dialects.dialect import Control, Wanted
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    ConnectionLost,
+    DiskFull,
+    Error,
+    OutcomeUnknown,
+    ReadOnly,
+)
+from roost.structures.operation import Operation
+from roost.structures.plan import Careful, Context, Plan
+
+__all__ = ["Aside", "Atom", "Batch", "Known", "Stats", "joined", "perform", "refuse_all", "retried"]
+
+Work = Generator[Wanted, Any, None]
+
+HASTY = {Control.BEGIN: Control.BEGIN_HASTY, Control.BEGIN_READ: Control.BEGIN_READ_HASTY}
+
+MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
+SHORT = 0.1  # seconds, with which nobody is sent back to the queue
+MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
+
+OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whatever statement was told them
+
+
+def _halves(part: list[Atom]) -> list[list[Atom]]:
+    # In the order in which they are to be run, the first one last; nothing of what stands alone.
+    middle = len(part) // 2
+    return [part[middle:], part[:middle]] if middle else []
+
+
+class Aside(Protocol):
+    """Where atoms go that need a lock which somebody else holds."""
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom needs one that is waited for already; if so it is sent there."""
+        ...
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Send it there."""
+        ...
+
+
+class Batch:
+    """The work of one turn: what is taken from the queue, run in a transaction, and answered.
+
+    aside: where atoms are sent that would hold up the others; None: they wait here.
+    """
+
+    def __init__(self, known: Known, context: Context, stats: Stats, aside: Aside | None = None) -> None:
+        self._known = known
+        self._context = context
+        self._stats = stats
+        self._aside = aside
+        self._begin = Control.BEGIN
+        self._conflicts = 0
+        self._lost_times = 0
+        self._failures = self._most_failures = 0  # one after the other, of which each might be everybody's
+        self.committing: Sequence[Atom] = ()  # whose COMMIT is under way
+
+    def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
+        """Begin, then take what waits by then, run it and answer it, or send it aside.
+
+        An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
+        """
+        yield begin
+        taken = [atom for atom in take() if not self._known.refuses(atom)]
+        if self._aside is not None:
+            taken = [atom for atom in taken if not self._aside.concerns(atom)]
+        if not taken:
+            yield Control.ROLLBACK
+            return
+        parts = [taken]
+        self._begin = begin
+        begun = True
+        while parts:
+            part = parts.pop()
+            begins = not begun
+            begun = False
+            try:
+                if begins:
+                    self._stats.retries += 1
+                    yield self._begin
+                begins = False
+                parts += yield from self._attempt(part)
+            except ConnectionLost as error:
+                yield from self._lost(part, parts, error)
+            except Exception as error:
+                if self.committing and not isinstance(error, Error):
+                    raise  # an interrupt of the application's own: who drives the batch asks for the outcome
+                yield from self._failed(part, parts, error, begins)
+
+    def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception, begins: bool) -> Work:
+        # Undoes what failed, and refuses it, sends it aside, or puts it back into `parts`, what is to be run again.
+        # begins: it was BEGIN that failed, and no statement of theirs.
+        self.committing = ()
+        yield Control.ROLLBACK
+        if isinstance(error, Conflict):
+            self._conflicts += 1
+            if self._conflicts <= MAX_CONFLICTS:  # others were in the way: all of it again
+                parts.append(part)
+                yield Control.JITTER
+                return
+            error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
+        if isinstance(error, Busy) and self._aside is not None:
+            self._begin = HASTY.get(self._begin, self._begin)
+            if len(part) == 1:
+                self._aside.send(part[0], error)
+            parts += _halves(part)
+        elif isinstance(error, Busy) and self._known.dialect.row_locks:
+            late = [atom for atom in part if atom.deadline <= time.monotonic()]
+            if late or len(part) == 1:
+                refuse_all(late or part, error)
+                parts.clear()  # who still has time goes back to the queue
+            else:  # it was told before its time: a statement that was cancelled, or a trigger's own
+                parts += _halves(part)
+        elif (isinstance(error, OF_ALL) and self._is_of_all(part)) or (
+            isinstance(error, Error) and (begins or isinstance(error, Busy))
+        ):
+            # A lock that is waited for here is the one of a whole file.
+            refuse_all([atom for each in [part, *parts] for atom in each], error)
+            parts.clear()
+        else:  # a statement, a defect, or the caller's own trace function: the others must not suffer
+            if len(part) == 1:
+                refuse_all(part, error)
+            parts += _halves(part)
+
+    def _is_of_all(self, part: list[Atom]) -> bool:
+        # A trigger may tell any number, or meet a full table of its own. So the batch is halved as for a culprit; when
+        # what is left fails as well after the culprit stood alone, the error is everybody's.
+        if not self._known.dialect.row_locks:
+            return True  # a file's triggers cannot
+        if not self._failures:
+            self._most_failures = len(part).bit_length() + 2
+        self._failures += 1
+        return self._failures > self._most_failures
+
+    def _lost(self, part: list[Atom], parts: list[list[Atom]], error: ConnectionLost) -> Work:
+        # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
+        # (more than the server takes, say) is run in halves, like any other culprit.
+        if not any([atom.writes for atom in self.committing]):
+            self.committing = ()  # nothing to commit
+        committing = self.committing  # stands until the outcome is known: an interrupt may come before
+        try:
+            committed = yield Control.OUTCOME if committing else Control.RECONNECT
+        except Error as failed:
+            self.committing = ()
+            if committing:
+                refuse_all(part, OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
+            # Who came later than the leader has time left, and goes back to the queue: the server may be there again.
+            until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
+            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= until], failed)
+            parts.clear()
+            return
+        if committing and committed:
+            self.committed()
+            return
+        self.committing = ()
+        if committing and committed is None:
+            refuse_all(part, OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
+        else:
+            # Whose time went by while the server said nothing: another attempt would take as long.
+            late = time.monotonic() - GRACE / 2
+            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= late], error)
+            parts[:] = [rest for each in parts if (rest := [atom for atom in each if not atom.done])]
+            part = [atom for atom in part if not atom.done]
+            self._lost_times += 1
+            if part and self._lost_times < MAX_LOST:
+                parts.append(part)
+                return
+            if len(part) == 1:
+                refuse_all(part, error)
+            parts += _halves(part)
+
+    def _attempt(self, part: list[Atom]) -> Generator[Wanted, Any, list[list[Atom]]]:
+        # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
+        operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
+        context = self._context.hastily() if self._begin is Control.BEGIN_HASTY else self._context
+        try:
+            results = yield from perform(operations, self._known, context)
+        except Careful:
+            yield Control.ROLLBACK
+            yield self._begin
+            self._stats.retries += 1
+            results = yield from perform(operations, self._known, context.carefully())
+        if answer(part, results):
+            if len(part) == 1:
+                yield Control.ROLLBACK
+                part[0].done = True
+                return []
+            alone = [atom for atom in part if atom.error is not None and len(atom.operations) > 1]
+            if alone:  # what they did must be undone, and only a transaction of their own can tell their answer
+                yield Control.ROLLBACK
+                rest = [atom for atom in part if atom not in alone]
+                return [[atom] for atom in reversed(alone)] + ([rest] if rest else [])
+        self.committing = part
+        yield Control.COMMIT
+        self.committed()
+        return []
+
+    def committed(self) -> None:
+        """Answer those whose COMMIT went through."""
+        operations = 0
+        for atom in self.committing:
+            atom.done = True
+            operations += len(atom.operations)
+        self._stats.batches += 1
+        self._stats.operations += operations
+        self.committing = ()
+        self._failures = 0
+
+
+def joined(atom: Atom, known: Known, context: Context) -> Work:
+    """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
+    if known.refuses(atom):
+        return
+    yield Control.SAVEPOINT
+    try:
+        answer([atom], (yield from retried(atom.operations, known, context)))
+    except Exception as failed:
+        atom.error = failed
+    if atom.error is not None:
+        try:
+            yield Control.BACK
+        except Conflict as gone:  # the savepoint went with the whole transaction
+            if not isinstance(atom.error, Conflict):
+                atom.error = gone
+    yield Control.RELEASE
+    atom.done = True
+
+
+def retried(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    """Run operations behind a savepoint; where they hoped in vain, undo them, and run them reading first."""
+    try:
+        return (yield from perform(operations, known, context))
+    except Careful:
+        yield Control.BACK
+        return (yield from perform(operations, known, context.carefully()))

@@ -1,0 +1,226 @@
+"""What a store knows before it asks, and operations of several structures in one transaction. No I/O."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roost.batching.atoms import Atom
+from roost.batching.overlap import run_overlapping
+from roost.catalog.catalog import Catalog
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
+from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
+from roost.structures.index.declaration import Index
+from roost.structures.index.plan import IndexPlan
+from roost.structures.operation import READS, Operation, Target
+from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, difference
+from roost.structures.registry import plan_for
+from roost.structures.structure import Structure
+from roost.types.column_types import shown
+
+log = logging.getLogger("roost")
+
+MOST_INDEXES = 1000  # whose tables one store remembers
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a store has done since it was made, in this process."""
+
+    batches: int = 0  # transactions committed, those that only read included
+    operations: int = 0  # in them
+    waits: int = 0  # times that a batch waited for a lock that somebody else held
+    retries: int = 0  # transactions that were undone and run again
+    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
+
+
+class Known:
+    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
+
+    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    """
+
+    def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
+        self.dialect = dialect
+        self.catalog = Catalog(dialect)
+        self.stats = Stats()
+        self.made_by = ""  # what makes structures, where that is not the store's create()
+        self._exact = exact
+        self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
+        self._indexes: dict[Target, TargetPlan] = {}
+
+    def target(self, target: Target) -> TargetPlan:
+        """Return the plan of a structure or index in this store's dialect."""
+        if isinstance(target, Structure):
+            return self.plan(target)
+        plan = self._indexes.get(target)
+        if plan is None:
+            if len(self._indexes) >= MOST_INDEXES:
+                self._indexes.clear()
+            assert isinstance(target, Index)
+            plan = self._indexes[target] = IndexPlan(target, self.dialect)
+        return plan
+
+    def plan(self, structure: Structure) -> StructurePlan:
+        """Return the structure's plan in this store's dialect."""
+        plan: StructurePlan | None = structure.plans.get(self.dialect.name)
+        if plan is None:
+            plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
+        return plan
+
+    def refuses(self, atom: Atom) -> bool:
+        """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
+
+        Before a statement is made of it: it is to cost the others of its batch nothing.
+        """
+        if self.dialect.nul:
+            return False
+        for op in atom.operations:
+            if isinstance(op.structure, Structure) and (path := _path_of_nul(op.args)) is not None:
+                value: Any = op.args
+                for place in path:
+                    value = value[place]
+                atom.error = Invalid(
+                    f"{op.structure.name}.{op.structure.column_at(op, path)}: {shown(value)} has a NUL, which no text "
+                    "of PostgreSQL can have"
+                )
+                atom.done = True
+                return True
+        return False
+
+    def heads(self, atom: Atom) -> set[tuple[str, Row]]:
+        """Return what an atom locks: names of structures, and keys as they are stored."""
+        return {
+            (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
+        }
+
+    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, alone: bool = False) -> Plan:
+        """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
+
+        Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
+        was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
+
+        alone: the transaction has no other operations.
+        """
+        if not isinstance(target, Structure):
+            return (yield from self.target(target).run(operations, context))
+        structure = target
+        plan = self.plan(structure)
+        held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
+        held_by = plan.held_at_once if context.hasty else plan.held
+        question = held_by if held else plan.stored
+        if plan.trusted_by is self and self.dialect.exchanges and not context.joined and not context.careful:
+            work = plan.run(operations, context)
+            wanted = next(work, None)
+            if isinstance(wanted, Statement):
+                try:
+                    last = alone and wanted.last and len({op.verb for op in operations}) == 1
+                    stored, answer = yield Together((question, wanted), last)
+                except (Missing, StatementFailed):
+                    raise Careful from None
+                if not stored[0] or stored[0][0][0] != structure.definition:
+                    raise Careful
+                results: list[Any] = yield from _resumed(work, answer)
+                return results
+        try:
+            stored = yield question
+        except Missing as missing:
+            return [self._missing(plan) if self.made_by else missing] * len(operations)
+        if not stored[0]:
+            return [self._missing(plan)] * len(operations)
+        definition = stored[0][0][0]
+        plan.trusted_by = self if definition == structure.definition else None
+        found = plan if plan.trusted_by is self else plan.as_stored(definition)
+        if isinstance(found, Error):
+            return [found] * len(operations)
+        if found.overlaps:
+            told = difference(definition, structure.definition)
+            if self._exact:
+                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {told}")] * len(operations)
+            self.tell({structure.name: told})
+            self.stats.overlaps += len(operations)
+            return (yield from run_overlapping(found, operations, context))
+        return (yield from found.run(operations, context))
+
+    def _missing(self, plan: StructurePlan) -> Missing:
+        made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
+        return Missing(f"{plan.structure.name} is not in this database; {made_by}")
+
+    def tell(self, differences: Mapping[str, str]) -> None:
+        """Log once in this process, for each structure, that another declaration of it is stored."""
+        for name, told in differences.items():
+            if (process := (os.getpid(), name)) not in self._told:
+                self._told.add(process)
+                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, told)
+
+
+def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
+    # Where the first text with a NUL stands.
+    for place, value in enumerate(values):
+        if type(value) is str:
+            if "\0" in value:
+                return (place,)
+        elif type(value) is tuple and (path := _path_of_nul(value)) is not None:
+            return (place, *path)
+    return None
+
+
+def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    """Run operations inside a transaction that is open; return their results, errors among them."""
+    structure = operations[0].structure
+    for op in operations:
+        if op.structure is not structure:
+            return (yield from _perform_several(operations, known, context))
+    return (yield from known.work(structure, operations, context, alone=True))
+
+
+def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+    results: list[Any] = [None] * len(operations)
+    begun: list[tuple[str, Plan, list[int], list[Any] | None]] = []
+    # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
+    # slot), and nothing is written before all are had.
+    for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
+        work = known.work(structure, [operations[place] for place in places], context)
+        first = not begun or begun[-1][0] != structure.name
+        begun.append(
+            (structure.name, work, places, (yield from _resumed(work, None, Control.LOCKED)) if first else None)
+        )
+    yield Control.LOCKED
+    for _, work, places, outcome in begun:
+        for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
+            results[place] = value
+    return results
+
+
+def _resumed(work: Plan, answer: Any, until: Control | None = None) -> Generator[Wanted, Any, Any]:
+    # Runs a plan whose last question has this answer, None where it has asked none: to its end, its results; or to the
+    # point where it yields `until`, None.
+    try:
+        wanted = work.send(answer)
+        while wanted is not until:
+            try:
+                answer = yield wanted
+            except Exception as error:
+                wanted = work.throw(error)
+            else:
+                wanted = work.send(answer)
+    except StopIteration as stop:
+        return stop.value
+    return None
+
+
+def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
+    # Which operations one plan takes together: those of one structure. Two declarations of one name that are not alike
+    # (other classes of rows, or not what is stored) take turns, so that the order inside a structure is kept.
+    runs: list[tuple[Target, list[int]]] = []
+    latest: dict[str, tuple[Target, list[int]]] = {}
+    for place, op in enumerate(operations):
+        run = latest.get(op.structure.name)
+        if run is None or not op.structure.is_like(run[0]):
+            run = latest[op.structure.name] = (op.structure, [])
+            runs.append(run)
+        run[1].append(place)
+    return runs

@@ -1,0 +1,111 @@
+"""Keys that somebody else's transaction holds for long: who needs one waits aside, and no batch waits for him.
+
+A batch waits for a lock for `lock_wait`. When that was not enough it is run again in halves that wait for nobody, until
+the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
+a few lanes, each a queue with a connection of its own, until the store's `timeout`. While it waits there, whoever else
+writes the same key goes aside at once. So a transaction that is left open costs the others one `lock_wait`, once.
+
+Reads wait for nobody but those who have locked a whole table (LOCK TABLE, an ALTER). They try again and again, in a
+lane of their own, and while one does, other reads of its structure go there at once.
+
+An atom that needs several locks must not hold the others while it waits for one: it tries again and again instead, in a
+lane for such atoms.
+"""
+
+from __future__ import annotations
+
+import time
+
+from roost.batching.atoms import Atom, refuse_all
+from roost.batching.known import Known
+from roost.dialects.dialect import Row
+from roost.errors import Busy
+from roost.structures.plan import Context
+
+LANES = 4  # connections that may wait for locks beside the writer's
+TRYING = LANES  # the lane of those who do not wait but try
+READING = LANES + 1  # the same, for those who read
+PAUSE = 0.02  # seconds between two tries, at most twice as long
+
+Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
+
+
+class Detours:
+    """Which keys are waited for aside."""
+
+    def __init__(self, known: Known, context: Context) -> None:
+        self._known = known
+        self._context = context
+        self._blocked: set[Head] = set()
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom needs what is waited for; if so it is sent aside."""
+        if not self._blocked:
+            return False
+        heads = self._known.heads(atom)
+        if heads.isdisjoint(self._blocked):
+            return False
+        atom.aside = _lane(heads)
+        return True
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Send aside an atom that could not have a lock."""
+        heads = self._known.heads(atom)
+        atom.aside = _lane(heads)
+        if len(heads) == 1:  # of several nobody knows which it was, and those who need the others need not wait
+            self._blocked |= heads
+
+    def settled(self, atom: Atom) -> None:
+        """Let others try the usual way again: the atom has its answer."""
+        self._blocked -= self._known.heads(atom)
+
+
+class ReadDetours:
+    """Which structures cannot be read at the moment, as somebody has locked their tables."""
+
+    def __init__(self) -> None:
+        self._blocked: set[str] = set()
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom reads one of them; if so it is sent aside."""
+        if not self._blocked or self._blocked.isdisjoint(_names(atom)):
+            return False
+        atom.aside = READING
+        return True
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Send aside an atom that could not have a lock."""
+        names = _names(atom)
+        atom.aside = READING
+        if len(names) == 1:  # of several nobody knows which it was
+            self._blocked |= names
+
+    def settled(self, atom: Atom) -> None:
+        """Let others try the usual way again: the atom has its answer."""
+        self._blocked -= _names(atom)
+
+
+class Trying:
+    """The lane of those who do not wait but try: who could not have a lock goes back to its queue."""
+
+    def __init__(self) -> None:
+        self.again = False  # whether somebody did
+
+    def concerns(self, atom: Atom) -> bool:
+        """Nobody is sent anywhere else."""
+        return False
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Let it try again, until its time is over."""
+        if atom.deadline <= time.monotonic():
+            refuse_all([atom], error)
+        else:
+            self.again = True
+
+
+def _names(atom: Atom) -> set[str]:
+    return {op.structure.name for op in atom.operations}
+
+
+def _lane(heads: set[Head]) -> int:
+    return hash(min(heads)) % LANES if len(heads) == 1 else TRYING

@@ -1,0 +1,1 @@
+"""`roost cap`: tables of the application's own, kept short in place."""

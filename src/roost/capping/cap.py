@@ -1,0 +1,145 @@
+"""Caps: how a table of the application's own is kept short, in the words that every dialect has.
+
+No head and no count: the row that is too many is found by its place in an index, which is right whatever has happened
+to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the room
+of each dialect: `adoption_sqlite`, `adoption_postgresql`, `adoption_mariadb`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.structures.adopted.declaration import FACTS, Adopted
+from roost.structures.plan import each
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """How a table is capped."""
+
+    table: str
+    per: tuple[str, ...]
+    keep: int
+    newest_by: str | None  # None: the order of `id`
+    id: tuple[str, ...]  # what tells rows apart: SQLite's rowid, or the primary key
+    index: bool = False  # whether Roost has made one
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the definition says beside kind and name."""
+        return {fact: getattr(self, fact) for fact in FACTS}
+
+    @classmethod
+    def of(cls, structure: Adopted) -> Cap:
+        """Return how a structure from the catalog is capped."""
+        facts = structure.facts or {}
+        return cls(
+            structure.name, tuple(facts["per"]), facts["keep"], facts["newest_by"], tuple(facts["id"]), facts["index"]
+        )
+
+    @property
+    def definition(self) -> str:
+        """What the catalog has."""
+        return Adopted.from_facts(self.table, self.facts).definition
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that tell which row of a key is newer, the first ones first."""
+        return tuple(dict.fromkeys([*([self.newest_by] if self.newest_by else []), *self.id]))
+
+    @property
+    def index_name(self) -> str:
+        """The name of the index that Roost makes where none leads to a key's rows in their order."""
+        return f"roostcap_{self.table}"
+
+
+class Words:
+    """A cap in the words that all dialects have."""
+
+    def __init__(self, cap: Cap, dialect: Dialect) -> None:
+        self.cap = cap
+        self.dialect = dialect
+        self.table = dialect.quoted(cap.table)
+
+    def column(self, name: str) -> str:
+        """Return a column with its table: by its bare name, one that was renamed would be a text to SQLite."""
+        return f"{self.table}.{self.dialect.quoted(name)}"
+
+    def columns(self, names: Sequence[str], prefix: str = "") -> str:
+        """Return the quoted names of columns, each behind a prefix."""
+        return ", ".join(prefix + self.dialect.quoted(name) for name in names)
+
+    @property
+    def order(self) -> str:
+        """The order of a key's rows, newest first."""
+        return ", ".join(f"{self.column(name)} DESC" for name in self.cap.order)
+
+    @property
+    def key(self) -> str:
+        """The columns of the key."""
+        return ", ".join(map(self.column, self.cap.per))
+
+    @property
+    def id(self) -> str:
+        """The columns that tell rows apart."""
+        return ", ".join(map(self.column, self.cap.id))
+
+    @property
+    def has_key(self) -> str:
+        """The condition under which a row has a key: NULL is none."""
+        return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.cap.per)
+
+    def is_key(self) -> str:
+        """Return the condition for the rows of one key."""
+        return " AND ".join(f"{self.column(name)} = {self.dialect.placeholder}" for name in self.cap.per)
+
+    @property
+    def behind(self) -> str:
+        """The condition for the keys behind one; its parameters are those of `after`."""
+
+        # Not (a, b) > (?, ?): MariaDB would read the whole index for it.
+        def is_(i: int, how: str) -> str:
+            name = self.cap.per[i]
+            return f"{self.column(name)} {self.compares(name, how)} {self.dialect.placeholder}"
+
+        later = [" AND ".join([*(is_(j, "=") for j in range(i)), is_(i, ">")]) for i in range(len(self.cap.per))]
+        return f"{is_(0, '>=')} AND ({' OR '.join(later)})"
+
+    def compares(self, name: str, how: str) -> str:
+        """Return an operator for a column."""
+        return how
+
+    @staticmethod
+    def after(key: Sequence[Any]) -> Row:
+        """Return the parameters of `behind` for a key."""
+        return (key[0], *[value for i in range(len(key)) for value in key[: i + 1]])
+
+    def delete(self, which: str) -> str:
+        """Return the statement that deletes one row."""
+        return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The columns of the index that Roost makes where none leads to a key's rows in their order."""
+        # In SQLite and MariaDB what tells rows apart stands at the end of every index.
+        newest = [self.cap.newest_by] if self.cap.newest_by and self.cap.id != (self.cap.newest_by,) else []
+        return (*self.cap.per, *newest)
+
+    @property
+    def index_sql(self) -> str:
+        """The statement that makes it."""
+        name = self.dialect.quoted(self.cap.index_name)
+        return f"CREATE INDEX {name} ON {self.table} ({self.columns(self.index_columns)})"
+
+
+def read(sql: str, *values: Any) -> Statement:
+    """Return a statement that asks once."""
+    return Statement(each(sql), [values])
+
+
+def write(sql: str, *values: Any) -> Statement:
+    """Return a statement that changes something."""
+    return Statement(Template(sql), [values])

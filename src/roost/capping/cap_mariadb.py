@@ -1,0 +1,153 @@
+"""A cap in MariaDB's words: the notes, the triggers that write them, and the event; see `adoption_mariadb`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roost.capping.cap import Words
+from roost.dialects.dialect import Gather, Row, Statement, Template
+from roost.structures.plan import CUT_JOINED
+
+CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
+NUMBER = "roostcap_n"  # the column of the notes that no key of the application's has
+# For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+
+
+class MariaDBWords(Words):
+    """A cap in MariaDB's words."""
+
+    @property
+    def grown(self) -> str:
+        """The table of notes."""
+        return f"roostcap_{self.cap.table}_grown"
+
+    @property
+    def notes(self) -> str:
+        """The table of notes, quoted."""
+        return self.dialect.quoted(self.grown)
+
+    @property
+    def notes_sql(self) -> str:
+        """The statement that makes it, with the types that the key's columns have."""
+        return (
+            f"CREATE TABLE {self.notes} ({NUMBER} BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY) ENGINE=InnoDB\n"
+            f"  SELECT {self.key} FROM {self.table} WHERE 0"
+        )
+
+    @property
+    def lock(self) -> str:
+        """The expression for the name of the lock that a pass holds."""
+        return f"CONCAT('roostcap ', MD5(CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)})))"
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        """What the triggers do, by name."""
+        has_key = " AND ".join(f"NEW.{self.dialect.quoted(name)} IS NOT NULL" for name in self.cap.per)
+        same = " AND ".join(f"NEW.{each} <=> OLD.{each}" for each in map(self.dialect.quoted, self.cap.per))
+        # IGNORE: a column that was widened since must not make the application's INSERT fail; `check` finds it.
+        note = (
+            f"INSERT IGNORE INTO {self.notes} ({NUMBER}, {self.columns(self.cap.per)})\n"
+            f"    VALUES (UUID_SHORT(), {self.columns(self.cap.per, 'NEW.')})"
+        )
+        insert, update = (f"roostcap_{self.cap.table}_{event}" for event in ("insert", "update"))
+        return {
+            insert: f"IF {has_key} THEN\n  {note}; END IF",
+            update: f"IF {has_key} AND NOT ({same}) THEN\n  {note}; END IF",
+        }
+
+    @property
+    def triggers(self) -> dict[str, str]:
+        """What notes the keys that grow, by name."""
+        return {
+            name: f"CREATE OR REPLACE TRIGGER {self.dialect.quoted(name)} AFTER {event} ON {self.table} FOR EACH ROW\n"
+            f"  {body}"
+            for (name, body), event in zip(self.bodies.items(), ("INSERT", "UPDATE"), strict=True)
+        }
+
+    def _excess(self, columns: str, key: str, limit: int) -> str:
+        order = ", ".join(f"i.{self.dialect.quoted(name)} DESC" for name in self.cap.order)
+        return (
+            f"SELECT {columns} FROM {self.table} i WHERE {self._equal('i', key)}\n"
+            f"    ORDER BY {order} LIMIT {limit} OFFSET {self.cap.keep}"
+        )
+
+    def _equal(self, row: str, key: str) -> str:
+        quoted = self.dialect.quoted
+        return " AND ".join(
+            f"{row}.{quoted(name)} = {key if key == '%s' else key + quoted(name)}" for name in self.cap.per
+        )
+
+    def victims(self, key: str = "%s") -> str:
+        """Return the query for rows that a key has too many, locked; those that somebody holds are passed over.
+
+        They are compared again with what made them victims: one may have been changed between the look and its lock.
+        """
+        quoted, cap = self.dialect.quoted, self.cap
+        same = " AND ".join(f"r.{quoted(name)} <=> o.{quoted(name)}" for name in cap.order if name not in cap.id)
+        same_id = " AND ".join(f"r.{quoted(name)} = o.{quoted(name)}" for name in cap.id)
+        return (
+            f"SELECT {self.columns(cap.id, 'r.')} FROM ({self._excess(self.columns(cap.order, 'i.'), key, CUT)}) o\n"
+            f"  STRAIGHT_JOIN {self.table} r ON {same_id}{f' AND {same}' if same else ''} AND {self._equal('r', key)}\n"
+            "  FOR UPDATE SKIP LOCKED"
+        )
+
+    def is_long(self, key: str = "%s") -> str:
+        """Return the condition that a key has too many rows still."""
+        return f"EXISTS ({self._excess('1', key, 1)})"
+
+    def delete_all(self, rows: Sequence[Row]) -> Statement:
+        """Return the statement that deletes rows by what tells them apart."""
+        quoted = self.dialect.quoted
+        if not all(type(value) is int for value in rows[0]):  # a list of texts would be of another character set
+            return Statement(Template(AT_ONCE + self.delete_by(self.dialect.placeholder)), rows)
+        same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
+        joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
+        return Statement(Template(AT_ONCE + joined, Gather.VALUES), rows)
+
+    def delete_by(self, hole: str = "") -> str:
+        """Return the statement that deletes a row by parameters, or in the event by those of `roostcap_gone`."""
+        same = " AND ".join(
+            f"{self.column(name)} = {hole or f'roostcap_gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
+        )
+        return f"DELETE FROM {self.table} WHERE {same}"
+
+    @property
+    def event(self) -> str:
+        """The statement that makes the server event: the pass, in the server's own words."""
+        # A variable hides a column of its name that stands without its table, and a row's a table: no table of the
+        # application's begins like these.
+        per = self.columns(self.cap.per, "q.")
+        return f"""\
+CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+BEGIN
+  DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
+  DECLARE roostcap_cut INT DEFAULT 0;
+  DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
+  IF GET_LOCK({self.lock}, 0) <=> 1 THEN
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    FOR roostcap_key IN (SELECT q.{NUMBER}, {per} FROM {self.notes} q ORDER BY q.{NUMBER} LIMIT 100000) DO
+      SET roostcap_held = FALSE;
+      REPEAT
+        SET roostcap_cut = 0;
+        FOR roostcap_gone IN ({self.victims("roostcap_key.")}) DO
+          {AT_ONCE}{self.delete_by()};
+          SET roostcap_cut = roostcap_cut + 1;
+        END FOR;
+        IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
+          COMMIT;
+          DO SLEEP(0.01);
+          START TRANSACTION;
+          SET roostcap_began = SYSDATE(6);
+        END IF;
+      UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;
+      IF NOT roostcap_held AND NOT {self.is_long("roostcap_key.")} THEN
+        DELETE FROM {self.notes} WHERE {self.notes}.{NUMBER} = roostcap_key.{NUMBER};
+      END IF;
+    END FOR;
+    COMMIT;
+    DO RELEASE_LOCK({self.lock});
+  END IF;
+END"""

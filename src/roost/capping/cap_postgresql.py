@@ -1,0 +1,355 @@
+"""A cap in PostgreSQL's words: the functions and the triggers; see `adoption_postgresql`.
+
+By whose rights they run, and what they may find:
+
+- The functions belong to the table's owner, whoever caps it. What deletes is SECURITY DEFINER, since an account may be
+  allowed to INSERT alone, and so is what calls that; what only notes is not, and needs no right. A superuser's function
+  would run the owner's DELETE triggers as a superuser. A table that was given to somebody else since is not trimmed:
+  `check` says so.
+- Their search path is that of the system alone. Operators of other schemas are named with theirs, and called with
+  exactly the types that they were made for, so that of two that fit nobody else's is taken. Nothing is cast, since the
+  owner of a type may make casts.
+- Columns are always named with their table, variables with their block, and a key's values are k0, k1, …, since columns
+  may have any name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from roost.capping.cap import Cap, Words
+from roost.dialects.postgresql import POSTGRESQL
+
+CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
+SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
+NOTES = 60_000  # bytes of one setting; to add to it copies it
+BUCKETS = 512  # locks that a table's transactions have among them; a server has about 8,000 for all tables
+# For what goes with a row, for which nobody asks beforehand: rows of other tables, triggers of the application.
+PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, and how often
+STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
+PATH = "pg_catalog, pg_temp"
+CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """What the functions say of a column that they compare."""
+
+    name: str  # of its type below any domain
+    kind: str  # pg_type.typtype
+    schema: str
+    operator: str  # that is equality in an index
+    collation: str
+    domain: bool
+
+    @property
+    def system(self) -> bool:
+        """Whether the type is the system's own, which nobody can make a cast for."""
+        return self.schema == "pg_catalog"
+
+    @property
+    def named(self) -> str:
+        """The type, quoted."""
+        return f"{POSTGRESQL.quoted(self.schema)}.{POSTGRESQL.quoted(self.name)}"
+
+    @property
+    def cast(self) -> str:
+        """What makes a domain's value one of the operator's own type; calls nothing."""
+        return f"::{self.named}" if self.domain and not self.system else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What the server knows of a table that is to be capped."""
+
+    schema: str
+    owner: str
+    own: bool  # whether who asks is the owner
+    types: Mapping[str, KeyType] = field(default_factory=dict)
+
+
+class PostgreSQLWords(Words):
+    """A cap in PostgreSQL's words."""
+
+    def __init__(self, cap: Cap, home: Home | None = None) -> None:
+        super().__init__(cap, POSTGRESQL)
+        self.home = home or Home("", "", own=True)
+
+    @property
+    def functions(self) -> tuple[str, str, str, str]:
+        """The functions: those that note, the one that COMMIT calls, and the one that deletes."""
+        insert, update, commit, trim = (
+            f"roostcap_{self.cap.table}_{what}" for what in ("insert", "update", "commit", "trim")
+        )
+        return insert, update, commit, trim
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The columns of the index that Roost makes where none leads to a key's rows in their order."""
+        return tuple(dict.fromkeys([*self.cap.per, *self.cap.order]))
+
+    def named(self, name: str) -> str:
+        """Return a name with the table's schema."""
+        return f"{self.dialect.quoted(self.home.schema)}.{self.dialect.quoted(name)}"
+
+    @property
+    def cut(self) -> str:
+        """The statement that deletes some of what one key has too many; takes the key."""
+        notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
+        return (
+            f"SELECT {self.named(self.functions[3])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
+            f"  WHERE {self._same(self.cap.per, 'i', lambda *_: '%s')} LIMIT 1"
+        )
+
+    def compares(self, name: str, how: str) -> str:
+        """Return an operator for a column, where the table is known one that nobody else's is taken for."""
+        return f"{self.home.types[name].operator[:-2]}{how})" if name in self.home.types else how
+
+    def _note(self, values: Sequence[str], n: str) -> str:
+        # A key, and how many rows of it have come. The server's own types know JSON; of others the text is taken, as to
+        # look for a cast to JSON would find their owner's.
+        pairs = [
+            f"'k{i}', {value if self.home.types[name].system else f'concat({value})'}"
+            for i, (name, value) in enumerate(zip(self.cap.per, values, strict=True))
+        ]
+        return f"json_build_object('n', {n}, {', '.join(pairs)})"
+
+    def _same(self, names: Sequence[str], row: str, other: Callable[[int, str], str]) -> str:
+        quoted, types = self.dialect.quoted, self.home.types
+        return " AND ".join(
+            f"{row}.{quoted(name)}{types[name].cast} {types[name].operator} {other(i, name)}"
+            for i, name in enumerate(names)
+        )
+
+    def _same_id(self, row: str, other: str) -> str:
+        types, quoted = self.home.types, self.dialect.quoted
+        return self._same(self.cap.id, row, lambda _, name: f"{other}.{quoted(name)}{types[name].cast}")
+
+    @property
+    def _delete(self) -> str:
+        # What some keys have too many. Not all of it, as a key may have millions until it is trimmed.
+        cap, quoted, types = self.cap, self.dialect.quoted, self.home.types
+        table = self.named(cap.table)
+        ks = [f"r.k{i}" for i in range(len(cap.per))]
+        told = ", ".join(
+            f"k{i} {types[name].named}{types[name].collation and f' COLLATE {types[name].collation}'}"
+            for i, name in enumerate(cap.per)
+        )
+        order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
+        is_key = [self._same(cap.per, row, lambda i, _: f"k.k{i}") for row in ("i", "v")]
+        return f"""DELETE FROM {table} d USING (SELECT {self.columns(cap.id, "v.")}
+    FROM (SELECT {", ".join(ks)}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {told})
+      GROUP BY {", ".join(ks)}) k
+    CROSS JOIN LATERAL (SELECT {self.columns(cap.order, "i.")} FROM {table} i WHERE {is_key[0]}
+      ORDER BY {order} LIMIT k.n + {SPARE} OFFSET {cap.keep}) o
+    JOIN {table} v ON {self._same_id("v", "o")}
+      AND ROW({self.columns(cap.order, "v.")})::record *= ROW({self.columns(cap.order, "o.")})::record AND {is_key[1]}
+    FOR UPDATE OF v SKIP LOCKED) g WHERE {self._same_id("d", "g")};
+  GET DIAGNOSTICS gone = ROW_COUNT;"""
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        """What the functions do, by name."""
+        insert, update, commit, trim = self.functions
+        ks = [f"{self._row('n')[i]} AS k{i}" for i in range(len(self.cap.per))]
+        has_key = " AND ".join(f"{value} IS NOT NULL" for value in self._row("n"))
+        rows = f"SELECT {', '.join(ks)}, count(*) AS n FROM new_rows n WHERE {has_key}"
+        row = ", ".join(f"{value} AS k{i}" for i, value in enumerate(self._row("NEW")))
+        return {
+            insert: self._noting(f"{rows} GROUP BY {', '.join(self._row('n'))}", self._at_once),
+            update: self._noting(f"SELECT {row}, 1 AS n"),
+            commit: self._committing,
+            trim: self._trimming,
+        }
+
+    def _row(self, row: str) -> list[str]:
+        return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
+
+    def _noting(self, keys: str, at_once: str = "") -> str:
+        ks = [f"k.k{i}" for i in range(len(self.cap.per))]
+        bucket = f"(hash_record_extended(ROW({', '.join(ks)}), 0) & {BUCKETS - 1})"
+        return f"""<<roostcap>>
+DECLARE
+  relation bigint := TG_RELID;
+  setting text := 'roostcap.t' || TG_RELID;
+  locks text := coalesce(current_setting('roostcap.locks', true), '');
+  noted text;
+  came text;
+  more text;
+  part integer;
+BEGIN
+  SELECT string_agg(f.note, ''), string_agg(DISTINCT f.lock, '') FILTER (WHERE strpos(roostcap.locks, f.lock) = 0)
+    INTO roostcap.came, roostcap.more FROM (
+    SELECT ',' || {self._note(ks, "k.n")} AS note,
+      ' ' || hashint8extended(roostcap.relation * {BUCKETS} + {bucket}, 0) || ',' AS lock
+    FROM ({keys}) k WHERE {" AND ".join(f"{each} IS NOT NULL" for each in ks)}) f;
+  IF came IS NULL THEN RETURN NULL; END IF;
+  noted := coalesce(current_setting(setting, true), '');
+  IF length(noted) > {NOTES} THEN
+    part := coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer + 1;
+    PERFORM set_config(setting || '_parts', part::text, true), set_config(setting || '_' || part, noted, true);
+    noted := '';
+  END IF;
+  PERFORM set_config(setting, noted || came, true);
+  IF more IS NOT NULL THEN PERFORM set_config('roostcap.locks', locks || more, true); END IF;{at_once}
+  RETURN NULL;
+END"""
+
+    @property
+    def _at_once(self) -> str:
+        # After SET CONSTRAINTS … IMMEDIATE the rows' triggers come before their statement's, and nothing is noted yet.
+        # An UPDATE notes by row, each right before its deferred trigger.
+        return f"""
+  IF current_setting(setting || '_early', true) = '1' THEN
+    PERFORM set_config(setting || '_early', '', true);
+    noted := noted || came;
+{self._working_off}
+  END IF;"""
+
+    @property
+    def _working_off(self) -> str:
+        # The locks are those of all tables: in one order, whichever comes first.
+        return f"""\
+  FOR part IN 1 .. coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer LOOP
+    noted := noted || current_setting(setting || '_' || part);
+    PERFORM set_config(setting || '_' || part, '', true);
+  END LOOP;
+  PERFORM set_config(setting, '', true), set_config(setting || '_parts', '', true);
+  PERFORM pg_advisory_xact_lock(l.lock) FROM (
+    SELECT e.lock::bigint AS lock FROM unnest(string_to_array(
+      btrim(current_setting('roostcap.locks', true), ' ,'), ', ')) e(lock) ORDER BY 1) l;
+  PERFORM set_config('roostcap.locks', '', true);
+  PERFORM {self.named(self.functions[3])}(('[' || substr(noted, 2) || ']')::json);"""
+
+    @property
+    def _committing(self) -> str:
+        return f"""<<roostcap>>
+DECLARE
+  setting text := 'roostcap.t' || TG_RELID;
+  noted text := coalesce(current_setting('roostcap.t' || TG_RELID, true), '');
+BEGIN
+  IF noted = '' THEN
+    IF TG_OP = 'INSERT' AND current_setting(setting || '_early', true) IS DISTINCT FROM '1' THEN
+      PERFORM set_config(setting || '_early', '1', true);
+    END IF;
+    RETURN NULL;
+  END IF;
+{self._working_off}
+  RETURN NULL;
+END"""
+
+    @property
+    def _trimming(self) -> str:
+        # First all keys at once; where somebody holds what goes with a row, each alone, and what is left is for the
+        # next INSERT of its key. A subtransaction costs a number of those that VACUUM has to freeze, so there is one
+        # only where there is something to wait for. A snapshot may be older than the table's owner is: then its row of
+        # the catalog was deleted since.
+        oid = f"{self.dialect.literal(self.named(self.cap.table))}::regclass"
+        return f"""<<roostcap>>
+DECLARE
+  given json := $1;
+  gone bigint;
+  deleted bigint := 0;
+  failed integer := 0;
+  latest bigint := txid_snapshot_xmax(txid_current_snapshot());
+BEGIN
+  LOCK TABLE {self.named(self.cap.table)} IN ROW EXCLUSIVE MODE;
+  IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = {oid} AND pg_get_userbyid(c.relowner) = current_user
+    AND CASE WHEN current_setting('transaction_isolation') = 'read committed' OR c.xmax = '0' THEN true
+      ELSE txid_status(roostcap.latest - 2147483648
+        + ((c.xmax::text::bigint - roostcap.latest + 2147483648) & 4294967295)) = 'aborted' END) THEN
+    RETURN 0;
+  END IF;
+  IF current_setting('transaction_isolation') = 'read committed'
+    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = {oid} AND t.tgtype & 8 <> 0) THEN
+  {self._delete}
+    RETURN gone;
+  END IF;
+  FOR given IN SELECT $1 UNION ALL SELECT json_build_array(e.v) FROM json_array_elements($1) e(v) LOOP
+    BEGIN
+  {self._delete}
+      deleted := deleted + gone;
+      EXIT WHEN failed = 0;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+      failed := failed + 1;
+      EXIT WHEN failed > {TRIES};
+      PERFORM set_config('lock_timeout', '{SHORT}', true);
+    END;
+  END LOOP;
+  RETURN deleted;
+END"""
+
+    def settings(self, function: str) -> tuple[bool, str]:
+        """Return whether a function runs as its owner, and what is set while it does, as the server tells it."""
+        insert, _, commit, trim = self.functions
+        limit = f";lock_timeout={PATIENCE}" if function == trim else ""
+        return function in (insert, commit, trim), f"search_path={PATH}{limit}"
+
+    @property
+    def function_sql(self) -> list[str]:
+        """The statements that make the functions."""
+        made = []
+        for name, body in self.bodies.items():
+            deletes = name == self.functions[3]
+            definer, settings = self.settings(name)
+            made.append(
+                f"CREATE OR REPLACE FUNCTION {self.named(name)}({'json' if deletes else ''})\n"
+                f"  RETURNS {'bigint' if deletes else 'trigger'} LANGUAGE plpgsql"
+                f"{' SECURITY DEFINER' if definer else ''} SET {settings.replace(';', ' SET ')}\n"
+                f"  AS $roost$ {body} $roost$"
+            )
+            made += self.give(f"{self.named(name)}({'json' if deletes else ''})")
+        return made
+
+    def give(self, function: str) -> list[str]:
+        """Return the statements that make a function the owner's alone."""
+        owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
+        return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
+
+    @property
+    def probe(self) -> str:
+        """The name of the function that tries to delete a row; it is gone when the table is capped."""
+        return f"roostcap_{self.cap.table}_probe"
+
+    @property
+    def probe_sql(self) -> list[str]:
+        """The statements that tell whether a row is there that stays when it is deleted, by the owner's rights."""
+        table, function = self.named(self.cap.table), f"{self.named(self.probe)}()"
+        ids = self.columns(self.cap.id, "i.")
+        return [
+            f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
+            f"  AS $roost$ DECLARE gone bigint; BEGIN\n"
+            f"  DELETE FROM {table} d USING (SELECT {ids} FROM {table} i ORDER BY {ids} LIMIT 1) g\n"
+            f"    WHERE {self._same_id('d', 'g')};\n"
+            f"  GET DIAGNOSTICS gone = ROW_COUNT;\n"
+            f"  RETURN gone = 0 AND EXISTS (SELECT FROM {table} i);\nEND $roost$",
+            *self.give(function),
+            f"SELECT {function}",
+        ]
+
+    @property
+    def triggers(self) -> dict[str, tuple[int, str, str]]:
+        """What keeps the table short, by name: its kind, its function, and the statement that makes it."""
+        quoted = self.dialect.quoted
+        insert, update, commit, _ = self.functions
+        old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
+        # A function: the server tells operators without the path that they were looked for in, and so pg_dump writes
+        # them. IS DISTINCT FROM takes those of any path, and rows that *<> compares lose the cast that they need.
+        changed = f"FOR EACH ROW WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
+        deferred = "DEFERRABLE INITIALLY DEFERRED"
+        made = {
+            insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),
+            update: (UPDATED, update, "AFTER UPDATE", changed),
+            f"{insert}ed": (INSERTED, commit, "AFTER INSERT", f"{deferred} FOR EACH ROW"),
+            f"{update}d": (UPDATED, commit, "AFTER UPDATE", f"{deferred} {changed}"),
+        }
+        return {
+            name: (
+                kind,
+                function,
+                f"CREATE {'CONSTRAINT ' if deferred in how else ''}TRIGGER {quoted(name)} {when} "
+                f"ON {self.named(self.cap.table)}\n  {how} EXECUTE FUNCTION {self.named(function)}()",
+            )
+            for name, (kind, function, when, how) in made.items()
+        }

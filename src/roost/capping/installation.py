@@ -1,0 +1,418 @@
+"""Making an existing table a capped collection, in place, and undoing it: look, install, trim, release.
+
+Everything is found out before anything is done: a table that cannot be capped safely is refused with the reason. What
+is here is the same in every dialect; each has a room beside this one for what is not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from roost.capping.cap import Cap, Words, read, write
+from roost.catalog.catalog import PRIVATE as CATALOG
+from roost.catalog.catalog import Catalog, guarded
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
+from roost.errors import Invalid, Missing, StatementFailed
+from roost.structures.adopted.declaration import Adopted
+from roost.structures.plan import MORE, MOST
+from roost.structures.registry import from_definition
+
+Asking = Generator[Statement, Any, Any]
+Making = Generator[Wanted, Any, Cap]
+Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
+
+SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
+KEPT = "a trigger keeps its rows from being deleted, so it cannot be capped"
+SAFE = ("CASCADE", "SET NULL")  # what a foreign key may do when a row goes that it refers to
+PRIVATE = ("sqlite_", "roost_", "roostcap_")  # how tables begin that are nobody's own
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table as it is now."""
+
+    name: str
+    columns: tuple[str, ...]
+    id: tuple[str, ...]  # what tells its rows apart
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a table before anything is done."""
+
+    cap: Cap
+    old: Cap | None  # as it is capped already
+    by: str  # what tells which row is newer, in words
+    others: tuple[str, ...]  # tables whose rows go with its own, by ON DELETE CASCADE
+    rows: int
+    keyless: int  # rows with NULL in a column of the key: they are left alone
+    keys: int
+    full: int  # keys with too many rows
+    excess: int  # rows that are too many
+    bytes: int  # about how large the table is; 0 where writers go on while an index is made
+    index: str  # how a key's rows are found, in the database's words; "" when no index leads to them in order
+    index_sql: str  # the statement that makes one
+
+
+class Adoption(ABC):
+    """How tables are capped in one dialect."""
+
+    dialect: ClassVar[Dialect]
+    definition_of: ClassVar[str]  # asks for what the catalog has of a name
+    by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
+    patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
+
+    def words(self, cap: Cap) -> Words:
+        """Return a cap in this dialect's words."""
+        return Words(cap, self.dialect)
+
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap in the words for the table as it is now."""
+        yield from ()
+        return self.words(cap)
+
+    def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
+        """Return what capping a table would mean: `Found`.
+
+        `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
+        """
+        layout = yield from self.layout(table, newest_by)
+
+        def column(given: str) -> str:
+            columns: tuple[str, ...] = layout.columns
+            for same in (str, self.folded):
+                for each in columns:
+                    if same(each) == same(given):
+                        return each
+            raise Invalid(f"{layout.name} has no column {given!r}; it has {', '.join(layout.columns)}")
+
+        by = None if newest_by is None else column(newest_by)
+        cap = Cap(layout.name, tuple(map(column, per)), keep, by, layout.id)
+        yield from self.fits(cap)
+        old = yield from self.capped(cap.table)
+        yield from self.none_in_the_way(cap)
+        others = yield from self.may_lose_rows(cap.table)
+        index = yield from self.index(cap)
+        if self.is_own_index(cap, old, index):
+            cap = replace(cap, index=True)
+        counts = yield from self._count(cap)
+        return Found(
+            cap=cap,
+            old=old,
+            by=by or self.default_order(cap),
+            others=tuple(others),
+            **counts,
+            bytes=(yield from self.size(cap, layout.columns, counts["rows"])),
+            index=index,
+            index_sql=self.words(cap).index_sql,
+        )
+
+    @abstractmethod
+    def layout(self, table: str, newest_by: str | None) -> Asking:
+        """Return a table's `Layout`, or raise what keeps it from being capped."""
+
+    @abstractmethod
+    def fits(self, cap: Cap) -> Asking:
+        """Raise `Invalid` when the columns of a cap cannot do what they are to."""
+
+    @abstractmethod
+    def none_in_the_way(self, cap: Cap) -> Asking:
+        """Raise `Invalid` when something has a name that is needed."""
+
+    @abstractmethod
+    def index(self, cap: Cap) -> Asking:
+        """Return how a key's rows are found, in their order and without a sort; "" when nothing leads to them."""
+
+    def is_own_index(self, cap: Cap, old: Cap | None, index: str) -> bool:
+        """Return whether the index that leads to a key's rows is one that Roost has made."""
+        return index.startswith(f"{cap.index_name} ")
+
+    def size(self, cap: Cap, columns: Sequence[str], rows: int) -> Asking:
+        """Return about how many bytes a table has, where writers wait for as long as an index is made on it."""
+        yield from ()
+        return 0
+
+    def default_order(self, cap: Cap) -> str:
+        """Return in words what tells which row is newer, where nothing was said."""
+        return ", ".join(cap.id)
+
+    def folded(self, name: str) -> str:
+        """Return a name as the database compares it, where it is not found as it is."""
+        return name.lower()
+
+    def capped(self, table: str) -> Asking:
+        """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
+        if not (yield from guarded(self.dialect, ["roost_catalog"])):
+            return None
+        found = yield read(self.definition_of, table)
+        if not found[0]:
+            return None
+        structure = from_definition(found[0][0][0])
+        if not isinstance(structure, Adopted):
+            raise Invalid(
+                f"there is a structure {structure.name} already, and the catalog can have but one of that name"
+            )
+        if self.folded(structure.name) != self.folded(table):
+            raise Invalid(f"{table}: its definition is that of {structure.name}")
+        return Cap.of(structure)
+
+    def may_lose_rows(self, table: str) -> Asking:
+        """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
+        gone, waiting = [table], [table]
+        while waiting:
+            parent = waiting.pop()
+            for other, action, columns in _grouped((yield from self.foreign_keys(parent))):
+                where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
+                if action not in SAFE:
+                    raise Invalid(
+                        f"{where}, so they cannot be deleted when they are too many; a foreign key must say ON DELETE "
+                        f"{' or '.join(SAFE)}"
+                    )
+                if action == "SET NULL":
+                    yield from self._may_be_null(other, columns, where)
+                elif self.folded(other) == self.folded(table):
+                    raise Invalid(f"{where}: a row that is too many would take newer ones of the table with it")
+                elif self.folded(other) not in map(self.folded, gone):
+                    gone.append(other)
+                    waiting.append(other)
+                if not (yield from self.is_indexed(other, columns)):
+                    raise Invalid(
+                        f"{where} without an index: each row that goes would read all of {other}. CREATE INDEX … "
+                        f"({', '.join(map(self.dialect.quoted, columns))})"
+                    )
+        return gone[1:]
+
+    def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
+        fixed = {self.folded(name) for name in (yield from self.fixed_columns(other))}
+        if any(self.folded(column) in fixed for column in columns):
+            raise Invalid(f"{where}, but may not be NULL, so a row could not go")
+        for child, column in (yield from self.referring(other, columns)):
+            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid it, so a row could not go")
+
+    @abstractmethod
+    def foreign_keys(self, parent: str) -> Asking:
+        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
+
+    @abstractmethod
+    def fixed_columns(self, table: str) -> Asking:
+        """Return the names of the columns that may not be NULL."""
+
+    @abstractmethod
+    def referring(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return table and column of the foreign keys that forbid to change some columns."""
+
+    @abstractmethod
+    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return whether rows are found by these columns without reading all of them."""
+
+    def _count(self, cap: Cap) -> Generator[Statement, Any, dict[str, int]]:
+        words = self.words(cap)
+        keyless = yield read(f"SELECT count(*) FROM {words.table} WHERE NOT ({words.has_key})")
+        counted = yield read(
+            "SELECT coalesce(sum(n), 0), count(*), "
+            f"coalesce(sum(CASE WHEN n > {cap.keep} THEN 1 ELSE 0 END), 0), "
+            f"coalesce(sum(CASE WHEN n > {cap.keep} THEN n - {cap.keep} ELSE 0 END), 0)\n"
+            f"  FROM (SELECT count(*) AS n FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}) counted"
+        )
+        rows, keys, full, excess = map(int, counted[0][0])
+        missing = int(keyless[0][0][0])
+        return {"rows": rows + missing, "keyless": missing, "keys": keys, "full": full, "excess": excess}
+
+    def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
+        """Do what no transaction may contain."""
+        yield from ()
+
+    @abstractmethod
+    def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
+        """Enter a table into the catalog and make what keeps it short, and an index if it needs one; return its `Cap`.
+
+        What is too many already is for `burst`.
+        """
+
+    def still(self, cap: Cap, old: Cap | None) -> Asking:
+        """Return how the table is capped now; raise `Invalid` when that is not as it was found, or as it is to be."""
+        now = yield from self.capped(cap.table)
+        if now not in (old, cap, replace(cap, index=True)):
+            raise Invalid(f"{cap.table} was capped otherwise by somebody else in this moment; look again")
+        return now
+
+    def leads(self, cap: Cap) -> Asking:
+        """Raise `Invalid` when an index is gone."""
+        if not (yield from self.index(cap)):
+            raise Invalid(f"{cap.table}: no index leads to a key's rows in their order any more; look again")
+
+    def entered(self, catalog: Catalog, cap: Cap, old: Cap | None) -> Asking:
+        """Write how a table is capped into the catalog."""
+        if old is None:
+            hole = self.dialect.placeholder
+            insert = f"INSERT INTO roost_catalog (name, version, definition) VALUES ({hole}, 1, {hole})"
+            yield write(insert, cap.table, cap.definition)
+        elif old != cap:
+            yield Statement(catalog.change, [(cap.definition, cap.table)])
+
+    def probe(self, cap: Cap) -> Asking:
+        """Delete a row and put it back: a trigger or a foreign key may forbid what will be done in others' INSERT."""
+        words = self.words(cap)
+        yield write("SAVEPOINT roost_probe")
+        try:
+            found = yield read(f"SELECT {words.id} FROM {words.table} ORDER BY {words.id} LIMIT 1")
+            gone = 0
+            for row in found[0]:
+                gone = yield write(words.delete(f"({', '.join([self.dialect.placeholder] * len(row))})"), *row)
+        except StatementFailed as error:
+            raise Invalid(f"{cap.table}: its rows cannot be deleted, so it cannot be capped ({error})") from error
+        if found[0] and not gone:
+            raise Invalid(f"{cap.table}: {KEPT}")
+        yield write("ROLLBACK TO SAVEPOINT roost_probe")
+        yield write("RELEASE SAVEPOINT roost_probe")
+
+    @abstractmethod
+    def drop(self, cap: Cap, keep_index: bool) -> Asking:
+        """Remove what keeps a table short."""
+
+    def release(self, table: str) -> Generator[Wanted, Any, Cap]:
+        """Remove every trace of a cap but the rows; `Missing` when the table is not capped."""
+        yield Control.LOCK_CATALOG
+        yield from guarded(self.dialect, CATALOG, writes=True)
+        cap: Cap | None = yield from self.capped(table)
+        if cap is None:
+            raise Missing(f"{table} is not capped")
+        yield from self.drop(cap, keep_index=False)
+        yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
+        left = yield read("SELECT count(*) FROM roost_catalog")
+        if not left[0][0][0]:
+            for table in Catalog(self.dialect).tables:
+                yield write(f"DROP TABLE {table}")
+        return cap
+
+    def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
+        """Return the next keys behind one that have too many rows."""
+        words = yield from self.here(cap)
+        behind = "" if after is None else f" AND {words.behind}"
+        found = yield read(
+            f"SELECT {words.key} FROM {words.table} WHERE {words.has_key}{behind} GROUP BY {words.key}\n"
+            f"  HAVING count(*) > {cap.keep} ORDER BY {words.key} LIMIT {self.dialect.placeholder}",
+            *(() if after is None else words.after(after)),
+            n,
+        )
+        return found[0]
+
+    def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
+        """Delete what keys have too many of until it is over; keys that are done leave the queue. Returns how many.
+
+        What is too much is found under the lock: the application may have deleted rows since the keys were listed.
+        """
+        yield from self.as_made(cap)
+        words, deleted = (yield from self.here(cap)), 0
+        while keys:
+            gone, done = yield from self.cut(words, keys[0], is_over)
+            deleted += gone
+            if done:
+                keys.popleft()
+            if is_over():
+                break
+        return deleted
+
+    def as_made(self, cap: Cap) -> Asking:
+        """Wait for nobody from now on; raise `Invalid` when somebody has changed how the table is capped."""
+        for sql in self.patience:
+            yield write(sql)
+        if (yield from self.capped(cap.table)) != cap or (yield from self.changed(cap)):
+            raise Invalid(
+                f"{cap.table} was uncapped, capped otherwise or made anew meanwhile; nothing more was deleted"
+            )
+
+    @abstractmethod
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+        """Delete some rows that a key has too many; return how many, and whether these were all."""
+
+    @abstractmethod
+    def changed(self, cap: Cap) -> Asking:
+        """Return the names of what is not as Roost makes it."""
+
+    def broken(self, cap: Cap) -> Broken:
+        """Return what does not keep a table capped: rule, key, and what is wrong."""
+        try:
+            layout = yield from self.layout(cap.table, cap.newest_by)
+        except Invalid as error:
+            return [("tables", None, str(error))]
+        except Missing as error:
+            try:
+                yield from self.none_in_the_way(cap)
+            except Invalid as kept:  # it was renamed
+                return [("tables", None, f"{error}; {kept}")]
+            return [("tables", None, str(error))]
+        if unfit := self.unfit(cap.table):
+            return [("tables", None, f"{unfit}; `roost uncap {cap.table}`")]
+        names = [self.folded(name) for name in layout.columns]
+        wanted = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]
+        if lost := [name for name in wanted if self.folded(name) not in names]:
+            return [("tables", None, f"{cap.table} has no column {lost[0]} any more; `roost uncap {cap.table}`")]
+        if layout.id != cap.id:
+            told = f"{', '.join(cap.id)} tells no rows apart any more"
+            return [("tables", None, f"{cap.table}: {told}; `roost uncap {cap.table}`")]
+        found: list[tuple[str, Row | None, str]] = []
+        try:
+            yield from self.may_lose_rows(cap.table)
+        except Invalid as error:
+            found.append(("foreign key", None, str(error)))
+        why = "was changed, or made by an earlier version of Roost"
+        changed: list[str] = yield from self.changed(cap)
+        found += [
+            ("triggers", None, f"{name} is not as Roost makes it ({why}); `roost cap {cap.table}` again replaces it")
+            for name in changed
+        ]
+        if not (yield from self.index(cap)):
+            found.append(
+                ("tables", None, "no index leads to a key's rows in their order: every INSERT reads the table")
+            )
+        words = self.words(cap)
+        full = yield read(
+            f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
+            f"  HAVING count(*) > {cap.keep} LIMIT {MOST + 1}"
+        )
+        overdue = yield from self.overdue(cap, [row[:-1] for row in full[0][:MOST]], bool(changed))
+        found += [
+            ("keep", row[:-1], f"{row[-1]:,} rows, keep is {cap.keep:,}; `roost cap {cap.table}` goes on trimming")
+            for row in full[0][:MOST]
+            if row[:-1] in overdue
+        ]
+        if len(full[0]) > MOST and overdue:
+            found.append(("keep", None, MORE))
+        return found
+
+    def unfit(self, table: str) -> str:
+        """Return why no table of this name can be capped; "" when one can."""
+        return ""
+
+    def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
+        """Return which of the keys that have too many rows should have been trimmed by now."""
+        yield from ()
+        return keys
+
+    # What Python asks for
+
+    @abstractmethod
+    def shown_columns(self, cap: Cap) -> Asking:
+        """Return the names of the columns that SELECT * shows."""
+
+    def key_values(self, cap: Cap, key: Row) -> Generator[Statement, Any, Row | Invalid]:
+        """Return a key as its columns have it, or what is wrong."""
+        yield from ()
+        return key
+
+    def added(self, cap: Cap, key: Row) -> Asking:
+        """Trim a key that the library has added to, where no trigger does."""
+        yield from ()
+
+
+def _grouped(rows: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
+    # Each foreign key: the table it is in, what it does, its columns.
+    found: dict[tuple[str, Any, str], list[str]] = {}
+    for other, name, column, action in rows:
+        found.setdefault((other, name, action), []).append(column)
+    return [(other, action, columns) for (other, _, action), columns in found.items()]

@@ -1,0 +1,407 @@
+"""How tables are capped in MariaDB: triggers note the keys that have grown, and a pass works the notes off.
+
+    CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW …
+      INSERT INTO roostcap_visits_grown (roostcap_n, uid) VALUES (UUID_SHORT(), NEW.uid)
+
+A trigger may not modify its own table (1442), so a key has at most `keep` rows and what came since the last pass: of a
+server event, every second, or of `roost cap --watch`. A note is a row of its own. One note per key would be a lock that
+all writers of the key share: with four INSERTs in a transaction, eight writers had 406 deadlocks in 1.5 s, and none
+with notes, which cost them 5 %. Not AUTO_INCREMENT either, whose lock an INSERT … SELECT holds to its end.
+
+A pass waits for nobody: what somebody holds is passed over, its note stays, and the next pass comes by.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap_mariadb import CUT, NUMBER, MariaDBWords
+from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
+from roost.catalog.catalog import Catalog, make_private
+from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
+from roost.dialects.mariadb import MARIADB
+from roost.errors import Busy, DatabaseError, Invalid, Missing
+
+LONGEST = 64  # characters of a name
+NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
+TEXTS = frozenset(["char", "varchar", "enum"])
+BYTES = frozenset(["binary", "varbinary"])
+# What compares in MariaDB as it does when it has been in Python.
+KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
+NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
+HERE = "TABLE_SCHEMA = DATABASE()"
+# Whether an account still exists, where this one may see others (not for roles, which are listed elsewhere).
+THERE_IS = """\
+(DEFINER = CURRENT_USER() OR DEFINER LIKE '%%@'
+   OR NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') <> CURRENT_USER())
+   OR EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') = DEFINER))"""
+IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
+
+Noted = tuple[Row, list[int]]  # a key, and the numbers of its notes
+
+
+class MariaDBAdoption(Adoption):
+    """Notes of the keys that grow, and passes."""
+
+    dialect = MARIADB
+    definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    by_itself = False
+
+    def words(self, cap: Cap) -> MariaDBWords:
+        """Return a cap in MariaDB's words."""
+        return MariaDBWords(cap, MARIADB)
+
+    def layout(self, table: str, newest_by: str | None) -> Asking:
+        """Return a table's `Layout`, or raise what keeps it from being capped."""
+        found = yield read(
+            "SELECT TABLE_NAME, TABLE_TYPE, ENGINE, CREATE_OPTIONS LIKE '%%partitioned%%'\n"
+            f"  FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s\n"
+            "  ORDER BY BINARY TABLE_NAME = %s DESC LIMIT 1",
+            *(table, table),
+        )
+        if not found[0]:
+            raise Missing(f"the database has no table {table!r}")
+        name, type_, engine, partitioned = found[0][0]
+        if type_ != "BASE TABLE":
+            raise Invalid(f"{name} is a {type_.lower()}; only a table can be capped")
+        if name.lower().startswith(PRIVATE):
+            raise Invalid(f"{name} belongs to roost; only a table of your own can be capped")
+        if engine != "InnoDB":
+            raise Invalid(f"{name} is a table of the engine {engine}; only one of InnoDB can be capped")
+        if partitioned:  # the rows of a key may be in several, and no index leads through all of them in order
+            raise Invalid(f"{name} is a partitioned table; only a plain one can be capped")
+        found = yield read("SELECT @@log_bin AND @@binlog_format = 'STATEMENT'")
+        if found[0][0][0]:
+            raise Invalid(
+                "binlog_format is STATEMENT, and what the triggers note differs on a replica: set ROW or MIXED"
+            )
+        found = yield read(
+            "SELECT c.COLUMN_NAME, c.DATA_TYPE, s.SEQ_IN_INDEX, c.EXTRA LIKE '%%auto_increment%%'\n"
+            "  FROM information_schema.COLUMNS c LEFT JOIN information_schema.STATISTICS s\n"
+            "    ON s.TABLE_SCHEMA = c.TABLE_SCHEMA AND s.TABLE_NAME = c.TABLE_NAME\n"
+            "    AND s.COLUMN_NAME = c.COLUMN_NAME AND s.INDEX_NAME = 'PRIMARY'\n"
+            f"  WHERE c.{HERE} AND c.TABLE_NAME = %s ORDER BY c.ORDINAL_POSITION",
+            name,
+        )
+        primary = sorted([(place, column, type_, auto) for column, type_, place, auto in found[0] if place])
+        if not primary:
+            raise Invalid(f"{name} has no primary key, so nothing tells its rows apart")
+        if newest_by is None and not (len(primary) == 1 and primary[0][2] in NUMBERS and primary[0][3]):
+            raise Invalid(
+                f"{name}: its primary key is not AUTO_INCREMENT, so nothing tells which row is newer: say --newest-by "
+                "COLUMN"
+            )
+        return Layout(name, tuple(column for column, *_ in found[0]), tuple(column for _, column, *_ in primary))
+
+    def fits(self, cap: Cap) -> Asking:
+        """Raise `Invalid` when a name or a type cannot be used."""
+        odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name]
+        if odd:
+            raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
+        words = self.words(cap)
+        long = max([*words.triggers, words.grown], key=len)
+        if len(long) > LONGEST:
+            raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} characters")
+        if any(self.folded(name) == NUMBER for name in cap.per):
+            raise Invalid(f"{cap.table}: a column of the key is called {NUMBER}, as that of Roost's notes")
+        types = yield from self._types(cap)
+        for name in cap.per:
+            if types[name] not in KEYS:
+                raise Invalid(f"{cap.table}.{name} is a {types[name]}, which cannot be a key")
+
+    def _types(self, cap: Cap) -> Asking:
+        found = yield read(
+            f"SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE {HERE} AND TABLE_NAME = %s", cap.table
+        )
+        return dict(found[0])
+
+    def none_in_the_way(self, cap: Cap) -> Asking:
+        """Raise `Invalid` for what a renamed table has kept: triggers stay, under the names that they had."""
+        names = list(self.words(cap).triggers)
+        found = yield read(
+            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
+            "  WHERE TRIGGER_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
+            "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
+            *(*names, cap.table, cap.table, *names),
+        )
+        if found[0]:
+            name, other = found[0][0]
+            raise Invalid(
+                f"{cap.table}: there is trigger {name} on {other}, of a cap from before a table was renamed; `roost "
+                "uncap` of the name that the table had removes it"
+            )
+
+    def foreign_keys(self, parent: str) -> Asking:
+        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
+        found = yield read(
+            "SELECT IF(k.TABLE_SCHEMA = DATABASE(), k.TABLE_NAME, CONCAT(k.TABLE_SCHEMA, '.', k.TABLE_NAME)),\n"
+            "  k.CONSTRAINT_NAME, k.COLUMN_NAME, c.DELETE_RULE\n"
+            "  FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS c\n"
+            "    ON c.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND c.CONSTRAINT_NAME = k.CONSTRAINT_NAME\n"
+            "    AND c.TABLE_NAME = k.TABLE_NAME\n"
+            "  WHERE k.REFERENCED_TABLE_SCHEMA IS NOT NULL AND IF(k.REFERENCED_TABLE_SCHEMA = DATABASE(),\n"
+            "    k.REFERENCED_TABLE_NAME, CONCAT(k.REFERENCED_TABLE_SCHEMA, '.', k.REFERENCED_TABLE_NAME)) = %s\n"
+            "  ORDER BY 1, 2, k.ORDINAL_POSITION",
+            parent,
+        )
+        return found[0]
+
+    def fixed_columns(self, table: str) -> Asking:
+        """Return none: InnoDB makes no SET NULL where NULL may not be."""
+        yield from ()
+        return []
+
+    def referring(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return table and column of the foreign keys that forbid to change some columns."""
+        found = yield read(
+            "SELECT k.TABLE_NAME, k.COLUMN_NAME\n"
+            "  FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS c\n"
+            "    ON c.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND c.CONSTRAINT_NAME = k.CONSTRAINT_NAME\n"
+            "    AND c.TABLE_NAME = k.TABLE_NAME\n"
+            "  WHERE k.REFERENCED_TABLE_SCHEMA = DATABASE() AND k.REFERENCED_TABLE_NAME = %s\n"
+            f"    AND k.REFERENCED_COLUMN_NAME IN ({self.dialect.holes(len(columns))})\n"
+            "    AND c.UPDATE_RULE NOT IN ('CASCADE', 'SET NULL')",
+            *(table, *columns),
+        )
+        return found[0]
+
+    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return True: InnoDB has an index for every foreign key."""
+        yield from ()
+        return True
+
+    def index(self, cap: Cap) -> Asking:
+        """Return the index that has a key's rows in their order; the primary key stands at the end of every one."""
+        found = yield read(
+            f"SELECT INDEX_NAME, COLUMN_NAME, {IN_ORDER} FROM information_schema.STATISTICS\n"
+            f"  WHERE {HERE} AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+            cap.table,
+        )
+        indexes: dict[str, list[tuple[str, bool]]] = {}
+        for name, column, in_order in found[0]:
+            indexes.setdefault(name, []).append((column, bool(in_order)))
+        width = len(cap.per)
+        for name, columns in indexes.items():
+            named = [column for column, _ in columns]
+            rest = [*named[width:], *([] if name == "PRIMARY" else [each for each in cap.id if each not in named])]
+            wanted = [each for each in cap.order if each not in cap.per]
+            leads = set(named[:width]) == set(cap.per) and rest[: len(wanted)] == wanted
+            if leads and all(good for _, good in columns):
+                return f"{name} ({', '.join(named)})"
+        return ""
+
+    def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
+        """Make the notes, the triggers that write them, and the event, where that may be.
+
+        No statement here can be taken back, so the catalog is first: what is made can be removed, and made again.
+        """
+        yield Control.LOCK_CATALOG
+        yield from self.probe(cap)
+        yield from make_private(catalog)
+        now = yield from self.still(cap, old)
+        cap = replace(cap, index=cap.index or make_index)
+        yield from self.entered(catalog, cap, now)
+        words = self.words(cap)
+        yield write(
+            "SET SESSION lock_wait_timeout = 1"
+        )  # for ALTER: while it waits for somebody, others wait behind it
+        if make_index and not (yield from self.index(cap)):
+            yield write(words.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE")
+        elif old is not None and old.index and not cap.index:
+            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
+        yield from self.leads(cap)
+        if changed := (yield from self.changed(cap)):
+            for name in words.triggers if words.grown in changed else ():
+                yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
+            if words.grown in changed:  # what comes meanwhile is without a note, and found by the trimming that follows
+                yield write(f"DROP TABLE IF EXISTS {words.notes}")
+                yield write(words.notes_sql)
+            for sql in words.triggers.values():
+                yield write(sql)
+        yield from self._make_event(words)
+        yield write("SET SESSION lock_wait_timeout = DEFAULT")
+        return cap
+
+    def _make_event(self, words: MariaDBWords) -> Asking:
+        found = yield read("SELECT @@event_scheduler")
+        if found[0][0][0] != "ON":
+            return
+        try:
+            yield write(words.event)
+        except DatabaseError as error:
+            if not any(code in str(error) for code in NOT_ALLOWED):
+                raise
+
+    def drop(self, cap: Cap, keep_index: bool) -> Asking:
+        """Remove the event, the triggers, the notes, and the index if Roost has made it."""
+        words = self.words(cap)
+        yield write("SET SESSION lock_wait_timeout = 1")
+        found = yield read(
+            "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
+            cap.index_name,
+        )
+        if found[0][0][0]:
+            yield write(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
+        for name in words.triggers:
+            yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
+        yield write(f"DROP TABLE IF EXISTS {words.notes}")
+        found = yield read(
+            f"SELECT count(*) FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s", cap.table
+        )
+        if cap.index and not keep_index and found[0][0][0]:
+            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
+        yield write("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+        """Delete what nobody holds; the locks are on rows that nobody writes any more."""
+        assert isinstance(words, MariaDBWords)
+        victims = yield read(words.victims(), *key, *key)
+        if victims[0]:
+            yield words.delete_all(victims[0])
+        return len(victims[0]), len(victims[0]) < CUT
+
+    def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
+        """Delete what keys have too many of; what somebody holds is noted, for the passes."""
+        words, listed = self.words(cap), list(keys)
+        deleted = yield from super().burst(cap, keys, is_over)
+        for key in listed[: len(listed) - len(keys)]:
+            left = yield read(f"SELECT {words.is_long()}", *key)
+            if left[0][0][0]:
+                per = words.columns(cap.per)
+                values = self.dialect.holes(len(key))
+                yield write(f"INSERT INTO {words.notes} ({NUMBER}, {per}) VALUES (UUID_SHORT(), {values})", *key)
+        return deleted
+
+    def added(self, cap: Cap, key: Row) -> Asking:
+        """Trim a key that the library has added to; what could not be had is left to the note and the next pass."""
+        values = yield from self.key_values(cap, key)
+        if not isinstance(values, Invalid):
+            with suppress(Busy):
+                yield from self.cut(self.words(cap), values, lambda: False)
+
+    def noted(self, cap: Cap, after: int, n: int) -> Asking:
+        """Return the next notes behind a number, gathered by key, and the last number."""
+        yield from self.as_made(cap)
+        words = self.words(cap)
+        found = yield read(
+            f"SELECT {NUMBER}, {words.columns(cap.per)} FROM {words.notes} WHERE {NUMBER} > %s\n"
+            f"  ORDER BY {NUMBER} LIMIT %s",
+            *(after, n),
+        )
+        keys: dict[Row, list[int]] = {}
+        for number, *key in found[0]:
+            keys.setdefault(tuple(key), []).append(number)
+        return deque(keys.items()), found[0][-1][0] if found[0] else after
+
+    def work_off(self, cap: Cap, noted: deque[Noted], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
+        """Trim keys that have notes until it is over; those that are done leave the queue. Returns the rows deleted."""
+        yield from self.as_made(cap)
+        words, deleted = self.words(cap), 0
+        while noted:
+            key, numbers = noted[0]
+            gone, done = yield from self.cut(words, key, is_over)
+            deleted += gone
+            if done:
+                noted.popleft()
+                left = yield read(f"SELECT {words.is_long()}", *key)
+                if not left[0][0][0]:  # else somebody holds a row: the notes stay for the next pass
+                    yield Statement(
+                        Template(f"DELETE FROM {words.notes} WHERE {NUMBER} IN ({{rows}})", Gather.VALUES),
+                        [(n,) for n in numbers],
+                    )
+            if is_over():
+                break
+        return deleted
+
+    def claim(self, cap: Cap, seconds: int) -> Asking:
+        """Take the lock of who makes the passes, for as long as the connection lives; return whether it was had."""
+        lock = self.words(cap).lock
+        found = yield read(f"SELECT IS_USED_LOCK({lock}) <=> CONNECTION_ID() OR GET_LOCK({lock}, %s) <=> 1", seconds)
+        return bool(found[0][0][0])
+
+    def has_event(self, cap: Cap) -> Asking:
+        """Return whether a server event makes the passes."""
+        found = yield read(
+            "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s\n"
+            f"  AND STATUS = 'ENABLED' AND @@event_scheduler = 'ON' AND EVENT_DEFINITION = %s AND {THERE_IS}",
+            *(cap.index_name, self.words(cap).event.partition(" DO\n")[2]),
+        )
+        return bool(found[0][0][0])
+
+    def changed(self, cap: Cap) -> Asking:
+        """Return the names of the triggers that are not as Roost makes them, and of the notes if these are not."""
+        words = self.words(cap)
+        found = yield read(
+            f"SELECT TRIGGER_NAME, IF({THERE_IS}, ACTION_STATEMENT, '') FROM information_schema.TRIGGERS\n"
+            "  WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
+            cap.table,
+        )
+        stored = dict(found[0])
+        changed = [name for name, body in words.bodies.items() if stored.get(name) != body]
+        found = yield read(
+            "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, count(*) FROM information_schema.COLUMNS\n"
+            f"  WHERE {HERE} AND TABLE_NAME IN (%s, %s) GROUP BY 1, 2, 3",
+            *(cap.table, words.grown),
+        )
+        there = {name for name, *_ in found[0]}
+        both = [name for name, *_, n in found[0] if n == 2]
+        return changed if NUMBER in there and all(name in both for name in cap.per) else [*changed, words.grown]
+
+    def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
+        """Return the keys that nobody has noted, or all when nobody makes the passes."""
+        words = self.words(cap)
+        if not keys or changed:
+            return keys
+        found = yield read(f"SELECT IS_USED_LOCK({words.lock}) IS NOT NULL")
+        if not found[0][0][0] and not (yield from self.has_event(cap)):
+            return keys
+        where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
+        overdue = []
+        for key in keys:
+            found = yield read(f"SELECT EXISTS (SELECT 1 FROM {words.notes} WHERE {where})", *key)
+            if not found[0][0][0]:
+                overdue.append(key)
+        return overdue
+
+    def shown_columns(self, cap: Cap) -> Asking:
+        """Return the names of the columns that SELECT * shows."""
+        found = yield read(
+            f"SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE {HERE} AND TABLE_NAME = %s\n"
+            "  AND EXTRA NOT LIKE '%%INVISIBLE%%' ORDER BY ORDINAL_POSITION",
+            cap.table,
+        )
+        return tuple([name for (name,) in found[0]])
+
+    def key_values(self, cap: Cap, key: Row) -> Asking:
+        """Return the key as its columns compare it, or what is wrong: MariaDB takes 'abc' for the number 0."""
+        types = yield from self._types(cap)
+        values = []
+        for name, value in zip(cap.per, key, strict=True):
+            fitting = _fitting(types.get(name, ""), value)
+            if fitting is None:
+                return Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
+            values.append(fitting)
+        return tuple(values)
+
+
+def _fitting(type_: str, value: Any) -> Any:
+    # The value as it may be compared with a column of this type; None when it cannot be equal to any.
+    if type_ in NUMBERS and isinstance(value, str):
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            return None
+        return number if number.is_finite() else None
+    if type_ in NUMBERS:
+        return None if isinstance(value, bytes) else value
+    if type_ in TEXTS:
+        return value if isinstance(value, str) else None
+    if type_ in BYTES:
+        return value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else None
+    return value

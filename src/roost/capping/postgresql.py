@@ -1,0 +1,398 @@
+"""How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, the rows that it has pushed out.
+
+    AFTER INSERT, for the statement:  notes its keys in a setting of the transaction
+    at COMMIT, by deferred triggers:  SELECT pg_advisory_xact_lock(…) FROM the keys' locks … ORDER BY 1;
+      DELETE FROM visits d USING (… the keys, the rows of each ORDER BY at DESC, id DESC OFFSET 5 …) …;
+
+One transaction at a time decides on a key: each sees, behind the lock, what the one before has committed. The locks are
+taken at the end and in order, so that no two transactions wait for each other, and a key is held no longer than COMMIT
+takes. Locks at once, in each INSERT, were measured: four rows of 20 keys in a transaction, four writers, went from
+2,500 rows/s to 120, by deadlocks of a second each. The keys of a table share 512 locks, as a lock for each key of a
+large transaction would take all that the server has; those of all tables are taken at once, in one order.
+
+The trimming runs as the table's owner, since an application may be allowed to INSERT alone; see `caps_postgresql`.
+
+No victim is waited for (SKIP LOCKED), or a transaction that holds an old row, and then comes for the lock of its key,
+would be a deadlock: the next INSERT of the key takes what was skipped. Victims are compared again with what made them
+victims (`at`), since a row may have been changed between the look and its lock. Nor is for long what goes with a row,
+the rows of other tables: after 100 ms the row stays for the next INSERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
+from roost.capping.installation import KEPT, PRIVATE, Adoption, Asking, Layout, Making
+from roost.catalog.catalog import Catalog, make_private
+from roost.dialects.dialect import Control, Row, Statement
+from roost.dialects.postgresql import POSTGRESQL
+from roost.errors import Invalid, Missing, StatementFailed
+
+LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
+KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
+NUMBERS = ("int2", "int4", "int8")
+# What compares in PostgreSQL as it does when it has been in Python.
+KEYS = frozenset(NUMBERS) | {"numeric", "bool", "text", "varchar", "bpchar", "citext", "bytea", "uuid"}
+KEYS |= {"date", "timestamp", "timestamptz"}
+ACTIONS = "CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT'"
+ACTIONS += " WHEN 'r' THEN 'RESTRICT' ELSE 'NO ACTION' END"
+NAMED = "CASE WHEN pg_table_is_visible(r.oid) THEN r.relname ELSE r.relnamespace::regnamespace || '.' || r.relname END"
+# The types of columns below their domains, what compares them in an index, and their collations.
+TYPES = """\
+WITH RECURSIVE below AS (
+  SELECT a.attname, a.attcollation, t.oid, t.typname, t.typtype, t.typnamespace, t.typbasetype, false AS domain
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s)
+  UNION ALL
+  SELECT b.attname, b.attcollation, t.oid, t.typname, t.typtype, t.typnamespace, t.typbasetype, true
+    FROM below b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT b.attname, b.typname, b.typtype::text, n.nspname,
+  coalesce((SELECT format('OPERATOR(%%I.%%s)', s.nspname, o.oprname)
+    FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree'
+      JOIN pg_amop x ON x.amopfamily = c.opcfamily AND x.amopstrategy = 3
+        AND (x.amoplefttype, x.amoprighttype) = (c.opcintype, c.opcintype)
+      JOIN pg_operator o ON o.oid = x.amopopr JOIN pg_namespace s ON s.oid = o.oprnamespace
+    WHERE c.opcdefault AND c.opcintype = b.oid), 'OPERATOR(pg_catalog.=)'),
+  coalesce((SELECT format('%%I.%%I', s.nspname, l.collname)
+    FROM pg_collation l JOIN pg_namespace s ON s.oid = l.collnamespace WHERE l.oid = b.attcollation), ''),
+  b.domain
+  FROM below b JOIN pg_namespace n ON n.oid = b.typnamespace WHERE b.typtype <> 'd'"""
+HOME = """\
+SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
+  o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
+    OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+  FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
+  WHERE r.oid = to_regclass(%s)"""
+# The functions of a cap: what they are, whose, and what they do.
+FUNCTIONS = """\
+SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
+  pg_get_userbyid(p.proowner), pg_has_role(p.proowner, 'USAGE'),
+  p.prosrc, p.prosecdef, coalesce(array_to_string(p.proconfig, ';'), ''),
+  has_function_privilege('public', p.oid, 'EXECUTE')
+  FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = ANY (%s)"""
+
+
+class PostgreSQLAdoption(Adoption):
+    """Triggers on the table."""
+
+    dialect = POSTGRESQL
+    definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    patience = ("SET LOCAL lock_timeout = '100ms'",)
+
+    def words(self, cap: Cap) -> PostgreSQLWords:
+        """Return a cap in PostgreSQL's words, without what the server alone knows; see `here`."""
+        return PostgreSQLWords(cap)
+
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap in the words for the table as it is now."""
+        table = self.dialect.quoted(cap.table)
+        found = yield read(HOME, table)
+        if not found[0]:
+            raise Missing(f"the database has no table {cap.table!r}")
+        schema, owner, own, *_ = found[0][0]
+        types = yield from self._types(cap, [*cap.per, *cap.order])
+        if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
+            raise Invalid(f"{cap.table} has no column {lost[0]} any more")
+        return PostgreSQLWords(cap, Home(schema, owner, own, types))
+
+    def folded(self, name: str) -> str:
+        """Return the name: PostgreSQL compares it as it is."""
+        return name
+
+    def layout(self, table: str, newest_by: str | None) -> Asking:
+        """Return a table's `Layout`, or raise what keeps it from being capped."""
+        found = yield read(
+            "SELECT r.oid::bigint, r.relkind::text, r.relpersistence::text, pg_has_role(r.relowner, 'USAGE'),\n"
+            "  EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid)), r.relforcerowsecurity\n"
+            "  FROM pg_class r WHERE r.relname = %s AND pg_table_is_visible(r.oid)",
+            table,
+        )
+        if not found[0]:
+            raise Missing(f"the database has no table {table!r}")
+        oid, kind, persistence, owned, inherits, hidden = found[0][0]
+        if kind != "r":
+            raise Invalid(f"{table} is a {KINDS.get(kind, kind)}; only a table can be capped")
+        if table.startswith(PRIVATE):
+            raise Invalid(f"{table} belongs to roost; only a table of your own can be capped")
+        if inherits:
+            raise Invalid(f"{table} is part of other tables, or has parts: rows that go into a part fire no trigger")
+        if persistence == "t":
+            raise Invalid(f"{table} is a temporary table; only one that others see too can be capped")
+        if not owned:
+            raise Invalid(f"{table} belongs to somebody else, and only its owner can cap it")
+        if hidden:
+            raise Invalid(f"{table} has FORCE ROW LEVEL SECURITY: rows that are too many may be hidden")
+        found = yield read(
+            "SELECT a.attname, t.typname, a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%'\n"
+            "  FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)\n"
+            "  JOIN pg_type t ON t.oid = a.atttypid\n"
+            "  LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)\n"
+            "  WHERE i.indrelid = %s AND i.indisprimary ORDER BY array_position(i.indkey::int2[], a.attnum)",
+            oid,
+        )
+        primary = found[0]
+        if not primary:
+            raise Invalid(f"{table} has no primary key, so nothing tells its rows apart")
+        if newest_by is None and not (len(primary) == 1 and primary[0][1] in NUMBERS and primary[0][2]):
+            raise Invalid(
+                f"{table}: its primary key is not numbered by the database, so nothing tells which row is newer: "
+                "say --newest-by COLUMN"
+            )
+        columns = yield from self._columns(table)
+        return Layout(table, columns, tuple(name for name, *_ in primary))
+
+    def _columns(self, table: str) -> Asking:
+        found = yield read(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
+            "  ORDER BY attnum",
+            self.dialect.quoted(table),
+        )
+        return tuple([name for (name,) in found[0]])
+
+    def fits(self, cap: Cap) -> Asking:
+        """Raise `Invalid` when a name or a type cannot be used."""
+        odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]
+        if odd:
+            raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
+        long = max([*self.words(cap).triggers, self.words(cap).probe], key=len)
+        if len(long.encode()) > LONGEST:
+            raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
+        types = yield from self._types(cap, cap.per)
+        for name, type_ in types.items():
+            known = (type_.name in KEYS and type_.system) or (type_.name == "citext" and type_.kind == "b")
+            if not known and type_.kind != "e":
+                raise Invalid(f"{cap.table}.{name} is a {type_.name}, which cannot be a key")
+        found = yield read(HOME, self.dialect.quoted(cap.table))
+        schema, owner, _, *allowed = found[0][0]
+        for may, right in zip(allowed, ("USAGE", "CREATE"), strict=True):
+            if not may:
+                raise Invalid(
+                    f"{cap.table} belongs to {owner}, and so do the functions that keep it short; {owner} has no right "
+                    f"{right} on the schema {schema} where they are: GRANT {right} ON SCHEMA {schema} TO {owner}"
+                )
+
+    def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
+        found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
+        return {name: KeyType(*facts) for name, *facts in found[0]}
+
+    def none_in_the_way(self, cap: Cap) -> Asking:
+        """Raise `Invalid` for what a renamed table has kept: objects of a cap stay, under the names that they had."""
+        words, table = self.words(cap), self.dialect.quoted(cap.table)
+        found = yield read(
+            "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
+            "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
+            "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
+            "    ELSE p.proname = ANY (%s) AND p.pronamespace = r.relnamespace AND pg_table_is_visible(r.oid) END\n"
+            "UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid\n"
+            "  JOIN pg_class r ON r.oid = x.indrelid\n"
+            "  WHERE i.relname = %s AND pg_table_is_visible(i.oid) AND r.oid <> to_regclass(%s)",
+            *(table, list(words.triggers), list(words.functions), cap.index_name, table),
+        )
+        if found[0]:
+            type_, name, other = found[0][0]
+            raise Invalid(
+                f"{cap.table}: there is {type_} {name} on {other}, of a cap from before a table was renamed; `roost "
+                "uncap` of the name that the table had removes it"
+            )
+
+    def foreign_keys(self, parent: str) -> Asking:
+        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
+        found = yield read(
+            f"SELECT {NAMED}, c.conname, a.attname, {ACTIONS}\n"
+            "  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid\n"
+            "  JOIN LATERAL unnest(c.conkey) WITH ORDINALITY u(attnum, place) ON true\n"
+            "  JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.conrelid, u.attnum)\n"
+            f"  WHERE c.contype = 'f' AND c.confrelid = ({self._oid}) AND c.conparentid = 0 ORDER BY 1, 2, u.place",
+            parent,
+        )
+        return found[0]
+
+    _oid = f"SELECT r.oid FROM pg_class r WHERE {NAMED} = %s"
+
+    def fixed_columns(self, table: str) -> Asking:
+        """Return the names of the columns that may not be NULL."""
+        found = yield read(
+            f"SELECT attname FROM pg_attribute WHERE attrelid = ({self._oid}) AND attnum > 0 AND attnotnull", table
+        )
+        return [name for (name,) in found[0]]
+
+    def referring(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return table and column of the foreign keys that forbid to change some columns."""
+        found = yield read(
+            f"SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.conrelid, c.conkey[1]))\n"
+            "  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid\n"
+            "  JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = ANY (c.confkey)\n"
+            f"  WHERE c.contype = 'f' AND c.confrelid = ({self._oid}) AND a.attname = ANY (%s)\n"
+            "    AND c.confupdtype NOT IN ('c', 'n')",
+            table,
+            list(columns),
+        )
+        return found[0]
+
+    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return whether rows are found by these columns without reading all of them."""
+        found = yield from self._indexes(f"({self._oid})", table)
+        return any(set(names[: len(columns)]) == set(columns) for _, names, _ in found)
+
+    def _indexes(self, of: str, table: str) -> Asking:
+        # Those that can be used for every row: name, columns (None: an expression), and whether they are in order.
+        found = yield read(
+            "SELECT i.relname, array_agg(a.attname::text ORDER BY k.place),\n"
+            "  array_agg(x.indoption[k.place - 1] IN (0, 3) AND o.opcdefault\n"
+            "    AND x.indcollation[k.place - 1] = coalesce(a.attcollation, 0) ORDER BY k.place)\n"
+            "  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam\n"
+            "  JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place) ON k.place <= x.indnkeyatts\n"
+            "  JOIN pg_opclass o ON o.oid = x.indclass[k.place - 1]\n"
+            "  LEFT JOIN pg_attribute a ON k.attnum > 0 AND (a.attrelid, a.attnum) = (x.indrelid, k.attnum)\n"
+            f"  WHERE x.indrelid = {of} AND x.indisvalid AND x.indisready AND x.indpred IS NULL\n"
+            "    AND m.amname = 'btree' GROUP BY 1 ORDER BY 1",
+            table,
+        )
+        return found[0]
+
+    def index(self, cap: Cap) -> Asking:
+        """Return the index that has a key's rows in their order; only rows that are equal in it are sorted."""
+        width = len(cap.per)
+        for name, columns, ordered in (yield from self._indexes("to_regclass(%s)", self.dialect.quoted(cap.table))):
+            if set(columns[:width]) == set(cap.per) and columns[width : width + 1] in ([cap.order[0]], []):
+                led = columns[width:] or cap.order[0] in cap.per
+                if led and all(ordered[: width + 1]):
+                    return f"{name} ({', '.join(column or '…' for column in columns)})"
+        return ""
+
+    def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
+        """Make the index while writers go on; an earlier try that was broken off has left one that is not valid."""
+        if make_index:
+            words = self.words(cap)
+            yield write(f"DROP INDEX CONCURRENTLY IF EXISTS {self.dialect.quoted(cap.index_name)}")
+            yield write(words.index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
+
+    def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
+        """Make the triggers: from then on no key gets more rows. To make one waits for all who write the table."""
+        yield Control.LOCK_CATALOG
+        for sql in self.patience:
+            yield write(sql)
+        yield from self.probe(cap)
+        yield from make_private(catalog)
+        yield from self.still(cap, old)
+        cap = replace(cap, index=cap.index or make_index)
+        yield from self.leads(cap)
+        if old is not None and old.index and not cap.index:
+            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
+        words: PostgreSQLWords = yield from self.here(cap)
+        yield from self._drop_strangers(words)
+        for sql in words.function_sql:
+            yield write(sql)
+        stored = yield from self._stored(cap)
+        for name, (kind, function, sql) in words.triggers.items():
+            if old is not None and old.per == cap.per and stored.get(name) == [kind, "O", function, True]:
+                continue  # to replace a trigger would wait for all who write the table
+            if name in stored:
+                yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
+            yield write(sql)
+        yield from self.entered(catalog, cap, old)
+        return cap
+
+    def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
+        # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
+        # they would be called, and whose they would stay if they were but replaced.
+        for name, function, owner, ours, *_ in (yield from self._functions(words)):
+            arguments = function.rpartition("(")[2]
+            if owner == words.home.owner and arguments == ("json)" if name == words.functions[3] else ")"):
+                continue
+            if not ours:
+                raise Invalid(
+                    f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
+                    f"drop it, says DROP FUNCTION {function} CASCADE"
+                )
+            yield write(f"DROP FUNCTION {function} CASCADE")
+
+    def _functions(self, words: PostgreSQLWords) -> Asking:
+        return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
+
+    def probe(self, cap: Cap) -> Asking:
+        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT.
+
+        A superuser's own DELETE would run the owner's triggers as the superuser.
+        """
+        words: PostgreSQLWords = yield from self.here(cap)
+        yield write("SAVEPOINT roost_probe")
+        found = yield read(FUNCTIONS, words.home.schema, [words.probe])
+        for _, function, *_ in found[0]:
+            if function.endswith("()"):
+                raise Invalid(f"{cap.table}: there is a function {function}, whose name is needed; drop it")
+        *make, ask = words.probe_sql
+        for sql in make:
+            yield write(sql)
+        try:
+            found = yield read(ask)
+        except StatementFailed as error:
+            raise Invalid(
+                f"{cap.table}: its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it "
+                f"would be done, so it cannot be capped ({error})"
+            ) from error
+        if found[0][0][0]:
+            raise Invalid(f"{cap.table}: {KEPT}")
+        yield write("ROLLBACK TO SAVEPOINT roost_probe")
+        yield write("RELEASE SAVEPOINT roost_probe")
+
+    def drop(self, cap: Cap, keep_index: bool) -> Asking:
+        """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""
+        for sql in self.patience:
+            yield write(sql)
+        found = yield read(
+            "SELECT format('%%I.%%I', n.nspname, p.proname) FROM pg_proc p\n"
+            "  JOIN pg_namespace n ON n.oid = p.pronamespace\n"
+            "  WHERE p.proname = ANY (%s) AND pg_function_is_visible(p.oid)",
+            list(self.words(cap).functions),
+        )
+        for (name,) in found[0]:
+            yield write(f"DROP FUNCTION {name} CASCADE")
+        if cap.index and not keep_index:
+            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
+
+    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+        """Delete what nobody holds; the locks are on rows that nobody writes any more."""
+        assert isinstance(words, PostgreSQLWords)
+        found = yield read(words.cut, *key)
+        gone = found[0][0][0] if found[0] else 0
+        return gone, gone < CUT
+
+    def _stored(self, cap: Cap) -> Asking:
+        # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
+        found = yield read(
+            "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.proname,\n"
+            f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
+            "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
+            "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
+            self.dialect.quoted(cap.table),
+            list(self.words(cap).triggers),
+        )
+        return {name: facts for name, *facts in found[0]}
+
+    def changed(self, cap: Cap) -> Asking:
+        """Return the names of the triggers and functions that are not as Roost makes them."""
+        words: PostgreSQLWords = yield from self.here(cap)
+        stored = yield from self._stored(cap)
+        functions = {name: facts for name, _, *facts in (yield from self._functions(words))}
+        changed = [
+            name
+            for name, (kind, function, _) in words.triggers.items()
+            if stored.get(name) != [kind, "O", function, True]
+        ]
+        for name, body in words.bodies.items():
+            owner, _, *facts = functions.get(name, ("", True))
+            if owner not in ("", words.home.owner):
+                changed.append(f"{name}, which belongs to {owner} while the table belongs to {words.home.owner},")
+            elif facts != [f" {body} ", *words.settings(name), False] and name not in changed:
+                changed.append(name)
+        return changed
+
+    def shown_columns(self, cap: Cap) -> Asking:
+        """Return the names of the columns that SELECT * shows."""
+        return (yield from self._columns(cap.table))

@@ -1,0 +1,1 @@
+"""What is stored: the catalog and its private tables; making, changing, checking and dropping structures."""

@@ -1,0 +1,314 @@
+"""The catalog: definitions of structures, their versions, making what is missing, and dropping."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
+from roost.errors import Invalid, Mismatch
+from roost.structures.plan import StructurePlan, definition_of, difference, each
+from roost.structures.views.making import drop_view, make_view, view_of
+from roost.types.column_types import ColumnType
+from roost.types.columns import NAME_LENGTH, Column
+
+Making = Generator[Wanted, Any, None]
+
+NAME = Column("name", ColumnType("text", NAME_LENGTH))
+VERSION = Column("version", ColumnType("int"))
+DEFINITION = Column("definition", ColumnType("text", 1_000_000))
+
+
+# What private tables are, asked before they are read: where there is none, an error would end a transaction of
+# PostgreSQL. Name, why it is not to be touched, owner, whether it is to be locked. Every operator here has operands of
+# the very types that pg_catalog has it for: else one of the same name in the path would be called.
+# Expressions of constraints, indexes and statistics are called by the planner, for a SELECT already.
+THERE = {
+    "sqlite": "SELECT name, '', '', 0 FROM sqlite_master WHERE name IN ({names})",
+    "mariadb": "SELECT TABLE_NAME, IF(TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED'), '', 'is no table'), '', 0\n"
+    "  FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})",
+    "postgresql": """\
+SELECT w.name,
+  CASE WHEN c.oid IS NULL THEN 'was made anew in this moment'
+    WHEN c.relkind <> 'r' THEN 'is no table'
+    WHEN c.relowner = me.oid AND current_user = session_user AND NOT me.rolsuper THEN ''
+    WHEN {writes} AND EXISTS (SELECT 1 FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+        JOIN pg_roles o ON o.oid = p.proowner
+      WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
+        AND (t.tgqual IS NOT NULL OR NOT o.rolsuper AND o.oid <> me.oid)) THEN 'has a trigger'
+    WHEN {writes} AND EXISTS (SELECT 1 FROM pg_constraint f JOIN pg_class r ON r.oid = f.conrelid
+        JOIN pg_roles o ON o.oid = r.relowner
+      WHERE f.contype = 'f' AND f.confrelid = c.oid AND NOT o.rolsuper AND o.oid <> me.oid)
+      THEN 'is referred to by a foreign key'
+    WHEN c.relowner = me.oid OR owner.rolsuper THEN ''
+    WHEN {private} AND (SELECT string_agg(format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
+      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+      <> CASE w.name WHEN 'roost_writers' THEN 'uuid, bigint, timestamp with time zone' ELSE 'text, bigint, text' END
+      THEN 'has other columns'
+    WHEN NOT {writes} AND NOT me.rolsuper THEN ''
+    WHEN EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'x', 'f', 't'))
+      THEN 'has a constraint'
+    WHEN EXISTS (SELECT 1 FROM pg_index i
+      WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
+      THEN 'has an index of an expression'
+    WHEN EXISTS (SELECT 1 FROM pg_statistic_ext x WHERE x.stxrelid = c.oid) THEN 'has statistics of its own'
+    WHEN me.rolsuper AND c.relrowsecurity THEN 'has row-level security'
+    WHEN NOT {writes} THEN ''
+    WHEN c.relhasrules THEN 'has a rule'
+    WHEN c.relrowsecurity THEN 'has row-level security'
+    WHEN EXISTS (SELECT 1 FROM pg_inherits i WHERE i.inhparent = c.oid OR i.inhrelid = c.oid)
+      THEN 'is inherited from, or inherits'
+    WHEN EXISTS (SELECT 1 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+      WHERE a.attrelid = c.oid AND a.attnum > 0
+        AND (a.attgenerated <> '' OR {inserts} AND a.atthasdef OR t.typnamespace <> 'pg_catalog'::regnamespace::oid))
+      THEN 'has a column with an expression, or of a type of its own'
+    ELSE '' END,
+  coalesce(pg_get_userbyid(c.relowner), ''),
+  me.rolsuper AND c.relkind = 'r' AND EXISTS (SELECT 1 FROM pg_language l WHERE l.lanname = 'plpgsql')
+  FROM unnest(ARRAY[{names}]::text[]) AS w (name)
+    JOIN LATERAL (SELECT to_regclass(quote_ident(w.name))::oid AS oid) found ON found.oid IS NOT NULL
+    LEFT JOIN pg_class c ON c.oid = found.oid
+    LEFT JOIN pg_roles owner ON owner.oid = c.relowner
+    CROSS JOIN (SELECT s.oid, s.rolsuper OR u.rolsuper AS rolsuper FROM pg_roles s, pg_roles u
+      WHERE s.rolname = session_user AND u.rolname = current_user) me""",
+}
+PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
+
+# The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
+WRITERS = {
+    "mariadb": """\
+CREATE TABLE IF NOT EXISTS roost_writers (
+  `writer` BINARY(16) NOT NULL,
+  `batch` BIGINT NOT NULL,
+  `at` DATETIME NOT NULL,
+  PRIMARY KEY (`writer`)
+) ENGINE=InnoDB""",
+    "postgresql": """\
+CREATE TABLE IF NOT EXISTS roost_writers (
+  writer uuid NOT NULL,
+  batch bigint NOT NULL,
+  at timestamptz NOT NULL,
+  PRIMARY KEY (writer)
+)""",
+}
+
+
+class Catalog:
+    """The catalog in one dialect's words."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        hole = dialect.placeholder
+        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))
+        self.table = (
+            f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
+            f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
+        )
+        self.tables = {"roost_catalog": self.table}
+        if dialect.family in WRITERS:
+            self.tables["roost_writers"] = WRITERS[dialect.family]
+        self.definition = definition_of(dialect)
+        self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
+        self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
+        self.change = Template(
+            f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
+        )
+        self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
+        # What structures were before they were altered: made by the first `alter`.
+        self.former_table = self.table.replace("roost_catalog", "roost_former").replace(
+            f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})"
+        )
+        self.former = each(f"SELECT definition FROM roost_former WHERE name = {hole}")
+        # Those of a structure of this name that was dropped go: its versions begin anew.
+        self.outdated = Template(
+            f"DELETE FROM roost_former WHERE name = {hole}\n"
+            f"  AND version >= (SELECT version FROM roost_catalog WHERE name = {hole})"
+        )
+        self.remember = Template(
+            "INSERT INTO roost_former (name, version, definition)\n"
+            f"  SELECT name, version, definition FROM roost_catalog WHERE name = {hole}"
+        )
+        self.forget = Template(f"DELETE FROM roost_former WHERE name = {hole}")
+
+
+def make_private(catalog: Catalog) -> Making:
+    """Make the catalog's own tables where they are missing; `Invalid` when what is there would run others' code."""
+    yield from guarded(catalog.dialect, PRIVATE, writes=True)
+    for sql in catalog.tables.values():
+        yield Statement(Template(sql), [()])
+    yield from guarded(catalog.dialect, PRIVATE, writes=True)  # somebody may have been first
+
+
+def strange(
+    dialect: Dialect, tables: Iterable[str], *, writes: bool = False, inserts: bool = True
+) -> Generator[Statement, Any, dict[str, str]]:
+    """Return the private tables that are there, each with why it is not to be touched; "" for one that may be.
+
+    A table is known by its name alone, and whoever may create in the schema can have made it: a view, or a table with
+    triggers, that runs its maker's code by the rights of who reads or writes it. What a role has made is no danger to
+    itself, and a superuser can do everything anyway.
+
+    writes: rows are to be written too; inserts: some with columns left out.
+    """
+    names = tuple(tables)
+    sql = dialect.choose(THERE).format(
+        names=", ".join(map(dialect.literal, names)),
+        writes=str(writes).lower(),
+        inserts=str(inserts).lower(),
+        private=str(set(names) <= {*PRIVATE}).lower(),
+    )
+    found = yield Statement(each(sql), [()])
+    if locked := [name for name, *_, locks in found[0] if locks]:
+        # So that nothing of it changes until the transaction ends: CREATE TRIGGER waits for ROW EXCLUSIVE. By DO,
+        # since a migration may run outside of a transaction.
+        mode = "ROW EXCLUSIVE" if writes else "ACCESS SHARE"
+        yield Statement(
+            Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
+        )
+        found = yield Statement(each(sql), [()])
+    return {name: told and f"{name} {told}{f'; {owner} owns it' if owner else ''}" for name, told, owner, _ in found[0]}
+
+
+def guarded(
+    dialect: Dialect, tables: Iterable[str], *, writes: bool = False, inserts: bool = True
+) -> Generator[Statement, Any, set[str]]:
+    """Return which private tables are there; `Invalid` when one would run others' code. See `strange`."""
+    found = yield from strange(dialect, tables, writes=writes, inserts=inserts)
+    for told in filter(None, found.values()):
+        raise Invalid(
+            f"{told}. What somebody made of it would run by the rights of this account: run this as the owner, or drop "
+            "what Roost has not made"
+        )
+    return {*found}
+
+
+def entry(plan: StructurePlan) -> str:
+    """Return the statement that enters a structure into the catalog."""
+    structure = plan.structure
+    values = f"{plan.dialect.literal(structure.name)}, 1, {plan.dialect.literal(structure.definition)}"
+    return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
+
+
+def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
+    """Return every statement that makes structures, and their views, in a database that has none of them."""
+    made = [*catalog.tables.values()]
+    for plan in plans:
+        made += [*plan.tables, entry(plan), *(view_of(plan).make if view and plan.has_view else ())]
+    return made
+
+
+def create(
+    catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True, *, exact: bool = True
+) -> Generator[Wanted, Any, dict[str, str]]:
+    """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog.
+
+    exact: False: a declaration that was stored before the last `alter`, and can be used with what is stored now, is
+        left as it is: a process of the release before is starting while the next one is deployed.
+
+    Returns these, by name, with the difference.
+    """
+    yield Control.LOCK_CATALOG
+    yield from make_private(catalog)
+    missing: list[StructurePlan] = []
+    former: dict[str, str] = {}
+    for plan in plans:  # all are compared before one is made: not every engine can take back a table
+        name = plan.structure.name
+        found = yield Statement(catalog.definition, [(name,)])
+        if not found[0]:
+            missing.append(plan)
+        elif found[0][0][0] != plan.structure.definition:
+            told = difference(found[0][0][0], plan.structure.definition)
+            if not exact and (yield from _was_stored(catalog, plan, found[0][0][0])):
+                former[name] = told
+                continue
+            raise Mismatch(
+                f"{name} is declared otherwise than it is stored: {told}. "
+                f"store.alter({name}) changes what is stored, where it can be changed"
+            )
+    for plan in dict.fromkeys(missing):
+        if not catalog.dialect.transactional_ddl:
+            yield from _clear_away(plan)
+        for sql in [*plan.tables, entry(plan)]:
+            yield Statement(Template(sql), [()])
+    if view:
+        for plan in plans:
+            if plan.has_view and plan.structure.name not in former:
+                yield from make_view(plan)
+    return former
+
+
+def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
+    if isinstance(plan.as_stored(definition), Mismatch):
+        return False
+    if not (yield from guarded(catalog.dialect, ["roost_former"])):
+        return False
+    found = yield Statement(catalog.former, [(plan.structure.name,)])
+    return (plan.structure.definition,) in [tuple(row) for row in found[0]]
+
+
+def _clear_away(plan: StructurePlan) -> Making:
+    # What a create that was cut short has left: tables without an entry, in which nobody can have written.
+    there = yield from guarded(plan.dialect, plan.layout)
+    for table in plan.layout:
+        if table not in there:
+            continue
+        rows = yield Statement(each(f"SELECT 1 FROM {table} LIMIT 1"), [()])
+        if rows[0]:
+            raise Invalid(
+                f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
+                "rename or drop it"
+            )
+        yield Statement(Template(f"DROP TABLE {table}"), [()])
+
+
+def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
+    """Return every statement that drops structures, and their views, which `ddl` made."""
+    made: list[str] = []
+    for plan in plans:
+        if view and plan.has_view:
+            objects = view_of(plan)  # what takes back a last step may have taken what an earlier one made
+            undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
+            made += objects.drop or undo
+        name = plan.dialect.literal(plan.structure.name)
+        made += [*_drop_tables(plan), f"DELETE FROM roost_catalog WHERE name = {name}"]
+    return made
+
+
+def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
+    """Drop structures with all that they hold: view, tables, entry. What the catalog does not have is left out.
+
+    The application's own triggers on a view go with it. `Mismatch` when something of another kind has the name: it
+    has other tables. Where an engine cannot take back a dropped table, the same can be asked for again: the entry goes
+    last.
+    """
+    yield Control.LOCK_CATALOG
+    there = yield from guarded(catalog.dialect, PRIVATE, writes=True)
+    for plan in plans:
+        structure = plan.structure
+        found = yield Statement(catalog.lock, [(structure.name,)])
+        if not found[0]:
+            continue
+        kind = json.loads(found[0][0][0])["kind"]
+        if kind != structure.kind:
+            raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
+        yield from drop_view(plan)
+        for sql in _drop_tables(plan):
+            yield Statement(Template(sql), [()])
+        if "roost_former" in there:
+            yield Statement(catalog.forget, [(structure.name,)])
+        yield Statement(catalog.remove, [(structure.name,)])
+
+
+def _drop_tables(plan: StructurePlan) -> list[str]:
+    return [f"DROP TABLE IF EXISTS {table}" for table in plan.layout]
+
+
+def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
+    """Return name, version and definition of every structure; none where there is no catalog."""
+    if not (yield from guarded(catalog.dialect, ["roost_catalog"])):
+        return []
+    found = yield Statement(catalog.all, [()])
+    rows: list[tuple[str, int, str]] = found[0]
+    return rows

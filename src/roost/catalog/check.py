@@ -1,0 +1,235 @@
+"""check: every promise that the tables keep, as a query for what breaks it. Reads everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roost.catalog.catalog import PRIVATE, Catalog, listed, strange
+from roost.dialects.conditions import no_moment, wrong
+from roost.dialects.dialect import Statement
+from roost.errors import Invalid
+from roost.structures.capped.plan import CappedPlan
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.plan import MORE, MOST, StructurePlan, each
+from roost.structures.registry import from_definition, plan_for
+from roost.structures.ring.plan import RingPlan
+from roost.structures.set.plan import SetPlan
+from roost.structures.views.making import found_view, wanted_view
+from roost.types.columns import Column
+
+# The columns of a table: name, type, whether it is NOT NULL.
+COLUMNS = {
+    "sqlite": 'SELECT name, type, "notnull" FROM pragma_table_info(?)',
+    "mariadb": "SELECT column_name, column_type, is_nullable = 'NO' FROM information_schema.columns\n"
+    "  WHERE table_schema = DATABASE() AND table_name = %s",
+    # Under quote_all_identifiers even the names of types are quoted.
+    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer\n"
+    "  FROM pg_attribute\n"
+    "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+}
+INDEX = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?",
+    "mariadb": "SELECT 1 FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = %s",
+    "postgresql": "SELECT 1 WHERE to_regclass(%s) IS NOT NULL",
+}
+TABLES = {
+    "sqlite": r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'",
+    "mariadb": "SELECT table_name FROM information_schema.tables\n"
+    "  WHERE table_schema = DATABASE() AND left(table_name, 6) = 'roost_'",
+    "postgresql": "SELECT tablename FROM pg_tables\n"
+    "  WHERE schemaname = current_schema() AND left(tablename, 6) = 'roost_'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was found broken.
+
+    `key` is None where the rule is not about one key; at most 100 are reported per rule, and one that says so.
+    """
+
+    structure: str
+    rule: str
+    key: Any
+    detail: str
+
+    def __str__(self) -> str:
+        where = self.structure if self.key is None else f"{self.structure}[{self.key!r}]"
+        return f"{where}: {self.rule}: {self.detail}"
+
+
+Checking = Generator[Statement, Any, list[Violation]]
+# A rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
+
+
+def check(catalog: Catalog, names: Sequence[str]) -> Checking:
+    """Verify the structures of these names (all, when there is none); return what is broken."""
+    found: list[Violation] = []
+    entries = yield from listed(catalog)
+    stored = {name: definition for name, _, definition in entries}
+    found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
+    private = {*PRIVATE}
+    for name, definition in stored.items():
+        try:
+            plan = plan_for(from_definition(definition), catalog.dialect)
+        except Invalid as error:
+            found.append(Violation(name, "catalog", None, str(error)))
+            continue
+        private |= set(plan.layout)
+        if names and name not in names:
+            continue
+        if plan.structure.name != name:
+            found.append(Violation(name, "catalog", None, f"its definition is that of {plan.structure.name}"))
+        else:
+            found += yield from _check_structure(plan)
+    if not names:
+        tables = yield Statement(each(catalog.dialect.choose(TABLES)), [()])
+        found += [
+            Violation(table, "catalog", None, "a private table that belongs to no structure")
+            for (table,) in tables[0]
+            if table not in private
+        ]
+    return found
+
+
+def _check_structure(plan: StructurePlan) -> Checking:
+    name = plan.structure.name
+    wrong = yield from plan.broken()
+    found = [Violation(name, rule, key and plan.structure.key.value(key), message) for rule, key, message in wrong]
+    if found or not plan.layout:
+        return found
+    there = yield from strange(plan.dialect, plan.layout)
+    found = [Violation(name, "tables", None, told) for told in there.values() if told]
+    found = found or (yield from _check_layout(plan))
+    if found:
+        return found
+    for rule, sql in _rules(plan):
+        broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
+        for row in broken[0][:MOST]:
+            try:
+                key = plan.key_value(row[:-1])
+            except (ValueError, TypeError):
+                key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
+            found.append(Violation(name, rule, key, row[-1]))
+        if len(broken[0]) > MOST:
+            found.append(Violation(name, rule, None, MORE))
+    return found + (yield from _check_view(plan))
+
+
+def _check_view(plan: StructurePlan) -> Checking:
+    name = plan.structure.name
+    stored = (yield from found_view(plan)).objects
+    if not stored:
+        return []
+    wanted = (yield from wanted_view(plan)).objects
+    if stored == wanted:
+        return []
+    wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
+    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
+    return [Violation(name, "view", None, told)]
+
+
+def _check_layout(plan: StructurePlan) -> Checking:
+    name, dialect = plan.structure.name, plan.dialect
+    found: list[Violation] = []
+    for table, columns in plan.layout.items():
+        there = yield Statement(each(dialect.choose(COLUMNS)), [(table,)])
+        if not there[0]:
+            found.append(Violation(name, "tables", None, f"there is no table {table}"))
+            continue
+        wanted = {(c.name, _type(dialect.types[c.type.kind](c)), int(not c.nullable)) for c in columns}
+        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null in there[0]}
+        for column, type_, not_null in sorted(wanted ^ stored):
+            what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
+            told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
+            found.append(Violation(name, "tables", None, told))
+    if isinstance(plan, CappedPlan):
+        index = yield Statement(each(dialect.choose(INDEX)), [(f"roost_{name}_newest",)])
+        if not index[0]:
+            found.append(Violation(name, "tables", None, f"there is no index roost_{name}_newest"))
+    return found
+
+
+def _type(declared: str) -> str:
+    # As an engine tells it: without its collation, blanks, and the width with which MySQL shows a number.
+    bare = re.split(" character set| collate", declared.lower())[0].replace(" ", "")
+    bare = {"timestampwithtimezone": "timestamptz"}.get(bare, bare)
+    return re.sub(r"(int)\(\d+\)", r"\1", bare)
+
+
+def _rules(plan: StructurePlan) -> Iterator[Rule]:
+    rows, head = plan.rows_table, plan.head_table
+    dialect, key = plan.dialect, plan.structure.key.columns
+    told = dialect.told
+    r_key, h_key = dialect.names(key, "r."), dialect.names(key, "h.")
+    join = " AND ".join(f"h.{dialect.name_of(c)} = r.{dialect.name_of(c)}" for c in key)
+    yield from (
+        _value_rule(plan, column, r_key)
+        for column in plan.structure.columns
+        if wrong(plan.dialect, column, column.name)
+    )
+    if isinstance(plan, CounterPlan):
+        yield (
+            "slot",
+            f"SELECT {r_key}, {told(f'slot ? of {plan.slots}', 'slot')} FROM {rows} r\n"
+            f"  WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
+        )
+        return
+    yield (
+        "head",
+        f"SELECT {r_key}, {told('? rows without a head', 'count(*)')} FROM {rows} r LEFT JOIN {head} h ON {join}\n"
+        f"  WHERE h.{dialect.name_of(key[0])} IS NULL GROUP BY {r_key}",
+    )
+    if isinstance(plan, RingPlan | CappedPlan):
+        keep = plan.structure.keep
+        yield (
+            "sequence",
+            f"SELECT {r_key}, {told('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
+            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
+        )
+        if dialect.name == "sqlite":
+            yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {no_moment('at')}"
+    if isinstance(plan, RingPlan):
+        yield (
+            "slot",
+            f"SELECT {r_key}, {told(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
+            f"  FROM {rows} r WHERE slot <> {dialect.modulo.format('sequence', keep)}",
+        )
+        yield (
+            "keep",
+            f"SELECT {r_key}, {told('sequence ? should be gone, the head says ?', 'r.sequence', 'h.sequence')}\n"
+            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence <= h.sequence - {keep}",
+        )
+    if isinstance(plan, CappedPlan):
+        yield (
+            "keep",
+            f"SELECT {r_key}, {told(f'? rows, keep is {keep}', 'count(*)')} FROM {rows} r\n"
+            f"  GROUP BY {r_key} HAVING count(*) > {keep}",
+        )
+        yield (
+            "order",
+            f"SELECT {r_key}, {told('? rows have sequence ?', 'count(*)', 'sequence')} FROM {rows} r\n"
+            f"  GROUP BY {r_key}, sequence HAVING count(*) > 1",
+        )
+    if isinstance(plan, CappedPlan | SetPlan):
+        yield (
+            "count",
+            f"SELECT {dialect.names(key)}, {told('the head says ?, there are ?', 'said', 'there')}\n"
+            f"  FROM (SELECT {h_key}, h.n AS said, count(r.{dialect.name_of(key[0])}) AS there\n"
+            f"    FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}, h.n) q\n"
+            f"  WHERE said <> there",
+        )
+
+
+def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
+    name = plan.dialect.name_of(column)
+    told = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
+    return (
+        "value",
+        f"SELECT {key}, {told}\n"
+        f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
+    )

@@ -1,0 +1,296 @@
+"""What `roost doctor` asks an engine, and what its answers mean: which guarantee holds how, what would be gained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roost.dialects.dialect import Dialect, Statement
+from roost.structures.plan import each
+
+Facts = Mapping[str, str]
+Probing = Generator[Statement, Any, "list[Finding]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    advice: what to change, and what it gains; empty where nothing is to be changed.
+    """
+
+    subject: str
+    found: str
+    means: str
+    advice: str = ""
+
+
+LOST_COMMIT = Finding(
+    "lost COMMIT",
+    "roost_writers",
+    "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot be "
+    "asked",
+)
+
+MARIADB = (
+    """\
+SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
+  ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
+   'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
+   'read_only')""",
+    "SELECT 'connection', CONNECTION_ID()",
+    "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
+    "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
+    """\
+SELECT DISTINCT concat('may ', lower(privilege_type)), 'yes' FROM
+  (SELECT privilege_type, grantee FROM information_schema.user_privileges
+   UNION ALL
+   SELECT privilege_type, grantee FROM information_schema.schema_privileges WHERE DATABASE() LIKE table_schema) p
+  WHERE replace(grantee, '''', '') = CURRENT_USER() AND privilege_type IN ('TRIGGER', 'EVENT', 'SUPER', 'CREATE')""",
+)
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3])
+POSTGRESQL = (
+    """\
+SELECT name, setting FROM pg_settings WHERE name IN
+  ('server_version', 'fsync', 'synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout',
+   'autovacuum', 'server_encoding')""",
+    # Whatever this transaction says for itself.
+    "SELECT 'isolation', reset_val FROM pg_settings WHERE name = 'default_transaction_isolation'",
+    "SELECT 'product', version()",
+    "SELECT 'connection', pg_backend_pid()::text",
+    "SELECT 'collation', datcollate FROM pg_database WHERE datname = current_database()",
+    "SELECT 'recovery', pg_is_in_recovery()::text",
+    "SELECT 'may create', has_schema_privilege(current_schema(), 'CREATE')::text",
+    "SELECT 'plpgsql', count(*)::text FROM pg_language WHERE lanname = 'plpgsql'",
+    "SELECT 'citus', extversion FROM pg_extension WHERE extname = 'citus'",
+)
+SQLITE = (
+    "SELECT 'server_version', sqlite_version()",
+    "SELECT 'journal', journal_mode FROM pragma_journal_mode",
+    "SELECT 'encoding', encoding FROM pragma_encoding",
+)
+
+
+def examine(dialect: Dialect, synchronous: str | None, session: int | None, prepares: bool = False) -> Probing:
+    """Ask the engine; return what was found, the most important first.
+
+    synchronous: what a SQLite connection of the store runs with.
+    session: the number that the driver believes its session to have; None where there is none.
+    prepares: whether the store prepares statements, which a pooler of transactions would lose.
+    """
+    asked, judged = {
+        "sqlite": (SQLITE, _sqlite),
+        "mariadb": (MARIADB, _mariadb),
+        "mysql": (MYSQL, _mysql),
+        "postgresql": (POSTGRESQL, _postgresql),
+    }[dialect.name]
+    facts: dict[str, str] = {}
+    for sql in asked:
+        found = yield Statement(each(sql), [()])
+        facts.update({str(name): str(value) for name, value in found[0]})
+    if synchronous is not None:
+        facts["synchronous"] = synchronous
+    if session is not None and facts.get("connection") != str(session):
+        facts["pooler"] = "prepares" if prepares else "yes"
+    judge: Callable[[Facts], Iterator[Finding]] = judged
+    return list(judge(facts))
+
+
+def _mariadb(facts: Facts) -> Iterator[Finding]:
+    version = facts.get("version", "unknown")
+    yield Finding(
+        "version", version, "MariaDB's statements: RETURNING, SKIP LOCKED",
+        "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
+    )  # fmt: skip
+    yield from _innodb(facts)
+    yield from _mariadb_views(facts)
+    events = facts.get("event_scheduler", "")
+    if events == "ON" and facts.get("may event"):
+        yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
+    else:
+        yield Finding(
+            "roost cap", f"event_scheduler = {events}, EVENT {'granted' if facts.get('may event') else 'not granted'}",
+            "tables of your own are trimmed by `roost cap --watch`",
+            "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
+        )  # fmt: skip
+    yield from _rarities(facts)
+
+
+def _mysql(facts: Facts) -> Iterator[Finding]:
+    version = facts.get("version", "unknown")
+    product = "TiDB" if "TiDB" in version else "MySQL"
+    if product == "TiDB":
+        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
+    else:
+        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
+    yield Finding(
+        "version", f"{product} {version}",
+        "not tested: the statements are MySQL 8's by its manual, and no such server was at hand", advice,
+    )  # fmt: skip
+    yield from _innodb(facts)
+    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
+    yield Finding("views", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
+    yield from _rarities(facts)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3])
+
+
+def _innodb(facts: Facts) -> Iterator[Finding]:
+    flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
+    if flush == "1":
+        yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "an answer means on disk")
+    else:
+        yield Finding(
+            "durability", f"innodb_flush_log_at_trx_commit = {flush}", "answers of the last second can be lost",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1: an answer means on disk",
+        )  # fmt: skip
+    if facts.get("log_bin") in ("1", "ON"):
+        form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
+        exact = form == "ROW"
+        yield Finding(
+            "binary log", f"on, {form}, sync_binlog = {sync}",
+            "replicas get every change" if exact else "replicas may differ",
+            "" if exact else "SET GLOBAL binlog_format = ROW: they get what a view wrote",
+        )  # fmt: skip
+    else:
+        yield Finding("binary log", "off", "no replica, nothing to keep exact")
+    yield LOST_COMMIT
+    yield _isolation(facts.get("tx_isolation") or facts.get("transaction_isolation", ""))
+    yield _keys(facts.get("collation", ""))
+
+
+def _rarities(facts: Facts) -> Iterator[Finding]:
+    if facts.get("innodb_deadlock_detect") not in ("ON", "1", None):
+        yield Finding(
+            "deadlocks", "innodb_deadlock_detect = OFF", "found only by waiting",
+            "SET GLOBAL innodb_deadlock_detect = ON: a deadlock ends at once",
+        )  # fmt: skip
+    if facts.get("wsrep_on") in ("ON", "1"):
+        yield Finding(
+            "Galera", "wsrep_on = ON", "a conflict shows at COMMIT; the batch is run again. Not tested",
+            "send all writes to one node: fewer conflicts",
+        )  # fmt: skip
+    if facts.get("read_only") in ("ON", "1"):
+        yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
+    yield from _pooler(facts, "ProxySQL, MaxScale or the like", "")
+
+
+def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
+    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+    if not facts.get("may trigger"):
+        yield Finding(
+            "views", "TRIGGER not granted", "SQL clients can read structures, not write them",
+            "GRANT TRIGGER ON the database: NAME_in and NAME_out",
+        )  # fmt: skip
+    elif logged and not facts.get("may super"):
+        yield Finding(
+            "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
+            "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
+        )  # fmt: skip
+    elif not blackhole:
+        yield Finding(
+            "views", "no BLACKHOLE", "SQL clients write by procedures: CALL NAME_add(…)",
+            "INSTALL SONAME 'ha_blackhole': INSERT INTO NAME_in and NAME_out",
+        )  # fmt: skip
+    else:
+        yield Finding("views", "BLACKHOLE, TRIGGER granted", "SQL clients write by NAME_in and NAME_out")
+
+
+def _postgresql(facts: Facts) -> Iterator[Finding]:
+    product = facts.get("product", "")
+    other = next((name for name in ("CockroachDB", "YugabyteDB") if name in product), None)
+    version = facts.get("server_version", "0")
+    old = int(re.findall(r"\d+", version)[0]) < 13
+    if other is not None:
+        yield Finding("version", product.split(" (")[0], f"{other} only speaks PostgreSQL's protocol: not tested")
+    else:
+        yield Finding(
+            "version", f"PostgreSQL {version}", "all of Roost's statements",
+            "Roost needs PostgreSQL 13" if old else "",
+        )  # fmt: skip
+    fsync, commit = facts.get("fsync", ""), facts.get("synchronous_commit", "")
+    if fsync == "on" and commit not in ("off",):
+        yield Finding("durability", f"fsync = on, synchronous_commit = {commit}", "an answer means on disk")
+    else:
+        yield Finding(
+            "durability", f"fsync = {fsync}, synchronous_commit = {commit}",
+            "answers of the last moments can be lost" if fsync == "on" else "a crash can destroy the database",
+            "fsync = on and synchronous_commit = on: an answer means on disk",
+        )  # fmt: skip
+    yield LOST_COMMIT
+    yield _isolation(facts.get("isolation", ""))
+    yield _keys(facts.get("collation", ""))
+    if facts.get("server_encoding") != "UTF8":
+        yield Finding(
+            "text", f"server_encoding = {facts.get('server_encoding')}", "not every text can be stored",
+            "make the database with ENCODING 'UTF8'",
+        )  # fmt: skip
+    if "citus" in facts or other is not None:
+        yield Finding("views", "not tested here", "write with Python only; create with view=False")
+    elif facts.get("may create") == "true" and facts.get("plpgsql") == "1":
+        yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
+    else:
+        yield Finding(
+            "views", "CREATE not granted" if facts.get("plpgsql") == "1" else "no plpgsql",
+            "structures and views cannot be made by this account",
+            "GRANT CREATE ON the schema, or run `roost ddl` as its owner",
+        )  # fmt: skip
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        if facts.get(name, "0") != "0":
+            yield Finding(
+                "timeouts", f"{name} = {facts[name]} ms", "a batch that it ends is run again or is Busy",
+                f"ALTER ROLE … SET {name} = 0 for the account of the store",
+            )  # fmt: skip
+    if facts.get("autovacuum") != "on":
+        yield Finding(
+            "space", "autovacuum = off", "tables that are updated all the time grow", "autovacuum = on",
+        )  # fmt: skip
+    if facts.get("recovery") == "true":
+        yield Finding("writing", "a replica", "ReadOnly for every write", "name the primary in the URL")
+    yield from _pooler(facts, "PgBouncer or the like", "add ?prepared=off to the URL where it pools transactions")
+
+
+def _sqlite(facts: Facts) -> Iterator[Finding]:
+    yield Finding("version", f"SQLite {facts['server_version']}", "all of Roost's statements")
+    if facts["synchronous"] in ("FULL", "EXTRA"):
+        yield Finding("durability", f"synchronous = {facts['synchronous']}", "an answer means on disk")
+    else:
+        yield Finding(
+            "durability", f"synchronous = {facts['synchronous']}",
+            "answers of the last moments can be lost with the power",
+            "leave out ?synchronous= in the URL: an answer means on disk",
+        )  # fmt: skip
+    wal = facts["journal"] in ("wal", "memory")
+    yield Finding(
+        "waiting", f"journal_mode = {facts['journal']}",
+        "readers never wait for writers" if wal else "readers and writers wait for each other",
+        "" if wal else "the first write of a store turns WAL on",
+    )  # fmt: skip
+    yield Finding("lost COMMIT", "in this process", "known at once: there is no connection that could be lost")
+    yield Finding("keys", facts["encoding"], "compared byte for byte")
+    yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
+
+
+def _isolation(told: str) -> Finding:
+    return Finding(
+        "isolation", f"{told.replace('-', ' ').lower()} by default",
+        "batches say READ COMMITTED for themselves; store.on works in whatever your transaction has",
+    )  # fmt: skip
+
+
+def _keys(collation: str) -> Finding:
+    return Finding("keys", f"the database's collation is {collation}", "compared byte for byte all the same")
+
+
+def _pooler(facts: Facts, names: str, advice: str) -> Iterator[Finding]:
+    if facts.get("pooler"):
+        means = "no state of a session outlives a transaction, so it may pool them"
+        yield Finding(
+            "pooler", f"there is one between: {names}", means, advice if facts["pooler"] == "prepares" else ""
+        )

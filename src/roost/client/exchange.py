@@ -1,0 +1,192 @@
+"""One exchange on a connection: the lines that are sent at once, and the answers to them.
+
+Requests and answers have no numbers, so an answer belongs to a request by its position alone. The rule that follows: a
+connection on which anything is unclear is dropped, never used again. It is unclear after a timeout, an I/O error, an
+answer that is not valid for its request, and bytes that were not requested.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from roost.client.requests import Broken, Opening, Request
+from roost.errors import Mismatch, Refused
+from roost.protocols.handlersocket import SEPARATOR, escape
+
+# After these answers the server and the client may disagree about what was sent, or about what is open.
+UNCLEAR = {"cmd", "syntax", "toolong", "escape", "number", "stmtnum", "unauth", "authtype"}
+LONGEST = 2**30  # bytes of one answer
+
+EXPLANATIONS = {
+    "121": "the key is there already",
+    "146": "a row was locked for too long",
+    "lock_tables": "the table is locked",
+    "open_table": "there is no such table",
+    "idxnum": "there is no such index",
+    "fld": "there is no such column",
+    "unauth": "the secret is wrong, or none was given",
+    "readonly": "this port only reads",
+    "kpnum": "the index has fewer columns than the key has values",
+}
+
+Outcomes: TypeAlias = list[Any]  # results, and errors as values
+# The request that a line serves, and its position. Without a request it is the secret, without a position it opens the
+# index.
+Line: TypeAlias = tuple[Request[Any] | None, int | None]
+
+
+class Deadline:
+    """The end of a call's time; never, without seconds."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Return the seconds that are left. Raises: TimeoutError where none are."""
+        if self._end is None:
+            return None
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise self.exceeded()
+        return left
+
+    def exceeded(self) -> TimeoutError:
+        """Return the error of a call whose time is over."""
+        return TimeoutError(f"no answer within {self._seconds:g} s")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A step for the driver: send some of `data`; where there is none, or it would block, wait for bytes.
+
+    The driver answers with the number of bytes sent and the bytes received: None where it did not receive, b"" where
+    the server has closed the connection. Raises: OSError, also the deadline's.
+    """
+
+    data: memoryview
+    deadline: Deadline
+
+
+class Unanswered(Exception):
+    """The server has closed the connection."""
+
+
+class OpenIndexes:
+    """The ids of the indexes that are open on one connection."""
+
+    def __init__(self) -> None:
+        self.ids: dict[bytes, int] = {}
+        self._next = 0
+
+    def clear(self) -> None:
+        """Forget them all: a new connection has none."""
+        self.ids.clear()
+        self._next = 0
+
+    def new_id(self, opened: bytes) -> int:
+        """Return the id for an index that is to be opened.
+
+        An id is never given twice: when opening fails, the server keeps what was open under it before.
+        """
+        self.ids[opened] = self._next
+        self._next += 1
+        return self.ids[opened]
+
+
+class Exchange:
+    """The lines of some requests, with those that open their indexes, as one chunk; and the answers to it."""
+
+    def __init__(
+        self,
+        indexes: OpenIndexes,
+        secret: bytes,
+        requests: Sequence[Request[Any]],
+        places: Sequence[int],
+        deadline: Deadline,
+    ) -> None:
+        self.unclear = False
+        self._deadline = deadline
+        self._indexes = indexes
+        self._lines: list[Line] = []
+        self._chunk = bytearray()
+        self._ends: dict[int, int] = {}
+        self._sent = 0
+        self._failed: dict[bytes, Refused] = {}  # indexes that could not be opened
+        self._openings = [(place, requests[place]) for place in places if isinstance(requests[place], Opening)]
+        if secret and not indexes.ids:
+            self._add(b"A\t1\t" + escape(secret) + b"\n", None, None)
+        for place in places:
+            request = requests[place]
+            opened = request.index.opened
+            if opened not in indexes.ids:
+                self._add(b"P\t%d" % indexes.new_id(opened) + opened, request, None)
+            if not isinstance(request, Opening):
+                self._add(b"%d" % indexes.ids[opened] + request.tail, request, place)
+
+    def _add(self, line: bytes, request: Request[Any] | None, place: int | None) -> None:
+        self._chunk += line
+        self._lines.append((request, place))
+        if place is not None:
+            self._ends[place] = len(self._chunk)
+
+    def was_sent(self, place: int) -> bool:
+        """Whether the whole line of a request may have left; the server cannot have executed one that has not."""
+        return self._ends[place] <= self._sent
+
+    def run(self, outcomes: Outcomes) -> Generator[Transfer, tuple[int, bytes | None], None]:
+        """Send the chunk and read the answers, both at once. Raises: OSError, Unanswered, Broken."""
+        chunk, rest, answered = memoryview(self._chunk), bytearray(), 0
+        while answered < len(self._lines):
+            sent, received = yield Transfer(chunk[self._sent :], self._deadline)
+            self._sent += sent
+            if received is None:
+                continue
+            if not received:
+                raise Unanswered("it was closed from the other side")
+            first, *others = received.split(b"\n")
+            rest += first
+            if len(rest) > LONGEST or answered + len(others) > len(self._lines):
+                raise Broken("more was received than was asked for")
+            for other in others:
+                self._take(self._lines[answered], bytes(rest), outcomes)
+                answered += 1
+                rest = bytearray(other)
+        self.unclear = self.unclear or bool(rest)
+        for place, request in self._openings:
+            outcomes[place] = self._failed.get(request.index.opened)
+
+    def _take(self, line: Line, answer: bytes, outcomes: Outcomes) -> None:
+        request, place = line
+        code, *tokens = answer.split(SEPARATOR)
+        if not code.isdigit() or not tokens:
+            raise Broken(f"{answer[:40]!r} is no answer")
+        refused = self._refusal(int(code), tokens) if code != b"0" else None
+        if request is None:
+            return  # where the server wants the secret, the other answers say whether it was right
+        opened = request.index.opened
+        if place is None:
+            if refused is not None:
+                self._failed[opened] = refused
+                del self._indexes.ids[opened]
+            elif tokens[0] != b"1":
+                raise Broken(f"{answer[:40]!r} is no answer to opening an index")
+            return
+        failed = self._failed.get(opened)
+        try:
+            if failed is not None and refused is None:
+                raise Broken
+            outcomes[place] = failed or refused or request.read(tokens)
+        except Mismatch as error:
+            outcomes[place] = error
+        except Broken:
+            raise Broken(f"{answer[:40]!r} is no answer to {request!r}") from None
+
+    def _refusal(self, code: int, tokens: list[bytes]) -> Refused:
+        word = tokens[1].decode(errors="replace") if len(tokens) > 1 else ""
+        self.unclear = self.unclear or word in UNCLEAR
+        explained = f" ({EXPLANATIONS[word]})" if word in EXPLANATIONS else ""
+        return Refused(f"the server answered {code} 1 {word}{explained}", code, word)

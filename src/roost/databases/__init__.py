@@ -1,0 +1,37 @@
+"""A thin driver each: connections, control words, errors by their codes. A driver is imported by its URL."""
+
+from __future__ import annotations
+
+from random import Random
+
+from roost.databases.engine import Engine, Trace
+from roost.databases.sqlite.engine import URLS, SQLiteEngine
+from roost.databases.urls import redacted
+from roost.errors import Invalid
+
+
+def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random) -> Engine:
+    """Return the engine of a URL; connects to nothing. `Invalid` when it is none, or its driver is not installed."""
+    scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    scheme = scheme.partition("+")[0] if separator else ""
+    try:
+        match scheme:
+            case "postgresql" | "postgres":
+                from roost.databases.postgresql.engine import PostgreSQLEngine
+
+                return PostgreSQLEngine(url, timeout=timeout, trace=trace, random=random)
+            case "mysql" | "mariadb":
+                from roost.databases.mariadb.engine import MariaDBEngine
+
+                return MariaDBEngine(url, timeout=timeout, trace=trace, random=random)
+            case "sqlite":
+                return SQLiteEngine(url, timeout=timeout, trace=trace, random=random)
+    except ModuleNotFoundError as error:
+        extra = "postgresql" if scheme.startswith("postgres") else "mysql"
+        raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
+    shown = repr(redacted(url)) if isinstance(url, str) else repr(url)
+    raise Invalid(
+        f"{shown} is no store; it takes the URL of a database: {URLS}; "
+        "mysql://user:password@host/database (or mariadb://), postgresql://user:password@host/database, "
+        "memcached://host:11211; with +driver, as SQLAlchemy has it, they are the same"
+    )

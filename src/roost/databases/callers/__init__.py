@@ -1,0 +1,126 @@
+"""The application's own connections, told apart by the names of their classes: no driver is imported to look at one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from roost.databases.callers import sqlalchemy
+from roost.databases.callers.caller import AsyncPlay, Play, Work
+from roost.databases.callers.sqlite import aiosqlite_guest, awaited_sqlite3_guest, sqlite3_guest
+from roost.databases.engine import Engine
+from roost.errors import Invalid
+
+__all__ = ["AsyncPlay", "Play", "Work", "async_guest_of", "guest_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One class of connections: how it is called, its dialect's family (None: its driver's), and what runs on it."""
+
+    words: str
+    dialect: str | None = None
+    waits: Callable[[Any, Engine], Play] | None = None
+    awaits: Callable[[Any, Engine], AsyncPlay] | None = None
+
+
+def guest_of(connection: Any, engine: Engine) -> Play:
+    """Return what runs calls on a connection of the application's; `Invalid` when it cannot."""
+    kind = _kind_of(connection, engine)
+    if kind is None or kind.waits is None:
+        if kind is not None:
+            raise Invalid(f"Store.on: {kind.words} is awaited; use AsyncStore.on")
+        raise Invalid(_refused("Store.on", connection, [each.words for each in _KINDS.values() if each.waits]))
+    return kind.waits(connection, engine)
+
+
+def async_guest_of(connection: Any, engine: Engine) -> AsyncPlay:
+    """Return what runs calls on a connection of the application's for asyncio; `Invalid` when it cannot."""
+    kind = _kind_of(connection, engine)
+    if kind is None or kind.awaits is None:
+        if kind is not None:
+            raise Invalid(f"AsyncStore.on: {kind.words} would hold up the loop; use Store.on")
+        raise Invalid(_refused("AsyncStore.on", connection, [each.words for each in _KINDS.values() if each.awaits]))
+    return kind.awaits(connection, engine)
+
+
+def _refused(method: str, connection: Any, kinds: list[str]) -> str:
+    found = type(connection)
+    return f"{method} takes {', '.join(dict.fromkeys(kinds))}; not a {found.__module__}.{found.__qualname__}"
+
+
+def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
+    for cls in type(connection).__mro__:
+        kind = _KINDS.get(f"{cls.__module__}.{cls.__qualname__}")
+        if kind is not None:
+            if kind.dialect not in (None, engine.dialect.family):
+                raise Invalid(f"store.on: {kind.words} is not one to {engine.place}, the store's database")
+            return kind
+    return None
+
+
+# A store of the same engine has imported PyMySQL or psycopg; asyncmy and asyncpg are imported by whoever has a
+# connection of theirs.
+
+
+def _pymysql(connection: Any, engine: Engine) -> Play:
+    from roost.databases.callers.mariadb import pymysql_guest
+
+    return pymysql_guest(connection, engine)
+
+
+def _asyncmy(connection: Any, engine: Engine) -> AsyncPlay:
+    from roost.databases.callers.asyncmy import asyncmy_guest
+
+    return asyncmy_guest(connection, engine)
+
+
+def _asyncpg(connection: Any, engine: Engine) -> AsyncPlay:
+    from roost.databases.callers.asyncpg import asyncpg_guest
+
+    return asyncpg_guest(connection, engine)
+
+
+def _psycopg(connection: Any, engine: Engine) -> Play:
+    from roost.databases.callers.postgresql import psycopg_guest
+
+    return psycopg_guest(connection, engine)
+
+
+def _async_psycopg(connection: Any, engine: Engine) -> AsyncPlay:
+    from roost.databases.callers.postgresql import async_psycopg_guest
+
+    return async_psycopg_guest(connection, engine)
+
+
+def _waits(guest: Callable[[Any, Engine, sqlalchemy.Below], Play]) -> Callable[[Any, Engine], Play]:
+    return lambda connection, engine: guest(connection, engine, guest_of)
+
+
+def _awaits(guest: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Callable[[Any, Engine], AsyncPlay]:
+    return lambda connection, engine: guest(connection, engine, async_guest_of)
+
+
+_SESSION = _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_guest))
+_ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_asyncpg)
+_ASYNC_SESSION = _Kind("a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_guest))
+
+_KINDS = {
+    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_guest, awaited_sqlite3_guest),
+    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_guest),
+    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _pymysql),
+    "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb", awaits=_asyncmy),
+    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _psycopg),
+    "psycopg.AsyncConnection": _Kind("a psycopg.AsyncConnection", "postgresql", awaits=_async_psycopg),
+    "asyncpg.connection.Connection": _ASYNCPG,
+    "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
+    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_guest)),
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
+        "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_guest)
+    ),
+    "sqlalchemy.orm.session.Session": _SESSION,
+    "sqlalchemy.orm.scoping.scoped_session": _SESSION,
+    "sqlalchemy.ext.asyncio.session.AsyncSession": _ASYNC_SESSION,
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _ASYNC_SESSION,
+}

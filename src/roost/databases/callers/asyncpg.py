@@ -1,0 +1,131 @@
+"""asyncpg: PostgreSQL from asyncio. It knows no cursor, no autocommit to be off, and no parameters but $1."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg  # type: ignore[import-untyped]
+import psycopg
+from psycopg.pq import DiagnosticField
+
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncGuestExecutor, AsyncPlay, Words, Work, aplay
+from roost.databases.callers.postgresql import PostgreSQLGuest
+from roost.databases.engine import Engine
+from roost.dialects.dialect import Row
+from roost.errors import Conflict, ConnectionLost, Error, Invalid
+
+# By their numbers, the types that Roost's statements take and give.
+_TYPES = {
+    16: "bool", 17: "bytea", 19: "name", 20: "bigint", 21: "smallint", 23: "integer", 25: "text", 701: "float8",
+    1043: "varchar", 1082: "date", 1184: "timestamptz", 1700: "numeric", 2950: "uuid",
+}  # fmt: skip
+
+
+class _AsyncpgGuest(PostgreSQLGuest):
+    """The savepoint of one call."""
+
+    def begin(self) -> Words:
+        """Yield what sets the savepoint; asyncpg begins no transaction by itself."""
+        settings = self.raw.get_settings()
+        if settings.client_encoding.upper() not in ("UTF8", "UNICODE"):
+            raise Invalid(
+                f"store.on: the connection's client_encoding is {settings.client_encoding}, which cannot carry every "
+                "text; it has to be UTF8"
+            )
+        for number, name in _TYPES.items():
+            if settings.get_data_codec(number) is not settings.get_data_codec(number, ignore_custom_codec=True):
+                raise Invalid(
+                    f"store.on: the connection has a type codec of its own for {name} (set_type_codec), by which "
+                    "values would come back as something else; reset_type_codec, or use another connection"
+                )
+        if not self.raw.is_in_transaction():
+            if self.writes:
+                raise Invalid(NO_TRANSACTION)
+            return
+        yield "SAVEPOINT roost_joined"
+        self.is_set = True
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is lost."""
+        closed: bool = self.raw.is_closed()
+        return closed
+
+    def failed(self, error: Any, sql: str) -> Error:
+        """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
+        if isinstance(error.__cause__, asyncpg.InvalidCachedStatementError):  # which asyncpg has forgotten by now
+            return Conflict(f"{self.place}: {error}")
+        if self.is_lost():
+            return ConnectionLost(f"{self.place}: {error}")
+        return super().failed(error, sql)
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement with asyncpg's placeholders."""
+        return sql % tuple([f"${n}" for n in range(1, len(row) + 1)]) if row else sql, row or None
+
+
+# Beside asyncpg's own: what a connection's `command_timeout` raises, and what a socket does.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSError)
+
+
+def _as_psycopg(error: Exception) -> psycopg.Error:
+    # So that what an error means is written once, by its SQLSTATE.
+    told = str(error).strip()
+    state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
+    if isinstance(error, TimeoutError):
+        state, told = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
+    elif isinstance(error, OSError):
+        state = "08006"
+    found = psycopg.DatabaseError(
+        told, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: told.encode()}
+    )
+    found.sqlstate = state
+    return found
+
+
+def _is_infinite(value: Any) -> bool:
+    if isinstance(value, list):
+        return any([_is_infinite(each) for each in value])
+    return isinstance(value, dt.datetime) and value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max)
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return UUID(int=value.int)  # asyncpg's is a class of its own
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        raise _as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
+    return value
+
+
+class _AsyncpgExecutor(AsyncGuestExecutor):
+    """Runs a call's statements by the connection itself."""
+
+    async def _word(self, sql: str) -> Sequence[Row]:
+        await self._say(sql)
+        return ()  # none of PostgreSQL's has rows
+
+    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
+        raw, values = self._cursor, row or ()
+        if any([_is_infinite(value) for value in values]):
+            raise _as_psycopg(asyncpg.DataError("asyncpg takes the first and the last moment of Python for infinity"))
+        try:
+            if returns:
+                found = await raw.fetch(sql, *values, record_class=asyncpg.Record)
+                return [tuple([_read(each) for each in row]) for row in found]
+            status = await raw.execute(sql, *values)
+        except _FAILURES as error:
+            raise _as_psycopg(error) from error
+        count = status.rpartition(" ")[2]  # of "UPDATE 3"
+        return int(count) if count.isdecimal() else -1
+
+
+def asyncpg_guest(raw: Any, engine: Engine) -> AsyncPlay:
+    """Return what runs calls on a connection of asyncpg, also on one of its pool."""
+
+    async def on(work: Work, writes: bool) -> None:
+        guest = _AsyncpgGuest(raw, engine.place, writes)
+        await aplay(work, _AsyncpgExecutor(guest, raw, engine.trace))
+
+    return on

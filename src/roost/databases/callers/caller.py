@@ -1,0 +1,182 @@
+"""A call's savepoint in the application's transaction, and what runs statements inside it.
+
+What the control words become is written once, without I/O (`Guest.words`); the two executors send it, one of them with
+`await`. Nothing is committed, nothing of the session is changed, and no cursor of the application's is used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol
+
+from roost.databases.engine import Executor, Trace, adrive, drive
+from roost.databases.server import ServerExecutor
+from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, exchange
+
+Work = Generator[Wanted, Any, None]
+Words = Generator[str, Sequence[Row], None]
+
+BACK, RELEASE = "ROLLBACK TO SAVEPOINT roost_joined", "RELEASE SAVEPOINT roost_joined"
+
+NO_TRANSACTION = (
+    "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
+    "unit; BEGIN one first"
+)
+
+
+class Play(Protocol):
+    """Runs one call on a connection of the application."""
+
+    def __call__(self, work: Work, writes: bool) -> None:
+        """Drive the call's generator to its end, inside a savepoint."""
+
+
+class AsyncPlay(Protocol):
+    """`Play` with `await`."""
+
+    async def __call__(self, work: Work, writes: bool) -> None:
+        """Drive the call's generator to its end, inside a savepoint."""
+
+
+class Guest(ABC):
+    """The savepoint of one call on a connection to a server."""
+
+    failures: type[Exception]  # the base of the driver's errors
+
+    def __init__(self, raw: Any, place: str, writes: bool) -> None:
+        self.raw = raw
+        self.place = place
+        self.writes = writes
+        self.is_set = False
+
+    def words(self, word: Control) -> Words:
+        """Yield what is to be said for a control word, one statement after the other; is sent the rows of each."""
+        match word:
+            case Control.SAVEPOINT:
+                yield from self.begin()
+            case Control.BACK if self.is_set and not self.is_lost():
+                yield BACK
+            case Control.RELEASE if self.is_set and not self.is_lost():
+                yield RELEASE
+                self.is_set = False
+
+    @abstractmethod
+    def begin(self) -> Words:
+        """Yield what sets the savepoint; raise `Invalid` where it would hold nothing together."""
+
+    @abstractmethod
+    def is_lost(self) -> bool:
+        """Return whether the connection is lost, and the transaction with it."""
+
+    @abstractmethod
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return what is to be raised for an error of the driver."""
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return sql, row or None
+
+
+class GuestExecutor(ServerExecutor):
+    """Runs a call's statements on a cursor of its own."""
+
+    def __init__(self, guest: Guest, cursor: Any, trace: Trace | None) -> None:
+        super().__init__(cursor, trace)
+        self.failures = guest.failures
+        self._guest = guest
+
+    def obey(self, word: Control) -> None:
+        """Do what a control word means."""
+        words = self._guest.words(word)
+        try:
+            sql = next(words)
+            while True:
+                self.say(sql)
+                sql = words.send(self._cursor.fetchall() if self._cursor.description else ())
+        except StopIteration:
+            pass
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return self._guest.sent(sql, row)
+
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return what is to be raised for an error of the driver."""
+        return self._guest.failed(error, sql)
+
+
+class AsyncGuestExecutor:
+    """`GuestExecutor` for a cursor that is awaited."""
+
+    def __init__(self, guest: Guest, cursor: Any, trace: Trace | None) -> None:
+        self._guest = guest
+        self._cursor = cursor
+        self._trace = trace
+
+    async def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [await self.execute(each) for each in wanted.statements]
+        if not isinstance(wanted, Statement):
+            words = self._guest.words(wanted)
+            try:
+                sql = next(words)
+                while True:
+                    sql = words.send(await self._word(sql))
+            except StopIteration:
+                return None
+        returns = wanted.template.returns
+        work = exchange(wanted)
+        try:
+            sql, row = next(work)
+            while True:
+                sql, row = work.send(await self._say(sql, row, returns))
+        except StopIteration as stop:
+            return stop.value
+
+    async def _say(self, sql: str, row: Row = (), returns: bool = False) -> Any:
+        if self._trace is not None:
+            self._trace(sql, row)
+        try:
+            return await self._answer(*self._guest.sent(sql, row), returns)
+        except self._guest.failures as error:
+            raise self._guest.failed(error, sql) from error
+
+    async def _word(self, sql: str) -> Sequence[Row]:
+        await self._say(sql)
+        rows: Sequence[Row] = await self._cursor.fetchall() if self._cursor.description else ()
+        return rows
+
+    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
+        await self._cursor.execute(sql, row)
+        return await self._cursor.fetchall() if returns else self._cursor.rowcount
+
+
+def play(work: Work, executor: Executor[Wanted]) -> None:
+    """Drive a call; where it is interrupted, none of it stays."""
+    try:
+        drive(work, executor)
+    except BaseException:
+        for word in UNDONE:
+            try:
+                executor.execute(word)
+            except Exception:
+                break  # what ended the call is raised; a connection that fails here as well keeps nothing
+        raise
+
+
+async def aplay(work: Work, executor: AsyncGuestExecutor) -> None:
+    """Drive a call; where it is interrupted or cancelled, none of it stays."""
+    try:
+        await adrive(work, executor)
+    except BaseException:
+        for word in UNDONE:
+            try:
+                await executor.execute(word)
+            except Exception:
+                break  # as in `play`
+        raise
+
+
+UNDONE: Sequence[Control] = (Control.BACK, Control.RELEASE)

@@ -1,0 +1,101 @@
+"""MariaDB: what the connections of PyMySQL and asyncmy have in common, and PyMySQL's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, Guest, GuestExecutor, Play, Words, Work, play
+from roost.databases.engine import Engine
+from roost.databases.mariadb.engine import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor
+from roost.databases.mariadb.errors import translate
+from roost.databases.mariadb.session import joined_text, judge, question
+from roost.dialects import Dialect
+from roost.dialects.dialect import Row
+from roost.errors import Conflict, Invalid
+
+# Flags of the server's status, which comes with every answer but an error.
+_IN_TRANSACTION, _AUTOCOMMIT = 1, 2
+
+
+class MariaDBGuest(Guest):
+    """The savepoint of one call on a connection to MariaDB."""
+
+    def __init__(self, raw: Any, place: str, writes: bool, dialect: Dialect) -> None:
+        super().__init__(raw, place, writes)
+        self._dialect = dialect
+
+    def begin(self) -> Words:
+        """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
+
+        Whether there is one is told by the server's answer to it: after a deadlock, what the driver remembers is old.
+        """
+        if asked := question(self.raw, self._dialect):
+            judge(self.raw, self._dialect, (yield asked)[0], "store.on")
+        yield "SAVEPOINT roost_joined"
+        status = self.raw.server_status
+        self.is_set = not status & _AUTOCOMMIT or bool(status & _IN_TRANSACTION)
+        if self.writes and not self.is_set:
+            raise Invalid(NO_TRANSACTION)
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is lost."""
+        return not self.raw.open
+
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return our error.
+
+        After a real deadlock there is no savepoint any more. Whether there is one, only the way back to it tells: an
+        error's number may be a trigger's own, and 1305 a function's that is missing.
+        """
+        if error.args[:1] == (NO_SAVEPOINT,) and sql in (BACK, RELEASE):
+            self.is_set = False
+            return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
+        return translate(error, self.place, sql)
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it: a driver's literals are right in some sql_modes only."""
+        return joined_text(self._dialect, sql, row), None
+
+
+@contextmanager
+def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[None]:
+    """Let a connection convert values as its driver does unless told otherwise, for the duration of a call.
+
+    prefix: of the attributes' names.
+    """
+    charset = getattr(raw, f"{prefix}charset")
+    if charset != "utf8mb4":
+        raise Invalid(
+            f"store.on: the connection's character set is {charset}, which cannot carry every text; connect with "
+            "charset='utf8mb4'"
+        )
+    wanted = {
+        "encoders": {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)},
+        "decoders": {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)},
+        "use_unicode": True,
+    }
+    had = {name: getattr(raw, f"{prefix}{name}") for name in wanted}
+    try:
+        for name, value in wanted.items():
+            setattr(raw, f"{prefix}{name}", value)
+        yield
+    finally:
+        for name, value in had.items():
+            setattr(raw, f"{prefix}{name}", value)
+
+
+class _PyMySQLGuest(MariaDBGuest):
+    failures = FAILURES
+
+
+def pymysql_guest(raw: Any, engine: Engine) -> Play:
+    """Return what runs calls on a connection of PyMySQL."""
+
+    def on(work: Work, writes: bool) -> None:
+        with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
+            guest = _PyMySQLGuest(raw, engine.place, writes, engine.dialect)
+            play(work, GuestExecutor(guest, cursor, engine.trace))
+
+    return on

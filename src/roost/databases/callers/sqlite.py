@@ -1,0 +1,122 @@
+"""SQLite: sqlite3's connections, and aiosqlite's, whose thread has one of those."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncPlay, Play, Work, play
+from roost.databases.engine import Engine, Trace
+from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
+from roost.dialects import Control, Statement, Together, Wanted
+from roost.errors import Invalid, Missing
+
+
+class SQLiteGuest:
+    """The application's connection, as the plans see it: no commit, no rollback, none of its factories."""
+
+    def __init__(self, raw: sqlite3.Connection, writes: bool, trace: Trace | None) -> None:
+        self._raw = raw
+        self._cursor = raw.cursor(sqlite3.Cursor)
+        self._cursor.row_factory = None
+        self._path = file_of(raw) or ":memory:"
+        self._writes = writes
+        self._trace = trace
+        self._is_set = False
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
+        if isinstance(wanted, Statement):
+            try:
+                return run(self._cursor, wanted, self._trace)
+            except sqlite3.Error as error:
+                raise translate(error, self._path, wanted.template.sql) from error
+        open_ = self._is_set and self._raw.in_transaction  # after some errors SQLite has rolled back everything itself
+        match wanted:
+            case Control.SAVEPOINT:
+                self._say("SAVEPOINT roost_joined")
+                self._is_set = True
+                if self._writes:
+                    try:
+                        self._say(TAKE_WRITE_LOCK)
+                    except Missing:
+                        pass  # no catalog: an index of a table needs none, and a structure is told
+            case Control.RELEASE if open_:
+                self._say("RELEASE roost_joined")
+                self._is_set = False
+            case Control.BACK if open_:
+                self._say("ROLLBACK TO roost_joined")
+        return None
+
+    def _say(self, sql: str) -> None:
+        if self._trace is not None:
+            self._trace(sql, ())
+        try:
+            self._cursor.execute(sql)
+        except sqlite3.Error as error:
+            raise translate(error, self._path, sql) from error
+
+    def close(self) -> None:
+        """Leave the application's connection as it is."""
+        self._cursor.close()
+
+
+def sqlite3_guest(raw: sqlite3.Connection, engine: Engine) -> Play:
+    """Return what runs calls on a connection of sqlite3."""
+
+    def on(work: Work, writes: bool) -> None:
+        if writes:
+            _begin_as_the_driver_does(raw)
+        with _plain_text(raw):
+            guest = SQLiteGuest(raw, writes, engine.trace)
+            try:
+                play(work, guest)
+            finally:
+                guest.close()
+
+    return on
+
+
+def awaited_sqlite3_guest(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay:
+    """Return the same for asyncio. sqlite3 knows no waiting: the loop stands still while the statements run."""
+
+    async def on(work: Work, writes: bool) -> None:
+        sqlite3_guest(raw, engine)(work, writes)
+
+    return on
+
+
+def aiosqlite_guest(raw: Any, engine: Engine) -> AsyncPlay:
+    """Return what runs calls on a connection of aiosqlite: all of one call in a single turn of its thread.
+
+    What would lead there by public names alone is a turn per statement, with the application's row factory. A call
+    that is cancelled runs to its end there.
+    """
+
+    async def on(work: Work, writes: bool) -> None:
+        await raw._execute(sqlite3_guest(raw._conn, engine), work, writes)
+
+    return on
+
+
+def _begin_as_the_driver_does(raw: sqlite3.Connection) -> None:
+    if raw.in_transaction:
+        return
+    # Python 3.12 has `autocommit`: True, False (a transaction is always open), or -1 for the older isolation_level.
+    if raw.isolation_level is None or getattr(raw, "autocommit", -1) is True:
+        raise Invalid(NO_TRANSACTION)
+    raw.execute(f"BEGIN {raw.isolation_level}")
+
+
+@contextmanager
+def _plain_text(raw: sqlite3.Connection) -> Iterator[None]:
+    factory = raw.text_factory
+    raw.text_factory = str
+    try:
+        yield
+    finally:
+        raw.text_factory = factory

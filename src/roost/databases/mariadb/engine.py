@@ -1,0 +1,510 @@
+"""MariaDB and MySQL 8, by PyMySQL: connections, and errors by their numbers.
+
+Every transaction says how it is to run, so no state of a session has to outlive it. A batch is known by its number in
+the row of its writer: when the connection is lost during COMMIT, that row tells on another one what became of it.
+
+Which of the two a server is, is said in the URL: plans are made before there is a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import ssl
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pymysql
+import pymysql.converters
+import pymysql.cursors
+from pymysql.constants import CLIENT
+
+from roost.databases.engine import Trace, Wait
+from roost.databases.mariadb.errors import translate
+from roost.databases.mariadb.rows import Reading
+from roost.databases.mariadb.session import NO_LIMIT, own, too_small
+from roost.databases.server import PAUSE, READS, ServerConnection
+from roost.databases.urls import take_apart
+from roost.dialects import MARIADB, MYSQL, Control, Dialect
+from roost.dialects.dialect import Row
+from roost.dialects.mariadb import written
+from roost.errors import (
+    Busy,
+    ConnectionLost,
+    DatabaseError,
+    Error,
+    Invalid,
+    Missing,
+    StatementFailed,
+)
+from roost.structures.plan import Careful, Exchange
+
+log = logging.getLogger("roost")
+
+__all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
+
+FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
+
+NO_SAVEPOINT = 1305
+CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
+
+# The name of the lock of those who make or change structures. MySQL takes 64 characters.
+CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
+
+# READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
+BEGIN = """\
+SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION"""
+BEGIN_READ = """\
+SET SESSION {own}, lock_wait_timeout = {metadata};
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
+
+# One operation by itself, which waits for nobody's lock.
+ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0"
+ALONE = """\
+SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION;
+"""
+
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
+NOTE = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
+LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
+# Where the batch is not there, takes the next number, so that it cannot come late.
+TAKE_NEXT = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch} + 1, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch = {batch}, {batch}, {batch} + 1)"""
+OLD_WRITERS = """\
+SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
+GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
+
+# A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
+# One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
+# all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
+SECONDS_PER_VALUE = 0.0001
+LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
+UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
+LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
+TOO_LONG = 1969
+LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
+
+
+OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
+SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
+
+
+# Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
+# connection tells may be a proxy's; this is answered by the server behind it.
+WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet"
+GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
+
+
+def arguments(url: str) -> tuple[dict[str, Any], str]:
+    """Return what PyMySQL connects with, and the place in words without a password."""
+    found, place, _ = _read(url)
+    return found, place
+
+
+def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
+    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
+    try:
+        parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
+        place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    except ValueError as error:
+        raise Invalid(f"this is no URL of a database: {error}") from error
+    name = unquote(parts.path[1:])
+    if not name:
+        raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
+    options = {key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}
+    if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
+        raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
+    dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
+    if dialect is None:
+        raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
+    found: dict[str, Any] = {
+        "host": parts.hostname or "localhost",
+        "port": parts.port or 3306,
+        "user": unquote(parts.username or "root"),
+        "password": unquote(parts.password or ""),
+        "database": name,
+        "charset": "utf8mb4",
+    }
+    if "unix_socket" in options:
+        found["unix_socket"] = options["unix_socket"]
+    if "connect_timeout" in options:
+        found["connect_timeout"] = _seconds(options["connect_timeout"], place)
+    return found | _tls(options, place), place, dialect
+
+
+def _seconds(told: str, place: str) -> int:
+    if not told.isdecimal() or not 1 <= int(told) <= 31_536_000:  # PyMySQL's own limit
+        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {told!r}")
+    return int(told)
+
+
+def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
+    mode = options.get("ssl_mode", "VERIFY_CA" if "ssl_ca" in options else "PREFERRED").upper()
+    if mode not in SSL_MODES:
+        raise Invalid(f"{place}: ssl_mode is one of {', '.join(SSL_MODES)}, not {mode!r}")
+    if mode == "DISABLED":
+        return {"ssl_disabled": True}
+    if mode == "PREFERRED" and "ssl_cert" not in options:
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+        context.check_hostname = mode == "VERIFY_IDENTITY"
+        if not mode.startswith("VERIFY"):
+            context.verify_mode = ssl.CERT_NONE
+        if "ssl_cert" in options:
+            context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
+    except OSError as error:
+        raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
+    return {"ssl": context}
+
+
+class MariaDBEngine:
+    """One database of MariaDB, or of MySQL 8."""
+
+    memory = False
+    file: str | None = None
+    durability: str | None = None
+    prepares = False
+    reached = False
+
+    def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self._arguments, self.place, self.dialect = _read(url)
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
+        """Open a connection."""
+        return MariaDBConnection(self, wait)
+
+    def open(self, timeout: float) -> Reading:
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        `ConnectionLost` where another attempt may succeed; `Invalid` when the server is not what the URL says.
+        """
+        limit = max(1, math.ceil(timeout))
+        limit = min(limit, self._arguments.get("connect_timeout", limit))
+        options = {**self._arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
+        try:
+            raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
+        except pymysql.MySQLError as error:
+            found = translate(error, self.place)
+            raise (ConnectionLost(str(found)) if error.args[0] in CROWDED else found) from error
+        except RuntimeError as error:  # the driver's, where a package is missing
+            raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
+        try:
+            self._prepare(raw)
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
+        try:
+            self.open(timeout).close()
+        except Error as error:
+            told = error.__cause__
+            return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
+        return True
+
+    def _prepare(self, raw: Reading) -> None:
+        # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
+        version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}"
+        try:
+            with raw.cursor() as cursor:
+                cursor.execute(text)
+                ((which, packet),) = cursor.fetchall()
+                if wrong := mistaken(self.dialect, which, version) or too_small(packet):
+                    raise Invalid(f"{self.place}: {wrong}")
+                raw.packet = packet
+                cursor.nextset()
+                raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
+                cursor.nextset()
+        except pymysql.MySQLError as error:
+            raise translate(error, self.place, text) from error
+
+
+def mistaken(dialect: Dialect, which: int, version: str) -> str:
+    """Return what is wrong with the dialect of a URL for a server that answers so to `WHICH`; "" for nothing.
+
+    >>> mistaken(MARIADB, 1, "8.0.36")
+    'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'
+    >>> mistaken(MYSQL, 2, "11.4.2-MariaDB")
+    'the server is a MariaDB (11.4.2-MariaDB); leave out ?dialect=mysql8'
+    """
+    is_mariadb, is_new = bool(which & 2), bool(which & 1)
+    if dialect is MARIADB:
+        return "" if is_mariadb else f"the server is no MariaDB ({version}); for MySQL 8 add ?dialect=mysql8 to the URL"
+    if is_mariadb:
+        return f"the server is a MariaDB ({version}); leave out ?dialect=mysql8"
+    return "" if is_new else f"the server is too old ({version}); Roost needs MySQL 8.0.20"
+
+
+class MariaDBConnection(ServerConnection):
+    """One connection."""
+
+    failures = FAILURES
+    raw: Reading
+    engine: MariaDBEngine
+
+    def __init__(self, engine: MariaDBEngine, wait: Wait) -> None:
+        super().__init__(engine, wait)
+        self._runs_on: int | None = None  # the server's number of the connection that the batch runs on
+        self._open = False
+        self._locked = False
+        self._limit: float | None = None  # seconds for a statement, until all locks are taken
+
+    @property
+    def session(self) -> int | None:
+        """The number by which the server knows it."""
+        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
+        return number
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._open
+
+    def obey(self, word: Control) -> Any:
+        """Do what a control word means."""
+        match word:
+            case Control.LOCKED:
+                self._limit = None
+            case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
+                self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
+                if self._cursor.fetchall() != ((1,),):
+                    raise Busy(f"{self.engine.place}: another process is making or changing structures")
+                self._locked = True
+            case _:
+                return super().obey(word)
+        return None
+
+    def begin(self, word: Control) -> None:
+        """Begin, all in one exchange."""
+        self._limit = None
+        if word in READS:
+            self._begin = [BEGIN_READ.format(own=own(self.engine.dialect.name), metadata=self._metadata_wait(word))]
+            return
+        # Whole seconds: only a limit for statements can be finer.
+        seconds = self.lock_wait(word)
+        wait = max(1, math.ceil(seconds))
+        text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
+        if word is Control.BEGIN_ALONE:
+            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
+            self._open = True
+            return
+        self._batch += 1
+        self._runs_on = self.session
+        note = NOTE.format(writer=self._writer, batch=self._batch)
+        if self._noted:
+            self._begin = [text, note]
+        else:
+            self.say_all(text)
+            self._open = True
+            try:
+                self._forget_old()
+                self.say(note)
+                self._noted = True
+            except Missing:
+                pass  # nothing was created yet: the plans tell better what is missing
+        self._limit = seconds
+
+    def _metadata_wait(self, word: Control) -> int:
+        # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
+        least = 1 if self.engine.dialect is MYSQL else 0
+        return max(least, math.floor(self.lock_wait(word)))
+
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
+        self.raw.patience = self.waits_on if self.wait.lasts else None
+        self.raw.limit(math.ceil(seconds))
+
+    def measure(self, text: str) -> None:
+        """Raise `Invalid` for a text that the server would drop the connection for."""
+        most = self.raw.packet
+        if 4 * len(text) > most and (size := len(text.encode())) >= most:
+            raise Invalid(
+                f"{self.engine.place}: a statement has {size:,} bytes, and max_allowed_packet of the server is {most:,}"
+            )
+
+    def begins(self) -> None:
+        """Note that a transaction will be open."""
+        self._open = True
+
+    def ended(self) -> None:
+        """Note that it is not."""
+        self._open = False
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Write the parameters into the text, as in every sql_mode they mean the same."""
+        return self.written(sql, row), None
+
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+        self._limit = None
+        return self._together(f"{ASK} FOR {self._text(sql, row)}", [(sql, row)])[0]
+
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+
+        It is a compound statement, since the driver needs as long for an answer as the server. In there no limit below
+        a second holds, so no lock is waited for.
+        """
+        if self.raw.galera:
+            raise Careful  # where a transaction may end between two of its statements, the others would be done alone
+        self._limit = None
+        self._batch += 1
+        self._runs_on = self.session
+        said = [(each.template.sql, each.rows[0]) for each in exchange.statements]
+        note = NOTE.format(writer=self._writer, batch=self._batch)
+        written = ";\n".join([note, *[self._text(sql, row) for sql, row in said]])
+        self._open = True
+        answers = self._together(f"{ALONE}{written};\n{'COMMIT;' if exchange.commits else ''} END", said)
+        self._open = not exchange.commits
+        return answers
+
+    def _together(self, text: str, said: Sequence[tuple[str, Row]]) -> list[list[Row]]:
+        if self._trace is not None:
+            for sql, row in said:
+                self._trace(sql, row)
+        self.measure(text)
+        self._bound(len(text))
+        try:
+            return self.raw.results(text)
+        except FAILURES as error:
+            raise self.failed(error, text) from error
+
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
+
+        MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
+        so long asks for it with NOWAIT before.
+        """
+        if row:
+            sql %= tuple([str(value) if type(value) is int else written(value) for value in row])
+        if self._limit is None or self.engine.dialect is not MARIADB:
+            return sql
+        if self._limit <= 0:
+            return f"{self._unblocked()}{sql}"
+        return LIMITED.format(seconds=max(0.001, self._limit + len(row) * SECONDS_PER_VALUE)) + sql  # 0 is no limit
+
+    def _unblocked(self) -> str:
+        return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
+
+    def again(self, error: Exception, text: str) -> str | None:
+        """Return how a statement is said that had its time: without waiting for a lock, it is told whether it did."""
+        limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
+        return None if limit is None else self._unblocked() + text[limit.end() :]
+
+    def commit(self) -> None:
+        """Commit."""
+        self._limit = None
+        self.say("COMMIT")
+        self._open = False
+        self._unlock()
+
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+        self._limit = None
+        if self._open:
+            self._open = False
+            self.say("ROLLBACK")
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._locked:
+            self._locked = False
+            self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
+
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        if self._noted:
+            try:
+                self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
+                self._cursor.fetchall()
+            except Busy:
+                self._end()
+
+    def _end(self) -> None:
+        # Only while it holds the writer's row: after a restart its number may be somebody else's.
+        log.info("ending connection %s, which was lost", self._runs_on)
+        try:
+            self.say(f"KILL {self._runs_on}")
+        except StatementFailed:
+            pass  # it has just ended by itself
+
+    def look_up(self, wait: Wait) -> bool | None:
+        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        if not self._noted:
+            return None
+        try:
+            self.say(GALERA_CATCHES_UP)
+        except DatabaseError as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            log.debug("this server has no wsrep_sync_wait, so it is no node of Galera: %s", error)
+        ended = False
+        while True:
+            try:
+                self.say("SET SESSION innodb_lock_wait_timeout = 1")
+                self.say(TAKE_NEXT.format(writer=self._writer, batch=self._batch))
+                self.say(LAST_BATCH.format(writer=self._writer))
+            except Busy:
+                if wait.left <= 0:
+                    return None
+            else:
+                committed = bool(self._cursor.fetchall() == ((self._batch,),))
+                self._batch += not committed
+                return committed
+            if not ended:  # the server has not noticed that its client is gone
+                ended = True
+                self._end()
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew; what was open, and locked, is gone with the old connection."""
+        self._open = self._locked = False
+        self._limit = None
+        super().reconnect(wait)
+
+    def _forget_old(self) -> None:
+        # Those of processes that were killed: each connection that writes removes some, with its first batch. Their
+        # locks are kept until then: one that has been idle for a day may be about to write.
+        self.say(OLD_WRITERS)
+        old = self._cursor.fetchall()
+        if old:
+            self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
+
+    def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
+        """Return our error; note when the connection is lost."""
+        found = translate(error, self.engine.place, sql)
+        if not self.raw.open or isinstance(found, ConnectionLost):
+            self.broken = True
+            return ConnectionLost(str(found))
+        return found
+
+    def forget(self) -> None:
+        """Remove the writer's row."""
+        self.say(f"DELETE FROM roost_writers WHERE writer = X'{self._writer}'")
+
+    def close_raw(self) -> None:
+        """Close the driver's connection."""
+        if self.raw.open:
+            self.raw.limit(PAUSE)  # to say goodbye; a server that stands still does not hear it
+            self.raw.close()

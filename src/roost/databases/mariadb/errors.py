@@ -1,0 +1,83 @@
+"""MariaDB's and MySQL's errors, by their numbers."""
+
+from __future__ import annotations
+
+import re
+
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    ConnectionLost,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+    worded,
+)
+
+PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
+
+# Of its memory, and of tables that cannot be read any more.
+OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
+
+VIEW = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
+RIGHTS = (
+    "; a view needs the privileges CREATE, DROP, ALTER, INSERT, CREATE VIEW, SHOW VIEW and TRIGGER on the database "
+    "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out (view=False, "
+    "on the command line --no-view)"
+)
+ADVICE = {
+    1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
+    "log_bin_trust_function_creators = 1; or leave the view out (view=False, on the command line --no-view)",
+    1665: "; with binlog_format=STATEMENT nothing can be written at READ COMMITTED, as Roost writes: set "
+    "binlog_format=MIXED, the default, or ROW",
+}
+
+
+def advice(code: int, sql: str) -> str:
+    """Return what to do about an error, where there is something to be said."""
+    if code in (1142, 1044, 1227, 1370) and VIEW.match(sql):
+        return RIGHTS
+    return ADVICE.get(code, "")
+
+
+def translate(error: Exception, place: str, sql: str = "") -> Error:
+    """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
+    if more := advice(code, sql):
+        return StatementFailed(told + more)
+    match code:
+        case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
+            return Conflict(told)
+        case 1690:
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "range")
+        case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
+            return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
+        case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
+            return Busy(f"{place}: a statement took longer than max_statement_time allows ({code})")
+        case 1317:
+            return Busy(f"{place}: somebody has interrupted a statement ({code})")
+        case 1146 if PRIVATE.search(str(error.args[1])):
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case 1021 | 1114 | 3:
+            return DiskFull(told)
+        case 1290 | 1792 | 1036 | 1836:
+            return ReadOnly(told)
+        case 2002 | 2003 | 2006 | 2013 | 2055 | 1927 | 1053 | 1040 | 1047 | 1153 | 1158 | 1159 | 1160 | 1161 | 4031:
+            return ConnectionLost(told)
+        case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 2005 | 2026 | 2059 | 2061:
+            return CannotOpen(told)
+        case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
+            return ConnectionLost(told)
+    # A statement is refused with any number: a trigger's author chooses it. Those below 1000 are of the server's files,
+    # those from 2000 on of the driver.
+    of_statement = 1000 <= code < 2000 or code >= 3000
+    if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
+        of_statement and code not in OF_SERVER
+    ):
+        return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

@@ -1,0 +1,126 @@
+"""What a session of MariaDB or MySQL must be like for Roost's statements to mean what they say: one table of settings.
+
+Connections of a store's own are made so when they connect, and again with every BEGIN, since a pooler may give the next
+transaction another session. On a connection of the application's nothing is changed. There each statement says for
+itself what matters (SET STATEMENT, which MariaDB alone has), and what cannot be said so is looked at before the first
+call of a session, on MySQL before every call. `Invalid` names the setting.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from roost.dialects import MARIADB, Dialect
+from roost.dialects.dialect import Row
+from roost.dialects.mariadb import written
+from roost.errors import Invalid
+
+# A value that does not fit is an error, and so is a table that would be of another engine.
+SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+# A text of a batch has about MOST_BYTES of values, as literals at most twice as long, and names and numbers besides.
+LEAST_PACKET = 4 * 2**20
+NO_LIMIT = 2**64 - 1
+
+
+class Guest(enum.Enum):
+    """What is done about a setting on a connection of the application's."""
+
+    HARMLESS = "no statement of Roost's there depends on it"
+    STATEMENT = "each statement says it for itself"
+    REFUSED = "another value is refused"
+    THEIRS = "it is the application's own limit, and an error says so"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a session.
+
+    needed: the value that Roost needs, as SQL; "" where the driver or the transaction sees to it.
+    guest: what is done on a connection of the application's.
+    on_mysql: the same where the server is MySQL; None: it has no such setting.
+    """
+
+    name: str
+    needed: str
+    guest: Guest
+    on_mysql: Guest | None = Guest.HARMLESS
+
+
+# Literals are the same in every sql_mode (`dialects/mariadb.py`), as a text is parsed in the mode before its SET.
+# Isolation and the waits for locks are said with each BEGIN (`mariadb.py`). Times are written and read as UTC without a
+# zone, so time_zone is harmless; names are in lower case, so lower_case_table_names is.
+SETTINGS = (
+    Setting("sql_mode", f"'{SQL_MODE}'", Guest.STATEMENT),
+    Setting("sql_select_limit", str(NO_LIMIT), Guest.STATEMENT, Guest.REFUSED),  # cuts every SELECT
+    Setting("sql_safe_updates", "0", Guest.STATEMENT, Guest.REFUSED),  # refuses what uses no key (1175)
+    Setting("sql_big_selects", "1", Guest.STATEMENT),  # refuses what may read much (1104)
+    Setting("sql_auto_is_null", "0", Guest.STATEMENT),  # id IS NULL finds the row inserted last
+    Setting("max_sort_length", "4096", Guest.STATEMENT),  # bytes that ORDER BY looks at: a key has up to 3,072
+    Setting("sql_quote_show_create", "1", Guest.STATEMENT),  # triggers that are made anew
+    Setting("completion_type", "'NO_CHAIN'", Guest.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
+    Setting("max_statement_time", "0", Guest.THEIRS, None),
+    Setting("character_set_client", "", Guest.REFUSED, Guest.REFUSED),
+    Setting("character_set_connection", "", Guest.REFUSED, Guest.REFUSED),
+    Setting("character_set_results", "", Guest.REFUSED, Guest.REFUSED),
+)
+UTF8 = "utf8mb4"
+
+
+@cache
+def own(dialect_name: str) -> str:
+    """Return what follows SET SESSION on Roost's own connections."""
+    made = [each for each in SETTINGS if each.needed and (each.on_mysql or dialect_name == MARIADB.name)]
+    return ", ".join(f"{each.name} = {each.needed}" for each in made)
+
+
+_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.guest is Guest.STATEMENT)
+
+
+def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
+    """Return a statement as it goes out on a connection of the application's."""
+    text = sql % tuple([written(value) for value in row]) if row else sql
+    return f"SET STATEMENT {_AT_EACH} FOR {text}" if dialect is MARIADB else text
+
+
+def looked_at(dialect: Dialect) -> list[Setting]:
+    """Return the settings of a connection of the application's that are looked at."""
+    return [each for each in SETTINGS if (each.guest if dialect is MARIADB else each.on_mysql) is Guest.REFUSED]
+
+
+# The number of the session that was looked at last, by the driver's connection.
+_seen: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def question(raw: Any, dialect: Dialect) -> str:
+    """Return what asks a connection of the application's for its settings; "" where that has been done.
+
+    On MariaDB once for each session: what decides about the rows each statement says for itself.
+    """
+    if dialect is MARIADB and _seen.get(raw) == raw.thread_id():
+        return ""
+    return "SELECT " + ", ".join(f"@@SESSION.{each.name}" for each in looked_at(dialect))
+
+
+def judge(raw: Any, dialect: Dialect, values: Sequence[Any], where: str) -> None:
+    """Raise `Invalid` for the first setting in the answer to `question` that has another value than Roost needs."""
+    for setting, value in zip(looked_at(dialect), values, strict=True):
+        needed = setting.needed or UTF8
+        if str(value) != needed:
+            why = "" if setting.needed else ", which alone carries every text; connect with charset='utf8mb4'"
+            raise Invalid(f"{where}: {setting.name} of the connection is {value}, and has to be {needed}{why}")
+    _seen[raw] = raw.thread_id()
+
+
+def too_small(packet: int) -> str:
+    """Return what is wrong with a server's max_allowed_packet; "" for nothing."""
+    if packet >= LEAST_PACKET:
+        return ""
+    return (
+        f"max_allowed_packet of the server is {packet:,} bytes, and has to be {LEAST_PACKET:,} at least: set it in the "
+        "server's configuration, or by SET GLOBAL"
+    )

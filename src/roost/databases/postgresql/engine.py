@@ -1,0 +1,512 @@
+"""PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
+
+No state of a session outlives a transaction, so a pooler may give each transaction another one (`?prepared=off`, as
+prepared statements are such state). A batch is known by its number in the row of its writer: when the connection is
+lost during COMMIT, that row tells on another one what became of it.
+
+Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
+was on disk to a later one, whose COMMIT would be taken for that of the lost one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+import psycopg
+from psycopg.abc import PQGen
+
+from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.postgresql.session import ADAPTERS, BINARY, CONNECT, local, refuse
+from roost.databases.postgresql.values import literal
+from roost.databases.server import PAUSE, READS, ServerConnection
+from roost.databases.urls import take_apart
+from roost.dialects import POSTGRESQL, Control
+from roost.dialects.dialect import Row
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    ConnectionLost,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Invalid,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+)
+from roost.structures.plan import Careful, Exchange
+
+T = TypeVar("T")
+
+log = logging.getLogger("roost")
+
+CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
+
+# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
+BEGIN_READ = """\
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
+NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
+
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
+NOTE = """\
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
+# As long as somebody's snapshot is old, each batch leaves a version of the row that all later ones have to pass by
+# (measured: 15 µs per 1,000), so a writer goes by another name after so many.
+MOST_BATCHES = 1000
+
+
+@lru_cache
+def noted(sql: str) -> str:
+    """Return a statement that also writes what its transaction is known by."""
+    return f"WITH note AS ({NOTE})" + (f", {sql.removeprefix('WITH ')}" if sql.startswith("WITH ") else f"\n{sql}")
+
+
+FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
+FORGET_OLD = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+DELETE FROM roost_writers WHERE writer IN (
+  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
+# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
+# the batch is not there the next number is taken, so that it cannot come late (`NOTE`).
+LAST_BATCH = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {batch} + 1, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch = {batch} THEN {batch} ELSE {batch} + 1 END, at = excluded.at
+  RETURNING w.batch"""
+END = """\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
+
+FAILURES = psycopg.Error
+
+PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+
+USES = 5  # of a statement before it is prepared, as with psycopg
+MOST_PREPARED = 100  # on one connection; the oldest goes
+
+
+class PostgreSQLEngine:
+    """One PostgreSQL database."""
+
+    dialect = POSTGRESQL
+    memory = False
+    file: str | None = None
+    durability: str | None = None
+    reached = False
+
+    def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+        self.url, self.place, self.prepares = _parse(url)
+        self._connect_timeout = int(psycopg.conninfo.conninfo_to_dict(self.url).get("connect_timeout") or 0)
+
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
+        """Open a connection."""
+        return PostgreSQLConnection(self, wait)
+
+    def open(self, timeout: float) -> Limited:
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
+        in the server's language. So a refusal is waited for too, by a store that was let in before.
+        """
+        limit = max(2, math.ceil(timeout))  # libpq takes 1 for 2
+        limit = min(limit, self._connect_timeout or limit)
+        try:
+            raw = Limited.connect(
+                self.url, autocommit=True, context=ADAPTERS, prepare_threshold=None, connect_timeout=limit, **CONNECT
+            )
+        except psycopg.Error as error:
+            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+        try:
+            refuse(raw.info, self.place)
+        except Invalid:
+            raw.close()
+            raise
+        return raw
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
+        try:
+            self.open(timeout).close()
+        except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
+            return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
+        return True
+
+
+def _parse(url: str) -> tuple[str, str, bool]:
+    # As libpq takes it, the place without a password, and whether statements are prepared.
+    user, password, servers, rest = take_apart(url)
+    path, _, query = rest.partition("?")
+    place = f"postgresql://{servers}{path}"
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    prepared = options.pop("prepared", "on")
+    if prepared not in ("on", "off"):
+        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
+    if "ssl" in options:  # asyncpg's name for it
+        options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
+        del options["ssl"]
+    # libpq ends a password at the first @, and takes a + as it is; it knows several servers.
+    account = ":".join([_quoted(each) for each in (user, password) if each is not None])
+    made = f"postgresql://{account}{'@' if account else ''}{servers}{path}?{urlencode(options, quote_via=quote)}"
+    made = made.rstrip("?")
+    try:
+        psycopg.conninfo.conninfo_to_dict(made)
+    except psycopg.ProgrammingError as error:
+        raise Invalid(f"{place}: {error}") from error
+    return made, place, prepared == "on"
+
+
+def _quoted(part: str) -> str:
+    # What is quoted already stays as it is.
+    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quote(part, safe="%"))
+
+
+class Limited(psycopg.Connection[Row]):
+    """A connection whose waits have a limit.
+
+    libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
+
+    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
+    """
+
+    seconds: float = GRACE
+    patience: Callable[[], float] | None = None
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Run what waits for the server, and no longer than the limit."""
+        return super().wait(self._limited(gen), *args, **options)
+
+    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
+        # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
+        end = 0.0
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    end = 0.0
+                elif not end:
+                    end = time.monotonic() + self.seconds
+                elif time.monotonic() > end:
+                    more = self.patience() if self.patience is not None else 0.0
+                    if not more:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server has said nothing for too long")
+                    end = time.monotonic() + more
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+
+class PostgreSQLConnection(ServerConnection):
+    """One connection."""
+
+    failures = FAILURES
+    raw: Limited
+    engine: PostgreSQLEngine
+
+    def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
+        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
+        self._names: dict[str, str] = {}  # of those that are
+        self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
+        self._evicted: list[str] = []  # such as it may have
+        self._forgotten = False  # whether the session has others than it should
+        self._prepared = 0  # numbers them
+        self._lock_timeout = 1  # milliseconds, of the transaction that is begun
+        self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
+        super().__init__(engine, wait)
+        self._name = NAMED.format(name=self._id)
+
+    def _connect(self, wait: Wait) -> None:
+        super()._connect(wait)
+        for each in (self._names, self._unused, self._evicted):
+            each.clear()
+        self._forgotten = False
+
+    @property
+    def session(self) -> int | None:
+        """The number by which the server knows it."""
+        return self.raw.info.backend_pid
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, one that has failed included."""
+        return self.raw.info.transaction_status in (
+            psycopg.pq.TransactionStatus.INTRANS,
+            psycopg.pq.TransactionStatus.INERROR,
+        )
+
+    def obey(self, word: Control) -> Any:
+        """Do what a control word means."""
+        if word is Control.LOCK_CATALOG:
+            return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+        return super().obey(word)
+
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer."""
+        self.raw.patience = self.waits_on if self.wait.lasts else None
+        self.raw.seconds = seconds
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return self._mark + sql, row or None
+
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters written into it.
+
+        So all of an exchange is one text. One that comes again and again is prepared by a statement of its own: to plan
+        it takes as long as to run it for a hundred rows.
+        """
+        if not row:
+            return sql
+        name = self._names.pop(sql, None)
+        if name:
+            self._names[sql] = name  # behind those that were not used for longer
+        else:
+            name = self._prepare(sql, len(row))
+        values = tuple([literal(value) for value in row])
+        return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
+
+    def _prepare(self, sql: str, parameters: int) -> str | None:
+        if not self.engine.prepares:
+            return None
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses < USES:
+            if len(self._uses) > MOST_PREPARED:
+                self._uses.clear()
+            return None
+        while len(self._names) >= MOST_PREPARED:
+            self._evicted.append(self._names.pop(next(iter(self._names))))
+        self._prepared += 1
+        name = f"roost_{self._id}_{self._prepared}"
+        # It takes locks on the tables as the statement does, and stands before the transaction.
+        text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
+        said = [f"DEALLOCATE {each}" for each in self._unused]
+        self._unused.clear()
+        self.say_all(";\n".join([*said, f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]))
+        del self._uses[sql]
+        self._names[sql] = name
+        return name
+
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own: a text of several statements is a transaction."""
+        self._mark = ""
+        return self._together([(sql, row)], local(self.raw.info))[0]
+
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+
+        What commits is the transaction of its text. There, whoever's default the isolation is, what cannot be
+        serialized fails, and is left to the batch.
+        """
+        if (self._batch + 1) % MOST_BATCHES == 0:
+            raise Careful  # the batch changes the writer's name
+        self._batch += 1
+        self._mark = self._name
+        first, *rest = exchange.statements
+        said = [(noted(first.template.sql), (self._writer, self._batch, *first.rows[0]))]
+        said += [(each.template.sql, each.rows[0]) for each in rest]
+        return self._together(said, begin="" if exchange.commits else "BEGIN ISOLATION LEVEL READ COMMITTED;\n")
+
+    def _together(self, said: Sequence[tuple[str, Row]], sets: str = "", begin: str = "") -> list[list[Row]]:
+        # One text; returns the rows of those statements that have any.
+        if self._forgotten:
+            self._compare_prepared()
+        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
+        written = [self._text(sql, row) for sql, row in said]
+        if self._trace is not None:
+            for sql, row in said:
+                self._trace(sql, row)
+        text = ";\n".join([f"{self._mark}{begin}SET LOCAL lock_timeout = {wait}{sets}", *written])
+        self._bound(len(text))
+        cursor = self._cursor
+        answers: list[list[Row]] = []
+        try:
+            cursor.execute(text)
+            while cursor.nextset():
+                if cursor.description:
+                    answers.append(cursor.fetchall())
+        except FAILURES as error:
+            raise self.failed(error, text) from error
+        return answers
+
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
+        answers = super()._exchange(said, returns, ends)
+        self._unused += self._evicted
+        self._evicted.clear()
+        return answers
+
+    def _compare_prepared(self) -> None:
+        # What was prepared may be gone, and what is there may not be known: the session says what it has.
+        self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, %s)", (f"roost_{self._id}_",))
+        there = {name for (name,) in self._cursor.fetchall()}
+        self._names = {sql: name for sql, name in self._names.items() if name in there}
+        self._evicted.clear()
+        self._unused = sorted(there - {*self._names.values()})
+        self._forgotten = False
+
+    def begin(self, word: Control) -> None:
+        """Begin, all in one exchange."""
+        if self._forgotten:
+            self._compare_prepared()
+        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
+        sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
+        if word in READS:
+            self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
+            return None
+        begin = BEGIN.format(wait=wait, local=sets)
+        if word is Control.BEGIN_ALONE:
+            return self.say_all(begin)
+        if not self._noted:
+            self._enrol()
+        self._batch += 1
+        self._mark = self._name
+        self._begin = [begin, *self._note()] if self._noted else [begin]
+        return None
+
+    def _enrol(self) -> None:
+        # With the first batch; who comes anew removes those of processes that were killed.
+        try:
+            self.say_all(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
+            self._noted = True
+        except Missing:
+            pass  # nothing was created yet: the plans tell better what is missing
+
+    def _note(self) -> list[str]:
+        old, renewed = self._writer, self._batch % MOST_BATCHES == 0
+        if renewed:
+            self._writer = uuid.uuid4().hex
+        note = self.written(NOTE, (self._writer, self._batch))
+        return [FORGET.format(writer=old), note] if renewed else [note]
+
+    def commit(self) -> None:
+        """Commit; a transaction that has failed cannot be."""
+        self.say("COMMIT")
+        if self._cursor.statusmessage != "COMMIT":
+            raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
+
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+        if not self.raw.closed and self.in_transaction:
+            self.say("ROLLBACK")
+
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        try:
+            self.say(END, (self._name,))
+        except ConnectionLost:
+            raise
+        except Error as error:
+            log.debug("a session that was lost could not be ended: %s", error)
+
+    def look_up(self, wait: Wait) -> bool | None:
+        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        if not self._noted:
+            return None
+        while True:
+            try:
+                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, wait=round(1000 * PAUSE)))
+                committed = bool(self._cursor.fetchall() == [(self._batch,)])
+                self._batch += not committed
+                return committed
+            except Busy:
+                if wait.left <= 0:
+                    return None
+            log.info("ending the transaction of a connection that was lost")  # the server has not noticed that it is
+            self.end_lost()
+
+    def failed(self, error: psycopg.Error, sql: str) -> Error:
+        """Return our error; note when the connection is lost."""
+        if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
+            self._forgotten = True
+            return Conflict(f"{self.engine.place}: {str(error).strip()}")
+        found = translate(error, self.engine.place, sql)
+        if self.raw.closed or self.raw.broken:
+            self.broken = True
+            return ConnectionLost(f"{self.engine.place}: {str(error).strip()}")
+        return found
+
+    def close_raw(self) -> None:
+        """Close the driver's connection."""
+        self.raw.close()
+
+    def forget(self) -> None:
+        """Remove the writer's row."""
+        self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
+
+
+def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
+    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
+    state = error.sqlstate or ""
+    told = f"{place}: {str(error).strip()}"
+    where = f"{told}{f' in {sql}' if sql else ''}"
+    match state[:2], state:
+        case _, "40001" | "40P01":
+            return Conflict(told)
+        case _, "55P03" | "57014":
+            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
+        case _, "22P05":
+            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
+        case _, "3F000":
+            return Invalid(f"{told}: search_path names no schema that is there")
+        case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case "53", "53100":
+            return DiskFull(told)
+        case _, "25006":
+            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
+        case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
+            return StatementFailed(where)
+        case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
+            return ConnectionLost(told)
+        case "57", _:
+            return CannotOpen(told)
+        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
+            return DatabaseError(where)
+    return StatementFailed(where)  # a trigger's author may choose any other
+
+
+class PlainCursor(psycopg.Cursor[Row]):
+    """A cursor on a connection of the application's, which has none of its settings."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = BINARY  # texts depend on DateStyle and extra_float_digits
+
+
+class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
+    """`PlainCursor` for asyncio."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = BINARY
+
+
+def is_idle(raw: Any) -> bool:
+    """Return whether a connection has no transaction open."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)

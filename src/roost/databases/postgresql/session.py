@@ -1,0 +1,172 @@
+"""What a session of PostgreSQL must be like, and what is done about it: the one place that says so.
+
+Settings of a server, a database, a role, the environment (`PGOPTIONS`) or the application decide how SQL is read and
+how values are answered. On Roost's own connections they are set, at connect or in each BEGIN, since behind a pooler
+each transaction may have another session. On a connection of the application's nothing is set: what is sent and read
+there does not depend on them, or the connection is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import postgres
+from psycopg.adapt import AdaptersMap, Loader, PyFormat
+from psycopg.types import datetime as moments
+from psycopg.types.array import BaseListDumper, ListBinaryDumper, register_all_arrays
+
+from roost.errors import Invalid
+
+BINARY = psycopg.pq.Format.BINARY
+TEXT_ARRAY = 1009  # the number of the type text[]
+
+
+class Setting(NamedTuple):
+    """One setting."""
+
+    name: str
+    connect: str = ""  # what Roost's own connections are opened with
+    begin: str = ""  # what each of their transactions sets
+    met: Callable[[str], bool] | None = None  # whether the value that the server reports does as well: nothing is set
+    at_length: bool = False  # only in what takes long: create, alter, check
+    arrays: bool = False  # only where arrays go out
+    fits: Callable[[str], bool] | None = None  # whether a session whose server reports this value can be used
+    why: str = ""  # it cannot
+
+
+SETTINGS = (
+    Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
+    Setting("client_encoding", "UTF8", fits=lambda told: told == "UTF8", why="which cannot carry every text; set UTF8"),
+    # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
+    Setting("timezone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
+    Setting("datestyle", begin="ISO", met=lambda told: told.startswith("ISO")),
+    Setting("intervalstyle", begin="postgres", met=lambda told: told == "postgres"),
+    # How floats are: 1 and more are exact. In binary they always are.
+    Setting("extra_float_digits", begin="1"),
+    # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
+    Setting("array_nulls", begin="on", arrays=True),
+    # What the server's functions write: views that are compared, and search paths. On Django's own connection, which
+    # `check` and migrations use, a view then looks changed.
+    Setting("quote_all_identifiers", begin="off", at_length=True),
+    # Whether a backslash in '…' is one. A text is read as a whole before its first statement runs, so that to set it
+    # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `postgresql_values`).
+    Setting("standard_conforming_strings"),
+    # Both of its forms are read.
+    Setting("bytea_output"),
+    # BEGIN names the level. A default of read only stands: whoever set it wants no writes (`ReadOnly`).
+    Setting("default_transaction_isolation"),
+    Setting("default_transaction_read_only"),
+)
+
+CONNECT: dict[str, Any] = {each.name: each.connect for each in SETTINGS if each.connect}
+_SET = [(each, f";\nSET LOCAL {each.name} = '{each.begin}'") for each in SETTINGS if each.begin]
+
+
+def local(info: psycopg.ConnectionInfo, *, arrays: bool = False, at_length: bool = False) -> str:
+    """Return what follows BEGIN: each SET costs the server as much as a small statement, so those that say nothing new
+    are left out. What it reports (GUC_REPORT) is true behind a pooler as well.
+    """
+    made = ""
+    for setting, text in _SET:
+        if setting.met is not None:
+            if (told := _reported(info, setting.name)) is not None and setting.met(told):
+                continue
+        elif (setting.at_length and not at_length) or (setting.arrays and not arrays):
+            continue
+        made += text
+    return made
+
+
+def _reported(info: psycopg.ConnectionInfo, name: str) -> str | None:
+    try:
+        return info.parameter_status(name)
+    except psycopg.OperationalError:  # the connection was closed: its next exchange says so
+        return None
+
+
+def refuse(info: psycopg.ConnectionInfo, where: str) -> None:
+    """Raise `Invalid` for a session that cannot be used; it names the setting."""
+    for setting in SETTINGS:
+        if setting.fits is None:
+            continue
+        told = info.parameter_status(setting.name)
+        if told is not None and not setting.fits(told):
+            raise Invalid(f"{where}: {setting.name} is {told}, {setting.why}")
+
+
+class MomentLoader(Loader):
+    """A timestamptz as text, in UTC: whatever the session's zone and style are by the time that it is read."""
+
+    def load(self, data: Any) -> dt.datetime:
+        """Return the moment."""
+        text = bytes(data).decode()
+        try:
+            return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+        except (ValueError, OverflowError):
+            raise psycopg.DataError(f"Python has no moment {text}: the years are 1 to 9999") from None
+
+
+class BinaryMomentLoader(moments.TimestamptzBinaryLoader):
+    """The same in binary: psycopg's own would be in the session's zone, where the first year may have no beginning."""
+
+    def __init__(self, oid: int, context: Any = None) -> None:
+        super().__init__(oid)
+
+
+# psycopg's loaders look at DateStyle and IntervalStyle when a result is read: after the COMMIT at the end of the same
+# text they are the session's again.
+
+
+class DateLoader(moments.DateLoader):
+    """A date as ISO has it."""
+
+    def __init__(self, oid: int, context: Any = None) -> None:
+        super().__init__(oid)
+
+
+class TimestampLoader(moments.TimestampLoader):
+    """A timestamp without a zone as ISO has it."""
+
+    def __init__(self, oid: int, context: Any = None) -> None:
+        super().__init__(oid)
+
+
+class IntervalLoader(moments.IntervalLoader):
+    """An interval as `postgres` has it."""
+
+    def load(self, data: Any) -> dt.timedelta:
+        """Return the interval."""
+        return self._load_postgres(self, data)
+
+
+class ArrayDumper(ListBinaryDumper):
+    """An array in binary: as text it has backslashes for bytes, and a NULL that array_nulls makes a text of."""
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:
+        """Return the dumper for the values of a list; psycopg would take one of None alone for a text."""
+        found = super().upgrade(obj, format)
+        if obj and not isinstance(found, ListBinaryDumper):
+            found = type(self)(self.cls, self._tx)
+            found.oid = TEXT_ARRAY
+        return found
+
+
+LOADERS: dict[str, tuple[type[Loader], ...]] = {
+    "timestamptz": (MomentLoader, BinaryMomentLoader),
+    "date": (DateLoader,),
+    "timestamp": (TimestampLoader,),
+    "interval": (IntervalLoader,),
+}
+
+
+# Values are converted as psycopg does, whatever the application has registered with it.
+ADAPTERS = AdaptersMap(types=psycopg.adapters.types)
+postgres.register_default_adapters(ADAPTERS)
+register_all_arrays(ADAPTERS)
+for _name, _loaders in LOADERS.items():
+    for _loader in _loaders:
+        ADAPTERS.register_loader(_name, _loader)
+ADAPTERS.register_dumper(list, ArrayDumper)

@@ -1,0 +1,432 @@
+"""What connections to servers have in common: statements through a cursor, and what is done when one is lost."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from roost.databases.engine import GRACE, HASTE, Trace, Wait
+from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
+from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
+from roost.structures.plan import Careful, Exchange
+
+log = logging.getLogger("roost")
+
+T = TypeVar("T")
+
+READS = (Control.BEGIN_READ, Control.BEGIN_READ_HASTY)
+
+JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
+PAUSE = 0.05  # seconds between two attempts to reach a server that is away
+LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
+SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
+PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
+SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
+
+
+class ServerExecutor(ABC):
+    """Runs statements on a cursor of Python's DB-API (PEP 249); what control words mean is its subclass's."""
+
+    failures: type[Exception]  # the base of the driver's errors
+
+    def __init__(self, cursor: Any, trace: Trace | None) -> None:
+        self._cursor = cursor
+        self._trace = trace
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
+        if not isinstance(wanted, Statement):
+            return self.obey(wanted)
+        returns = wanted.template.returns
+        work = exchange(wanted)
+        try:
+            sql, row = next(work)
+            while True:
+                self.say(sql, row)
+                sql, row = work.send(self.fetched(sql) if returns else self._cursor.rowcount)
+        except StopIteration as stop:
+            return stop.value
+
+    def fetched(self, sql: str) -> Any:
+        """Return the rows of the last answer; what the driver cannot read is an error like those of the server."""
+        try:
+            return self._cursor.fetchall()
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
+    def say(self, sql: str, row: Row = ()) -> None:
+        """Send one text with its parameters."""
+        if self._trace is not None:
+            self._trace(sql, row)
+        try:
+            self._cursor.execute(*self.sent(sql, row))
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
+    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
+        """Return a statement as the cursor takes it."""
+        return sql, row or None
+
+    @abstractmethod
+    def obey(self, word: Control) -> Any:
+        """Do what a control word means."""
+
+    @abstractmethod
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return what is to be raised for an error of the driver."""
+
+
+class ServerEngine(Protocol):
+    """What a connection needs to know of its engine."""
+
+    trace: Trace | None
+    random: Random
+    reached: bool  # the server has been there: when it is away it may come back
+
+    def open(self, timeout: float) -> Any:
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
+        """
+        ...
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
+        ...
+
+
+class ServerConnection(ServerExecutor):
+    """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
+
+    def __init__(self, engine: ServerEngine, wait: Wait) -> None:
+        self.engine = engine
+        self.wait = wait
+        self.broken = False
+        self.raw: Any = None
+        self._begin: list[str] = []  # what is to be sent with the transaction's first statement
+        self._mark = ""  # what each text of the transaction begins with
+        self._reads = False  # whether the transaction only reads
+        self._ended = False  # whether it has ended with its last statement
+        self._writer = uuid.uuid4().hex
+        self._batch = 0  # the writer's count of batches, written by each
+        self._grace = GRACE
+        self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
+        super().__init__(None, engine.trace)
+        self._connect(wait)
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run statements and return the answer, or obey a control word."""
+        try:
+            if isinstance(wanted, Control):
+                return self.obey(wanted)
+            if isinstance(wanted, Together):
+                return self._run(wanted.statements, wanted.last)
+            return self._run([wanted], False)[0]
+        except Error:
+            raise
+        except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
+            self.broken = True
+            raise
+
+    def transact(self, exchange: Exchange) -> Any:
+        """Run a transaction in one exchange, or in two; return its result.
+
+        Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
+        """
+        if not self._noted:
+            raise Careful  # the first batch of a connection has more to do
+        result, committing = None, exchange.commits
+        try:
+            answers = self.exchanged(exchange)
+            result = exchange.result(answers)
+            if not committing:
+                committing = True
+                self.wait.pause()
+                self.commit()
+        except ConnectionLost as error:
+            if not committing:
+                raise
+            committed = self.outcome()
+            if committed is None:
+                raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
+            if not committed:
+                raise
+        return result
+
+    def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
+        texts = [render(statement) if statement.rows else [] for statement in statements]
+        said = [text for each in texts for text in each]
+        returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
+        ends = last and self._reads and bool(self._begin)
+        answers = iter(self._exchange(said, returns, ends))
+        if ends:
+            self._ended = True
+            self.ended()
+        return [
+            collect(statement, [next(answers) for _ in each]) for statement, each in zip(statements, texts, strict=True)
+        ]
+
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
+        # As one text, behind that which begins the transaction, and before its end; as several where they are large.
+        written = [self._text(sql, row) for sql, row in said]
+        begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        end = ["COMMIT"] if ends else []
+        if self._trace is not None:
+            for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
+                self._trace(sql, row)
+        texts = begin + written + end
+        if begin:
+            self.begins()
+        answers: list[Any] = []
+        place = 0
+        while place < len(texts):
+            first = place
+            size = len(texts[place])
+            place += 1
+            while place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
+                place += 1
+            self._send(texts[first:place], first - len(begin), returns, answers)
+        return answers
+
+    def say(self, sql: str, row: Row = ()) -> None:
+        """Send one text with its parameters."""
+        self._bound(len(sql))
+        super().say(sql, row)
+
+    def _bound(self, size: int) -> None:
+        # Of the exchange that comes, for a text of so many bytes.
+        self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
+
+    def measure(self, text: str) -> None:
+        """Raise `Invalid` for a text that is too large for the server."""
+
+    def waits_on(self) -> float:
+        """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
+        return SILENCE if self.wait.lasts and self.engine.answers(LOOKUP) else 0.0
+
+    def _text(self, sql: str, row: Row) -> str:
+        try:
+            return self.written(sql, row)
+        except self.failures as error:  # the driver takes no such value
+            raise self.failed(error, sql) from error
+
+    def _send(self, texts: Sequence[str], place: int, returns: Sequence[bool], answers: list[Any]) -> None:
+        # place: of the first one, counted from the first that has an answer.
+        cursor = self._cursor
+        text = self._mark + ";\n".join(texts)
+        self.measure(text)
+        self._bound(len(text))
+        number = place
+        try:
+            cursor.execute(text)
+            for number in range(place, place + len(texts)):
+                if number > place:
+                    cursor.nextset()
+                if 0 <= number < len(returns):
+                    answers.append(cursor.fetchall() if returns[number] else cursor.rowcount)
+            while cursor.nextset():
+                pass
+        except self.failures as error:
+            once_more = self.again(error, texts[number - place])
+            if once_more is None:
+                raise self.failed(error, text) from error
+            self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
+
+    def again(self, error: Exception, text: str) -> str | None:
+        """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""
+        return None
+
+    def say_all(self, sql: str) -> None:
+        """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""
+        self.say(sql)
+        try:
+            while self._cursor.nextset():
+                pass
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
+    def obey(self, word: Control) -> Any:
+        """Do what a control word means."""
+        match word:
+            case (
+                Control.BEGIN
+                | Control.BEGIN_HASTY
+                | Control.BEGIN_ALONE
+                | Control.BEGIN_READ
+                | Control.BEGIN_READ_HASTY
+            ):
+                self._reads = word in READS
+                self._ended = False
+                self._mark = ""
+                self._begin_somehow(word)
+            case Control.COMMIT if self._begin or self._ended:
+                self._begin = []  # nothing was sent, or nothing is left to be
+            case Control.COMMIT:
+                self.wait.pause()
+                self.commit()
+            case Control.ROLLBACK:
+                self.settle()
+            case Control.JITTER:
+                time.sleep(self.engine.random.random() * JITTER)
+            case Control.RECONNECT:
+                self._anew(self.end_lost, self.wait)
+            case Control.OUTCOME:
+                wait = Wait(max(self.wait.deadline, time.monotonic() + LOOKUP))
+                return self._anew(lambda: self.look_up(wait), wait)
+        return None
+
+    def _anew(self, work: Callable[[], T], wait: Wait) -> T:
+        # On a new connection, as often as that is lost as well.
+        callers, self.wait = self.wait, wait
+        try:
+            while True:
+                try:
+                    self.reconnect(wait)
+                    return work()
+                except ConnectionLost:
+                    self._pause(wait)
+        finally:
+            self.wait = callers
+
+    def _begin_somehow(self, word: Control) -> None:
+        # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        if self.broken:
+            self.reconnect(self.wait)
+        while True:
+            try:
+                return self.begin(word)
+            except ConnectionLost:
+                self._pause(self.wait)
+                self.reconnect(self.wait)
+
+    def lock_wait(self, word: Control) -> float:
+        """Return the seconds that a transaction begun in this way waits for a single lock."""
+        most = HASTE if word in (Control.BEGIN_HASTY, Control.BEGIN_READ_HASTY) else self.wait.most
+        return self.wait.left if most is None else min(most, self.wait.left)
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew, in as many attempts as there is time for; raise the last one's error."""
+        self._begin, self._mark = [], ""
+        self.close_raw()
+        self._connect(wait)
+        self.broken = False
+
+    def _connect(self, wait: Wait) -> None:
+        while True:
+            try:
+                self.raw = self.engine.open(wait.left)
+                break
+            except ConnectionLost as error:
+                if not self.engine.reached:  # nothing was lost: the URL may be wrong
+                    raise CannotOpen(str(error)) from error.__cause__
+                self._pause(wait)
+        self.engine.reached = True
+        self._cursor = self.raw.cursor()
+
+    def _pause(self, wait: Wait) -> None:
+        # Before another attempt; raises the error that is handled when there is no time for one.
+        if wait.left <= PAUSE:
+            raise
+        time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted went through; None where that cannot be known.
+
+        Raises no error of the database; only another interrupt.
+        """
+        try:
+            wait = Wait(time.monotonic() + LOOKUP)
+            return self._anew(lambda: self.look_up(wait), wait)
+        except Error:
+            return None
+
+    def settle(self) -> None:
+        """Roll back what is open. Never raises."""
+        self._begin = []
+        if self.broken:
+            return  # it is closed before anything else is said on it, and the server rolls back
+        try:
+            self.roll_back()
+        except (self.failures, Error):
+            self.broken = True
+
+    def close(self) -> None:
+        """Close the connection; the writer's row goes with it, and the server rolls back whatever is open."""
+        if self._noted and not self.broken and not self.in_transaction:
+            try:
+                self._grace = PARTING
+                self.wait = Wait(time.monotonic())
+                self.forget()
+            except Error as error:
+                log.debug("a writer's row stays for a day: %s", error)
+        self.close_raw()
+
+    @property
+    @abstractmethod
+    def session(self) -> int | None:
+        """The number by which the server knows it, as the driver was told."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    @abstractmethod
+    def limit(self, seconds: float) -> None:
+        """Let no wait for the server last longer, for its answer or until it takes what is sent.
+
+        After that the connection is lost, unless `waits_on` says otherwise.
+        """
+
+    @abstractmethod
+    def begin(self, word: Control) -> None:
+        """Begin a transaction, for a batch, hastily, alone or for reading, or leave in `_begin` how it is begun."""
+
+    def begins(self) -> None:
+        """Note that the texts of `_begin` are about to be sent."""
+
+    def ended(self) -> None:
+        """Note that the transaction has ended with its last statement."""
+
+    @abstractmethod
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+
+    @abstractmethod
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any."""
+
+    @abstractmethod
+    def written(self, sql: str, row: Row) -> str:
+        """Return a statement with its parameters written into it."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit."""
+
+    @abstractmethod
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+
+    @abstractmethod
+    def end_lost(self) -> None:
+        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+
+    @abstractmethod
+    def look_up(self, wait: Wait) -> bool | None:
+        """Find out whether the last batch's COMMIT went through; None where that cannot be known."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Remove the writer's row."""
+
+    @abstractmethod
+    def close_raw(self) -> None:
+        """Close the driver's connection, in whatever state it is."""

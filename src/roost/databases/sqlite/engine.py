@@ -1,0 +1,444 @@
+"""SQLite, by the standard library's sqlite3: connections, the order of writers, and errors by their codes.
+
+WAL mode, so that a reader never waits for a writer. Writers queue on a lock file first (`filelock.py`) and take the
+database's own lock with BEGIN IMMEDIATE; only writers that are not Roost are met there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from roost.databases.engine import Trace, Wait
+from roost.databases.sqlite.filelock import SUFFIX, FileLock
+from roost.databases.urls import redacted
+from roost.dialects import SQLITE, Control, Statement, Together, Wanted
+from roost.dialects.dialect import Row
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Invalid,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+    worded,
+)
+from roost.structures.plan import Transaction
+
+OLDEST = (3, 37, 0)  # STRICT tables
+CACHE_KIB = 64 * 1024  # of pages, per connection
+WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut back to
+
+# Looked up once: an Enum's members are slow to reach.
+_BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
+_COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
+
+# Takes the write lock without changing anything, before the first read: a transaction that has read an older state
+# can then say so at once, and one that has not read yet will see the newest.
+TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
+
+# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
+SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
+
+_BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
+_IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
+
+
+class SQLiteEngine:
+    """One SQLite database: a file, or a private one in memory."""
+
+    dialect = SQLITE
+    prepares = False
+
+    def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        path, options = parse(url)
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+        self.memory = path is None
+        self.file = path
+        self.path = self.place = path or ":memory:"
+        self.durability: str | None = options.get("synchronous", "FULL")
+        self.read_only = options.get("mode") == "ro"
+
+    def lock(self) -> FileLock | None:
+        """Return the lock file that this database's writers queue on."""
+        if self.memory or self.read_only:
+            return None
+        path = os.path.realpath(self.path)
+        try:
+            return FileLock(f"{path}{SUFFIX}")
+        except FileNotFoundError:
+            raise CannotOpen(f"{self.path}: there is no directory {os.path.dirname(path)}") from None
+        except (PermissionError, OSError) as error:
+            raise ReadOnly(f"{path}{SUFFIX} cannot be made: {error.strerror}") from error
+
+    def must_exist(self) -> None:
+        """Raise `Missing` when there is no file: only `create` makes one."""
+        if not self.memory and not os.path.exists(self.path):
+            raise Missing(f"there is no database {self.path}; store.create(...) makes it")
+
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
+        """Open a connection; `Missing` when there is no file and `create` is not set.
+
+        Whoever writes takes turns with the writers of other processes: two that put a new file into WAL mode at once
+        would refuse each other.
+        """
+        if not create:
+            self.must_exist()
+        self._must_be_ours()
+        lock = self.lock() if writes else None
+        if lock is None:
+            return self._connected(wait, writes, create)
+        try:
+            lock.acquire(wait)
+            try:
+                connection = self._connected(wait, writes, create)
+            finally:
+                lock.release()
+        except BaseException:
+            lock.close()
+            raise
+        connection.lock = lock
+        return connection
+
+    def _connected(self, wait: Wait, writes: bool, create: bool) -> SQLiteConnection:
+        mode = "ro" if self.read_only else "rwc" if create else "rw"
+        uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
+        try:
+            raw = sqlite3.connect(
+                uri,
+                uri=True,
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
+            )
+        except sqlite3.Error as error:
+            raise self._cannot_open(error) from error
+        try:
+            self.patiently(lambda: self._configure(raw, writes), wait)
+        except BaseException:
+            raw.close()
+            raise
+        return SQLiteConnection(self, raw, wait)
+
+    def _must_be_ours(self) -> None:
+        if _forbidden and os.path.exists(self.path) and _identity(self.path) in _forbidden:
+            raise CannotOpen(
+                f"{self.path}: this process uses the file by another copy of SQLite (roost serve), or was forked while "
+                "a thread of its parent had been using it for too long (fork before the threads begin, or use spawn)"
+            )
+
+    def patiently(self, attempt: Callable[[], None], wait: Wait) -> None:
+        """Repeat an attempt until nobody else is in its way, or raise `Busy` when the deadline has passed.
+
+        In steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
+        """
+        pause = 0.0005
+        while True:
+            try:
+                return attempt()
+            except Busy:
+                wait.pause()
+                wait.blocked()
+                if time.monotonic() >= wait.deadline:
+                    raise
+            time.sleep(pause * (0.5 + self.random.random() / 2))
+            pause = min(2 * pause, 0.01)
+
+    def _configure(self, raw: sqlite3.Connection, writes: bool) -> None:
+        try:
+            self._set_up(raw, writes)
+        except sqlite3.Error as error:
+            raise self._cannot_open(error) from error
+
+    def _set_up(self, raw: sqlite3.Connection, writes: bool) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
+        if writes and not self.memory and not self.read_only:
+            (journal,) = raw.execute("PRAGMA journal_mode = WAL").fetchone()
+            if journal != "wal":
+                raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
+            raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            raw.execute(f"PRAGMA synchronous = {self.durability}")
+        if not writes:
+            raw.execute("PRAGMA query_only = ON")
+        raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # a file that is no database shows only now
+        raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
+
+    def _cannot_open(self, error: sqlite3.Error) -> Error:
+        found = translate(error, self.path)
+        kinds = (Busy, DiskFull, ReadOnly, CannotOpen)
+        return found if isinstance(found, kinds) else CannotOpen(f"{self.path}: {error}")
+
+
+class SQLiteConnection:
+    """One connection."""
+
+    session: int | None = None
+
+    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
+        self.raw = raw
+        self.wait = wait  # for what BEGIN and COMMIT wait for
+        self.lock: FileLock | None = None
+        self.broken = False  # something other than a statement failed: connect anew
+        self._engine = engine
+        self._cursor = raw.cursor()
+        self._trace = engine.trace
+        self._execute: Any = self._cursor.execute if self._trace is None else self._traced
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.raw.in_transaction
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if type(wanted) is Statement:
+            try:
+                return run(self._cursor, wanted, self._trace)
+            except sqlite3.Error as error:
+                raise self._failed(error, wanted.template.sql) from error
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
+        if wanted is _COMMIT:
+            self.wait.pause()
+            self._say("COMMIT")
+            self._unlock()
+        elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
+            if self.lock is not None:
+                self.lock.acquire(self.wait)
+            try:
+                self._engine.patiently(self._begin_immediate, self.wait)
+            except BaseException:
+                self._unlock()
+                raise
+        elif wanted is _BEGIN_READ:
+            self._say("BEGIN")
+        elif wanted is _ROLLBACK:
+            self.settle()
+        return None  # LOCKED: BEGIN IMMEDIATE has locked everything
+
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+        try:
+            rows: list[Row] = self._execute(sql, row).fetchall()
+            return rows
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+
+    def transact(self, work: Transaction) -> Any:
+        """Run a transaction that is known as texts. After an error nothing is changed; `Careful` is the plan's."""
+        lock, execute = self.lock, self._execute
+        if lock is not None:
+            lock.acquire(self.wait)
+        sql = "BEGIN IMMEDIATE"
+        try:
+            execute(sql)
+            sql, row = next(work)
+            while True:
+                rows = execute(sql, row).fetchall()
+                try:
+                    sql, row = work.send(rows)
+                except StopIteration as stop:  # the plan's own: a trace function may raise one too
+                    result = stop.value
+                    break
+            sql = "COMMIT"
+            execute(sql)
+            return result
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+        finally:
+            if self.raw.in_transaction:
+                self.settle()
+            elif lock is not None:
+                lock.release()
+
+    def _traced(self, sql: str, row: Row = ()) -> sqlite3.Cursor:
+        assert self._trace is not None
+        self._trace(sql, row)
+        return self._cursor.execute(sql, row)
+
+    def _begin_immediate(self) -> None:
+        self._say("BEGIN IMMEDIATE")
+
+    def _say(self, sql: str) -> None:
+        if self._trace is not None:
+            self._trace(sql, ())
+        try:
+            self._cursor.execute(sql)
+        except sqlite3.Error as error:
+            raise self._failed(error, sql) from error
+
+    def _failed(self, error: sqlite3.Error, sql: str) -> Error:
+        found = translate(error, self._engine.path, sql)
+        self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
+        return found
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted went through."""
+        return not self.raw.in_transaction
+
+    def _unlock(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+
+    def settle(self) -> None:
+        """Roll back what is open, and let other writers in. Never raises: SQLite may have rolled back itself."""
+        try:
+            if self.raw.in_transaction:
+                self.raw.rollback()
+        except sqlite3.Error:
+            self.broken = True  # closing the connection rolls back as well
+        finally:
+            self._unlock()
+
+    def close(self) -> None:
+        """Close the connection; whatever is open is rolled back."""
+        self.raw.close()
+        if self.lock is not None:
+            self.lock.close()
+
+
+_forbidden: set[tuple[int, int]] = set()  # files that this process may not open, by device and number
+
+
+def forbid(path: str) -> None:
+    """Open no connection to this file any more."""
+    try:
+        _forbidden.add(_identity(path))
+    except OSError:
+        pass  # it is gone: whatever comes in its place is another one
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
+    """Run a statement for each of its rows; see `Statement` for the answer."""
+    template, rows, _ = statement
+    if trace is not None:
+        for row in rows:
+            trace(template.sql, row)
+    sql = template.sql
+    if template.copies > 1:
+        rows = [row * template.copies for row in rows]
+    if template.returns:
+        if len(rows) == 1:
+            return [cursor.execute(sql, rows[0]).fetchall()]
+        execute = cursor.execute
+        return [execute(sql, row).fetchall() for row in rows]
+    if len(rows) == 1:
+        return cursor.execute(sql, rows[0]).rowcount
+    return cursor.executemany(sql, rows).rowcount
+
+
+def file_of(raw: sqlite3.Connection) -> str | None:
+    """Return the path of a connection's database; None in memory."""
+    cursor = raw.cursor(sqlite3.Cursor)
+    cursor.row_factory = None
+    try:
+        for _, name, path in cursor.execute("PRAGMA database_list"):
+            if name in ("main", b"main"):
+                return os.fsdecode(path) or None
+        return None
+    finally:
+        cursor.close()
+
+
+def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
+    """Return our error for one of SQLite's, by its code."""
+    return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
+
+
+# What a statement was refused for, by SQLite's extended codes, as the wire tells it.
+_WORDS = {
+    275: "check",
+    787: "foreign",  # 151 or 152: whoever made the statement knows
+    1299: "notnull",
+    1555: "121",
+    1811: "trigger",
+    2067: "121",
+    2579: "121",
+    3091: "type",
+    sqlite3.SQLITE_MISMATCH: "type",
+    sqlite3.SQLITE_TOOBIG: "toobig",
+}
+
+
+def failure(code: int, message: str, path: str, sql: str = "") -> Error:
+    """Return our error for one of SQLite's extended codes; 0 where the driver itself refused a value."""
+    told = f"{path}: {message}"
+    if code == _BUSY_SNAPSHOT:
+        return Conflict(
+            "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
+            "back and begin it with BEGIN IMMEDIATE"
+        )
+    if code == _IOERR_SHMSIZE:
+        return DiskFull(f"{path}: no room for the index of the write-ahead log ({message})")
+    match code & 0xFF:
+        case 0:  # sqlite3 itself refused: a parameter it cannot bind
+            return StatementFailed(told)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy(f"{path}: another connection holds the write lock ({message})")
+        case sqlite3.SQLITE_FULL:
+            return DiskFull(told)
+        case sqlite3.SQLITE_READONLY:
+            return ReadOnly(told)
+        case sqlite3.SQLITE_CANTOPEN:
+            return CannotOpen(_why_not(path) or told)
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return CannotOpen(f"{told} (the file is damaged, encrypted, or no SQLite database)")
+        case sqlite3.SQLITE_ERROR if "no such table: roost_" in message:
+            # The one place that reads a message: SQLite has no code of its own for a missing table.
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))
+    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+
+
+def _why_not(path: str) -> str | None:
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        return f"{path}: there is no directory {directory}"
+    if os.path.isdir(path):
+        return f"{path} is a directory"
+    return None
+
+
+def parse(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
+    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise Invalid(f"{told!r} is no file of SQLite: {URLS}")
+    path, _, query = rest.partition("?")
+    try:
+        pairs = parse_qsl(query, strict_parsing=True) if query else []
+    except ValueError:
+        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
+    options = {}
+    for name, value in pairs:
+        choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
+        if choices is None or value.lower() not in choices:
+            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+        options[name] = value.upper() if name == "synchronous" else value.lower()
+    if path in ("", "/", "/:memory:"):
+        return None, options
+    if not path.startswith("/"):
+        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
+    return unquote(path[1:]), options

@@ -1,0 +1,170 @@
+"""A lock file on which the processes that write one SQLite database queue.
+
+SQLite's own busy timeout polls: of four processes two committed once in 2.5 s. The kernel's queue of `flock` is fair
+enough (7.7, 5.4, 4.9 and 4.7 thousand). But `flock` has no timeout, so a lock that is not free at once is waited for by
+a helper thread; a caller who gives up leaves its place to the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from io import FileIO
+from queue import SimpleQueue
+
+from roost.databases.engine import Wait
+from roost.databases.forks import at_fork
+from roost.errors import Busy, CannotOpen
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: the module is imported there all the same, for stores of servers
+    HAS_FLOCK = False
+else:
+    HAS_FLOCK = True
+
+SUFFIX = "-lock"
+
+
+class FileLock:
+    """An exclusive lock on a file beside the database, made when it is not there and never removed.
+
+    One thread of a process uses it at a time (the leader of the writer queue).
+    """
+
+    def __init__(self, path: str) -> None:
+        if not HAS_FLOCK:
+            raise CannotOpen(
+                f"{path}: this system has no flock (Windows has none), by which those who write a file of SQLite take "
+                "turns; here there are mysql://…, postgresql://…, and sqlite:// in memory"
+            )
+        self.path = path
+        self._held = False
+        self._file = _opened(path)
+        _open.add(self._file)
+        self._mutex = threading.Lock()  # guards what follows
+        self._place: _Place | None = None  # in the kernel's queue, held by the helper
+        self._places: SimpleQueue[_Place | None] | None = None
+
+    def acquire(self, wait: Wait) -> None:
+        """Take the lock, or raise `Busy` when the deadline has passed."""
+        with self._mutex:
+            place = self._place
+            if place is None:
+                try:
+                    self._held = True  # before it is, so that an interrupt between leaves no lock behind
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    self._held = False
+                    place = _Place()
+                    self._helper().put(place)
+                    self._place = place
+            place.wanted = True
+        try:
+            wait.pause()
+            wait.blocked()
+            while not place.granted.acquire(timeout=min(0.1, max(0.0, wait.deadline - time.monotonic()))):
+                wait.blocked()
+                if time.monotonic() >= wait.deadline:
+                    raise Busy(f"another process has held {self.path} for too long")
+        except BaseException:
+            with self._mutex:
+                if self._place is place:
+                    place.wanted = False  # still in the kernel's queue: its turn is given on
+                    raise
+            # It was granted at the same moment.
+            self._held = True
+            self.release()
+            raise
+        self._held = True
+
+    def release(self) -> None:
+        """Let the next process in; nothing happens when the lock is not held."""
+        if self._held:
+            self._held = False
+            if not self._file.closed:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file, which also gives up the lock; nothing happens when it is closed."""
+        with self._mutex:
+            self.release()  # the helper may close it later
+            if self._places is not None:
+                self._places.put(None)  # the helper may be in flock on this very file: it closes it
+            else:
+                _close(self._file)
+
+    def _helper(self) -> SimpleQueue[_Place | None]:
+        if self._places is None:
+            self._places = SimpleQueue()
+            threading.Thread(target=self._wait, args=(self._places,), name="roost-lock", daemon=True).start()
+        return self._places
+
+    def _wait(self, places: SimpleQueue[_Place | None]) -> None:
+        while place := places.get():
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            with self._mutex:
+                self._place = None
+                if place.wanted:
+                    place.granted.release()
+                else:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+        _close(self._file)
+
+
+class _Place:
+    """A place in the kernel's queue."""
+
+    __slots__ = ("granted", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.granted = threading.Lock()
+        self.granted.acquire()
+
+
+# Every lock file of this process. As files, not as descriptors: a file that is closed knows its descriptor no more, so
+# neither a second close nor a late lock can meet what has the number by then.
+_open: set[FileIO] = set()
+
+
+def _opened(path: str) -> FileIO:
+    try:
+        return FileIO(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except PermissionError:
+        return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # that of another user can be locked all the same
+    except FileNotFoundError:
+        pass
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:  # just made by another process
+        return _opened(path)
+    _same_access(fd, path.removesuffix(SUFFIX))
+    return FileIO(fd)
+
+
+def _same_access(fd: int, database: str) -> None:
+    # Whoever may write the database may lock it; SQLite does the same for its own files.
+    try:
+        status = os.stat(database)
+        os.fchmod(fd, status.st_mode & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(fd, status.st_uid, status.st_gid)
+    except OSError:
+        pass  # it is being made, or the file system knows no such thing: the lock works as it is
+
+
+def _close(file: FileIO) -> None:
+    _open.discard(file)
+    file.close()
+
+
+def _after_fork() -> None:
+    # Closed, not unlocked: the lock stays the parent's, and does not outlive it in a child.
+    for file in tuple(_open):
+        _close(file)
+
+
+at_fork(after_in_child=_after_fork)

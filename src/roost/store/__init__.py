@@ -1,0 +1,10 @@
+"""Stores: what runs operations, in threads and in asyncio, and what is made, changed and checked through them."""
+
+from roost.capping.plan import AdoptedPlan
+from roost.store.store import AsyncStore, Store
+from roost.structures.adopted.declaration import Adopted
+from roost.structures.registry import register
+
+__all__ = ["AsyncStore", "Store"]
+
+register(Adopted, AdoptedPlan)

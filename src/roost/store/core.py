@@ -1,0 +1,424 @@
+"""What both kinds of store are made of: an engine, a queue of writers, one of readers, and a link for each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import random as random_module
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from functools import partial
+from typing import Any, TypeVar
+
+from roost.batching.atoms import Atom, refuse_all
+from roost.batching.batch import Aside, Batch
+from roost.batching.known import Known, Stats
+from roost.batching.queue import Queue, Take
+from roost.batching.slow_path import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
+from roost.catalog.doctor import Finding, examine
+from roost.databases import open_engine
+from roost.databases.engine import Connection, Trace, Wait, commit, drive
+from roost.databases.forks import at_fork
+from roost.dialects import Control, Statement, Wanted
+from roost.errors import Busy, Closed, Error, OutcomeUnknown
+from roost.store.links import Link, alive
+from roost.store.self_deadlock import Own, own_transaction
+from roost.store.single import UNANSWERED, Single
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, in_utc
+
+T = TypeVar("T")
+
+log = logging.getLogger("roost")
+
+
+def utc_now() -> dt.datetime:
+    """Return the time of the column `at`; for showing only, never for order."""
+    return dt.datetime.now(dt.UTC)
+
+
+class Core:
+    """The working part of a store.
+
+    Connects at the first operation of a process; a child process starts anew and leaves its parent's connections alone.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        lock_wait: float,
+        trace: Trace | None,
+        clock: Callable[[], dt.datetime],
+        random: random_module.Random | None,
+    ) -> None:
+        self._random = random or random_module.Random()
+        self.engine = open_engine(url, timeout=timeout, trace=trace, random=self._random)
+        self.timeout = timeout
+        self.lock_wait = lock_wait
+        self._clock = in_utc(clock)
+        self.known = Known(self.engine.dialect)
+        self.closed = False
+        self._start()
+        _cores[id(self)] = self
+
+    def _start(self) -> None:
+        self.known.stats = Stats()  # of overlaps
+        self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
+        spot = self._random.randrange(2**31)
+        self._context = Context(self._clock, spot)
+        self._detours = Detours(self.known, self._context)
+        self._read_detours = ReadDetours()
+        self.joined_context = Context(self._clock, spot, joined=True)
+        self._executor: ThreadPoolExecutor | None = None
+        self._dismissed = False
+        self._mutex = threading.Lock()  # of the executor
+        self._writer = self._batch_link()
+        # A server works on one batch of reads while Python makes the results of another.
+        self.reading = 2 if self.engine.dialect.exchanges else 1
+        self._readers = [self._batch_link() for _ in range(self.reading)]
+        self._looking: set[Link] = set()  # those of check() and structures()
+        self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
+        self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
+        self._lanes = [self._lane(number) for number in range(READING + 1)] if self.engine.dialect.row_locks else []
+        if self.engine.memory:
+            self.readers = [self.writers]  # a second connection would see another database
+        readers = self.readers[0] if self.engine.dialect.exchanges else None
+        reader = self._writer if self.engine.memory else self._readers[0]
+        self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
+
+    def _lane(self, number: int) -> tuple[Queue, Link]:
+        # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
+        link = self._batch_link()
+
+        def wait(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+            self._write(link, _Patience(self, deadline, wake, link=link), take, None)
+
+        def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+            trying = Trying()
+            if number == READING:
+                self._read(link, deadline, take, wake, trying)
+            else:
+                self._write(link, _Patience(self, deadline, wake, link=link), take, trying, Control.BEGIN_HASTY)
+            if trying.again:
+                wake()
+                time.sleep(PAUSE * (1 + self._random.random()))
+
+        return Queue(try_ if number in (TRYING, READING) else wait, self.lock_wait, self._worry), link
+
+    def _link(self) -> Link:
+        return Link(self.engine.file, self.timeout)
+
+    def _batch_link(self) -> Link:
+        link = self._link()
+        self._counts[link] = Stats()
+        return link
+
+    def total(self) -> Stats:
+        """Return what was done in this process so far."""
+        counts = [astuple(each) for each in [self.known.stats, *self._counts.values()]]
+        return Stats(*[sum(numbers) for numbers in zip(*counts, strict=True)])
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The threads that work for asyncio; made when the first is needed."""
+        with self._mutex:  # loops of several threads may need it at once
+            if self._executor is None:
+                if self._dismissed:
+                    raise Closed("the store was closed")
+                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
+            return self._executor
+
+    def run(self, op: Operation[Any]) -> Any:
+        """Return the result of one operation, without a batch where nothing is in its way."""
+        deadline = time.monotonic() + self.timeout
+        if type(op) is Operation:
+            result = self._single.run(op, self._context, deadline)
+            if result is not UNANSWERED:
+                return result
+        atom = Atom((op,))
+        atom.deadline = deadline
+        self.submit([atom])
+        return atom.answer[0]
+
+    def submit(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        try:
+            self.submit_some(atoms)
+            for atom in atoms:
+                if atom.aside is not None:
+                    self.submit_aside([atom])
+        except BaseException:
+            for atom in atoms:
+                self.give_up(atom)
+            raise
+
+    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
+        """Return when every atom has its answer, or is to be submitted aside; reads by one of the readers."""
+        deadline = atoms[0].deadline or time.monotonic() + self.timeout
+        for atom in atoms:
+            atom.deadline = deadline
+        queue = self.writers if atoms[0].writes else self.readers[reader]
+        left = atoms
+        while left:  # a leader may come back without all answers, while there is time
+            queue.submit(left, deadline)
+            left = [atom for atom in left if not atom.done and atom.aside is None]
+
+    def submit_aside(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer: all are to wait in the same lane."""
+        assert atoms[0].aside is not None
+        queue, _ = self._lanes[atoms[0].aside]
+        for atom in atoms:
+            atom.aside = None
+        left = atoms
+        try:
+            while left:  # a leader may come back without his answer, to try again
+                queue.submit(left, left[0].deadline)
+                left = [atom for atom in left if not atom.done]
+        finally:
+            for atom in atoms:
+                (self._detours if atom.writes else self._read_detours).settled(atom)
+
+    def give_up(self, atom: Atom) -> None:
+        """Note that nobody waits for the atom any more: where it was sent aside, its key is nobody else's obstacle."""
+        if atom.aside is not None:
+            atom.aside = None
+            self._detours.settled(atom)
+
+    def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
+        """Run one transaction of its own kind (create, alter) among the writers."""
+        results: list[T] = []
+
+        def transact(connection: Connection) -> None:
+            try:
+                connection.execute(Control.BEGIN_ALONE)
+                result = drive(work, connection)
+                commit(connection)
+                results.append(result)
+            finally:
+                connection.settle()
+
+        self.alone(transact, create=create)
+        return results[0]
+
+    def alone(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
+        """Give the writers' connection to one piece of work, between two batches."""
+
+        def errand(deadline: float) -> None:
+            self._use(self._writer, _Patience(self, deadline, lasts=True, link=self._writer), work, create)
+
+        self.writers.submit((), time.monotonic() + self.timeout, errand)
+
+    def snapshot(self, work: Generator[Wanted, Any, T]) -> T:
+        """Run something that reads at length, in one snapshot, on a connection of its own."""
+        return self.exclusive(work) if self.engine.memory else self._look(lambda _: work)
+
+    def examine(self) -> list[Finding]:
+        """Ask the engine what it is, and return what follows from it."""
+
+        def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
+            return examine(self.engine.dialect, self.engine.durability, connection.session, self.engine.prepares)
+
+        if self.engine.memory:
+            return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
+        return self._look(ask)
+
+    def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]]) -> T:
+        def look(link: Link) -> T:
+            wait = _Patience(self, time.monotonic() + self.timeout, lasts=True)
+            connection = link.connection = self.engine.connect(wait, writes=False)
+            try:
+                connection.execute(Control.BEGIN_READ)
+                return drive(make(connection), connection)
+            finally:
+                link.drop()
+
+        link = self._link()
+        self._looking.add(link)
+        try:
+            if self.closed:
+                raise Closed("the store was closed")
+            return link.use(look)
+        finally:
+            self._looking.discard(link)
+
+    def disconnect(self) -> None:
+        """Close the connections when their users are done; the next operation connects anew."""
+        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
+            link.close()
+
+    def close(self) -> None:
+        """Answer what waits, then close the connections."""
+        self.closed = True
+        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._lanes]):
+            queue.close()
+        for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._lanes]):
+            link.close()
+        self._dismiss()
+
+    def dispose(self) -> None:
+        """Close the connections, now or when their users are done: nobody needs their answers any more."""
+        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
+            link.leave()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        self._dismissed = True
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+    def after_fork(self) -> None:
+        """Start anew in a child process."""
+        self._random.seed()  # or all children would have the same numbers
+        self._start()
+
+    def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        aside = self._detours if self._lanes else None
+        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait, link=self._writer), take, aside)
+
+    def _write(
+        self, link: Link, wait: _Patience, take: Take, aside: Aside | None, begin: Control = Control.BEGIN
+    ) -> None:
+        def work(connection: Connection) -> None:
+            batch = Batch(self.known, self._context, self._counts[link], aside)
+            try:
+                drive(batch.run(begin, take), connection)
+            except BaseException:
+                if batch.committing:  # an interrupt came between COMMIT and its answer
+                    committed = None
+                    try:
+                        committed = connection.outcome()
+                    finally:  # another one may have come
+                        if committed:
+                            batch.committed()
+                        elif committed is None:
+                            refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
+                connection.settle()
+                raise
+
+        self._use(link, wait, work)
+
+    def _use(self, link: Link, wait: _Patience, work: Callable[[Connection], None], create: bool = False) -> None:
+        def use(link: Link) -> None:
+            try:
+                connection = link.connection
+                if connection is None:
+                    connection = link.connection = self.engine.connect(wait, create=create)
+                connection.wait = wait
+                work(connection)
+            except Busy as error:
+                own = None if wait.told else self._own_transaction()
+                if own is None:
+                    raise
+                raise Busy(f"{error}; {own.told}") from error
+            finally:
+                self._report(link.connection)
+
+        link.use(use)
+
+    def _read(
+        self, link: Link, deadline: float, take: Take, wake: Callable[[], None], trying: Trying | None = None
+    ) -> None:
+        wake()
+        aside = trying or (self._read_detours if self._lanes else None)
+        begin = Control.BEGIN_READ if trying is None else Control.BEGIN_READ_HASTY
+
+        def use(link: Link) -> None:
+            connection = link.connection
+            if connection is None:
+                connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
+            connection.wait = Wait(deadline, self.lock_wait)
+            try:
+                drive(Batch(self.known, self._context, self._counts[link], aside).run(begin, take), connection)
+            except BaseException:
+                connection.settle()
+                raise
+            finally:
+                self._report(link.connection)
+
+        link.use(use)
+
+    def _report(self, connection: Connection | None) -> None:
+        if connection is not None and connection.broken:
+            log.warning(
+                "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
+            )
+
+    def _own_transaction(self) -> Own | None:
+        # Only a file can be held up by a transaction of the thread that waits for it, on a connection of its own.
+        return None if self.engine.file is None else own_transaction(self.engine.file, self._own())
+
+    def _own(self) -> dict[int, bool]:
+        # Roost's connections in this process, by id: do they hold the write lock?
+        found = {}
+        for core in alive(_cores):
+            for link in (core._writer, *core._readers, *core._looking):  # lanes are of servers only
+                connection = link.connection
+                if connection is not None:
+                    found[id(connection.raw)] = link is core._writer and connection.in_transaction
+        return found
+
+    def _worry(self) -> Error | None:
+        # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
+        own = self._own_transaction()
+        return Busy(own.told) if own is not None and own.sure else None
+
+
+class _Patience(Wait):
+    """Waits until the deadline; counts, logs, and after `lock_wait` asks whether the thread waits for itself."""
+
+    __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "told")
+
+    def __init__(
+        self,
+        core: Core,
+        deadline: float,
+        wake: Callable[[], None] | None = None,
+        most: float | None = None,
+        lasts: bool = False,
+        link: Link | None = None,
+    ) -> None:
+        super().__init__(deadline, most, lasts)
+        self._core = core
+        self._link = link
+        self._wake = wake
+        self._counted = False
+        self._worried = False
+        self.told = False  # that it waits for itself
+
+    def pause(self) -> None:
+        """Wake those who were answered by the batch before."""
+        if self._wake is not None:
+            self._wake()
+
+    def blocked(self) -> None:
+        """Count the first time; worry once."""
+        core = self._core
+        if not self._counted:
+            self._counted = True
+            if self._link is not None:
+                core._counts[self._link].waits += 1
+        if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
+            return
+        self._worried = True
+        log.info("waiting for the write lock of %s, which somebody else holds", core.engine.place)
+        error = core._worry()
+        if error is not None:
+            self.told = True
+            raise error
+
+
+_cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
+
+
+def _after_fork() -> None:
+    for core in alive(_cores):
+        core.after_fork()
+
+
+at_fork(after_in_child=_after_fork)

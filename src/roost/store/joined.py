@@ -1,0 +1,63 @@
+"""Operations inside the application's own transaction, on its own connection.
+
+Nothing is committed, rolled back or retried; every call is wrapped in a savepoint, so an operation that fails leaves
+the transaction as it was. What runs on which connection is `engines/guests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from roost.batching.atoms import Atom
+from roost.batching.batch import joined
+from roost.batching.known import Known
+from roost.databases.callers import AsyncPlay, Play
+from roost.store.runner import AsyncRunner, Runner
+from roost.structures.plan import Context
+
+
+class Transaction(Protocol):
+    """A connection or session of the application's, by what all of them have: none of their types is needed."""
+
+    def commit(self) -> None:
+        """Commit."""
+
+
+class AsyncTransaction(Protocol):
+    """The same with `await`."""
+
+    def commit(self) -> Awaitable[None]:
+        """Commit."""
+
+
+class AsyncpgTransaction(Protocol):
+    """A connection of asyncpg, which has no `commit`."""
+
+    def is_in_transaction(self) -> bool:
+        """Return whether a transaction is open."""
+
+
+class Joined(Runner):
+    """Runs operations inside the transaction that is open on a connection of the application."""
+
+    def __init__(self, play: Play, known: Known, context: Context) -> None:
+        self._play = play
+        self._known = known
+        self._context = context
+
+    def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        self._play(joined(atom, self._known, self._context), atom.writes)
+        return atom.answer
+
+
+class AsyncJoined(AsyncRunner):
+    """`Joined` with `await`."""
+
+    def __init__(self, play: AsyncPlay, known: Known, context: Context) -> None:
+        self._play = play
+        self._known = known
+        self._context = context
+
+    async def _answered(self, atom: Atom) -> None:
+        await self._play(joined(atom, self._known, self._context), atom.writes)

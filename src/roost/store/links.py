@@ -1,0 +1,149 @@
+"""Links: the connections of one process, each opened when first used, and used by one thread at a time.
+
+No child process may inherit a connection to a file. SQLite counts the locks of a process by itself, so a child would
+believe to hold what only its parent holds, and the two would overwrite each other. A fork therefore first lets nobody
+begin, waits for those who are at work, and closes what is open; whoever comes next opens it anew, on both sides. Where
+somebody was at work for too long, the child may not open that file at all, and is told so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from roost.databases.engine import Connection
+from roost.databases.forks import at_fork
+from roost.databases.sqlite.engine import forbid
+from roost.errors import Busy
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+FORK_PATIENCE = 5.0  # seconds that a fork waits for those who are at work, beyond the timeout of their store
+
+
+class Link:
+    """One connection, or none yet.
+
+    path: the file; None for a database in memory, of which a child has none, and for a server, whose drivers close in a
+        child only what it has opened itself.
+    timeout: seconds that its user may wait for somebody else's lock.
+    """
+
+    def __init__(self, path: str | None, timeout: float) -> None:
+        self.connection: Connection | None = None
+        self.path = path
+        self.timeout = timeout
+        self.using = threading.Lock()
+        self.user = 0  # the thread that has it
+        self._left = False
+        if path is not None:
+            _links[id(self)] = self
+
+    def use(self, work: Callable[[Link], T]) -> T:
+        """Do something with the connection while nobody else uses it, and close it afterwards if it broke."""
+        with _turnstile:
+            pass
+        if self.user == threading.get_ident():  # a trace function, or a signal handler, in the middle of a call
+            raise Busy("this thread is in the middle of another call of the same store")
+        try:
+            with self.using:
+                self.user = threading.get_ident()
+                try:
+                    return work(self)
+                finally:
+                    self.user = 0
+                    if self.connection is not None and self.connection.broken:
+                        self.drop()
+        finally:
+            if self._left:
+                self.leave()
+
+    def try_use(self, work: Callable[[Connection], T], otherwise: T) -> T:
+        """`use`, where there is a connection and nobody uses it; else return `otherwise`."""
+        if self.using.locked():  # or it is taken now, and waited for: not to be interrupted between taking and using it
+            return otherwise
+        try:
+            with self.using:
+                connection = self.connection
+                if connection is None or connection.broken:
+                    return otherwise
+                self.user = threading.get_ident()
+                try:
+                    return work(connection)
+                finally:
+                    self.user = 0
+                    if connection.broken:
+                        self.drop()
+        finally:
+            if self._left:
+                self.leave()
+
+    def drop(self) -> None:
+        """Close the connection; only for its user."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Wait for the user, and close the connection."""
+        with self.using:
+            self.drop()
+
+    def leave(self) -> None:
+        """Close the connection now, or after its use. Waits for nothing: a finalizer may run in its user's thread."""
+        self._left = True
+        if self.using.acquire(blocking=False):
+            try:
+                self.drop()
+            finally:
+                self.using.release()
+
+
+_links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
+_turnstile = threading.RLock()  # held during a fork; its thread may still use what it has not closed
+_stopped: list[Link] = []  # by a fork, which uses them
+_inherited: list[Connection] = []  # of the parent; never collected, so never closed
+
+
+def alive(kept: weakref.WeakValueDictionary[int, S]) -> list[S]:
+    """Return what is still there, by a copy made in one step: other threads may add to it meanwhile."""
+    return [each for each in [ref() for ref in kept.valuerefs()] if each is not None]
+
+
+def _before_fork() -> None:
+    _turnstile.acquire()
+    links = alive(_links)
+    end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.using.locked()), default=0)
+    for link in links:
+        if link.user == threading.get_ident():
+            continue  # forked by somebody's trace function, in the middle of a batch
+        if link.using.acquire(timeout=max(0.0, min(end - time.monotonic(), threading.TIMEOUT_MAX))):
+            _stopped.append(link)
+            link.drop()
+
+
+def _after_fork_in_parent() -> None:
+    while _stopped:
+        _stopped.pop().using.release()
+    _turnstile.release()
+
+
+def _after_fork_in_child() -> None:
+    global _turnstile
+    _turnstile = threading.RLock()
+    for link in alive(_links):
+        connection, link.connection = link.connection, None
+        if connection is not None and link.path is not None:
+            _inherited.append(connection)
+            forbid(link.path)
+        elif link not in _stopped and link.path is not None:  # it was being opened
+            forbid(link.path)
+    _stopped.clear()
+    _links.clear()  # the stores make new ones
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,373 @@
+"""The working part of a store over memcached. There is no transaction, no catalog, and nobody waits for anybody.
+
+Every caller's thread talks to memcached itself. Operations that are run together (what waited in asyncio, or one
+`run_all`) share exchanges: all reads one `get`, the adds and removes of one key one `append`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from roost.batching.atoms import Atom, refuse_all
+from roost.batching.known import Stats
+from roost.catalog.check import Violation
+from roost.catalog.doctor import Finding
+from roost.databases.engine import Trace, drive
+from roost.databases.forks import at_fork
+from roost.errors import Closed, Error, Full, Invalid, Mismatch
+from roost.structures.memcached_set.commands import List, Memory, TooLarge, Work
+from roost.structures.memcached_set.declaration import MemcachedSet
+from roost.structures.memcached_set.plan import MemcachedPlan, Whole
+from roost.structures.operation import READS, Operation, Target
+from roost.structures.plan import in_utc
+from roost.structures.structure import Structure
+
+if TYPE_CHECKING:
+    from roost.databases.memcached.engine import MemcachedEngine
+
+MOST_TOGETHER = 64 * 1024  # bytes of the members in one `append` of several callers
+MOST_KEYS = 100  # of one `get`
+MANY_PLANS = 1000  # declarations; more are made over and over
+CHANGES = frozenset(["add", "remove"])
+
+
+class CacheCore:
+    """What `Core` is to a database: runs atoms, and answers them."""
+
+    reading = 1  # batches of reads at once, for asyncio
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        trace: Trace | None,
+        clock: Callable[[], dt.datetime],
+        random: Random | None,
+    ) -> None:
+        try:
+            from roost.databases.memcached.engine import MemcachedEngine
+        except ModuleNotFoundError as error:
+            raise Invalid(f"memcached needs the driver {error.name}: pip install 'roost[memcached]'") from error
+        self._make: Callable[[], MemcachedEngine] = partial(MemcachedEngine, url, timeout=timeout, trace=trace)
+        self.engine = self._make()
+        self.timeout = timeout
+        self._random = random or Random()
+        moment = in_utc(clock)
+        self._memory = Memory(lambda: moment().timestamp(), self._random)
+        self.closed = False
+        self._dismissed = False
+        self._executor: ThreadPoolExecutor | None = None
+        self._mutex = threading.Lock()  # of the numbers in `_stats`, and of the executor
+        self._stats = Stats()
+        self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
+        _caches.add(self)
+
+    def total(self) -> Stats:
+        """Return what was done in this process: `batches` of operations, and races lost, as `retries`."""
+        return replace(self._stats, retries=self._memory.lost_races)
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The threads that work for asyncio; made when the first is needed."""
+        with self._mutex:  # loops of several threads may need it at once
+            if self._executor is None:
+                if self._dismissed:
+                    raise Closed("the store was closed")
+                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
+            return self._executor
+
+    def refused(self) -> Invalid:
+        """Return what is raised for all that takes a database."""
+        return Invalid(
+            f"{self.engine.place} is memcached: it has no catalog, no tables and no transactions, and a MemcachedSet "
+            "needs none; so there is no ddl, alter, structures or on(connection)"
+        )
+
+    def plan(self, structure: Target) -> MemcachedPlan:
+        """Return the plan of a structure; `Invalid` when it is none for memcached."""
+        plan = self._plans.get(id(structure))
+        if plan is not None:
+            return plan
+        if not isinstance(structure, MemcachedSet):
+            what = type(structure).__name__ if isinstance(structure, Target) else repr(structure)
+            raise Invalid(
+                f"{getattr(structure, 'name', what)} is a {what}, which memcached does not hold; it holds "
+                "MemcachedSet alone, and SQLite, MariaDB and PostgreSQL the others"
+            )
+        if len(self._plans) >= MANY_PLANS:
+            self._plans.clear()
+        plan = self._plans[id(structure)] = MemcachedPlan(structure, self._memory)
+        return plan
+
+    def create(self, structures: Sequence[Structure]) -> None:
+        """Make nothing, since nothing has to be made; refuse what cannot be kept here, and look for the servers."""
+        for structure in structures:
+            self.plan(structure)
+        self._open()
+        self.engine.reach()
+
+    def run(self, op: Operation[Any]) -> Any:
+        """Return the result of one operation."""
+        atom = Atom((op,))
+        self.submit([atom])
+        return atom.answer[0]
+
+    def submit(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer."""
+        self.submit_some(atoms)
+
+    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
+        """Return when every atom has its answer. Those that waited together share exchanges."""
+        self._open()
+        if len(atoms) == 1 and len(atoms[0].operations) == 1:
+            self._one(atoms[0])
+            done = int(atoms[0].error is None)
+        else:
+            self._several(atoms)
+            done = sum([len(atom.operations) for atom in atoms if atom.error is None])
+        with self._mutex:
+            self._stats.batches += 1
+            self._stats.operations += done
+
+    def _one(self, atom: Atom) -> None:
+        # What `_several` does, without sorting who belongs together.
+        (op,) = atom.operations
+        try:
+            plan = self.plan(op.structure)
+            if op.verb in READS:
+                atom.results = self._drive(plan.read(atom.operations))
+            else:
+                item = plan.structure.item(op.args[0])
+                self._perform(plan, item, atom.operations, time.monotonic() + self.timeout)
+                atom.results = (None,)
+        except Error as error:
+            atom.error = error
+        atom.done = True
+
+    def _several(self, atoms: Sequence[Atom]) -> None:
+        reads: list[tuple[Atom, int]] = []
+        writes: dict[str, list[Atom]] = {}
+        for atom in atoms:
+            try:
+                item = self._together(atom)
+            except Invalid as error:
+                refuse_all([atom], error)
+                continue
+            if item is None:
+                atom.results = [None] * len(atom.operations)
+                reads += [(atom, place) for place in range(len(atom.operations))]
+            else:
+                writes.setdefault(item, []).append(atom)
+        self._read(reads)
+        for atom in {id(atom): atom for atom, _ in reads}.values():
+            atom.done = True
+        deadline = time.monotonic() + self.timeout
+        for item, waiting in writes.items():
+            self._write(item, waiting, deadline)
+
+    def _drive(self, work: Work[Any]) -> Any:
+        return drive(work, self.engine)
+
+    def give_up(self, atom: Atom) -> None:
+        """Note that nobody waits for the atom any more: nothing here waits for a lock."""
+
+    def check(self, structures: Sequence[Structure]) -> list[Violation]:
+        """Read every set of these structures that memcached lists, and return what is not as it should be."""
+        if not structures:
+            raise Invalid(f"{self.engine.place} has no catalog: name the structures that are to be checked")
+        self._open()
+        return [each for structure in structures for each in self._check(self.plan(structure))]
+
+    def doctor(self) -> list[Finding]:
+        """Look at the servers."""
+        self._open()
+        return [finding for name, facts in self.engine.servers() for finding in _findings(name, facts)]
+
+    def close(self) -> None:
+        """Close the connections, those in use when their answer has come."""
+        self.closed = True
+        self.dispose()
+
+    def dispose(self) -> None:
+        """Close the connections."""
+        self._dismissed = True
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
+        self.engine.close()
+
+    def after_fork(self) -> None:
+        """Start anew in a child process, which must not talk on its parent's connections."""
+        self._random.seed()  # or all children would have the same numbers
+        self._mutex = threading.Lock()
+        self._stats = Stats()
+        self._executor = None
+        self.engine.forget()
+        if not self.closed:
+            self.engine = self._make()
+
+    def _open(self) -> None:
+        if self.closed:
+            raise Closed("the store was closed")
+
+    def _together(self, atom: Atom) -> str | None:
+        # The item that an atom writes, or None when it only reads. Memcached changes one item at a time.
+        items = set()
+        for op in atom.operations:
+            plan = self.plan(op.structure)
+            if op.verb not in READS:
+                items.add(plan.structure.item(op.args[0]))
+        if not items:
+            return None
+        alone = len(atom.operations) == 1
+        if not alone and (len(items) > 1 or any([op.verb not in CHANGES for op in atom.operations])):
+            raise Invalid(
+                "memcached has no transactions: run_all takes operations that only read, or adds and removes of one "
+                f"key, which are one append; not {', '.join(map(repr, atom.operations[:3]))} together"
+            )
+        return items.pop()
+
+    def _read(self, reads: list[tuple[Atom, int]]) -> None:
+        groups: dict[Target, list[tuple[Atom, int]]] = {}
+        for atom, place in reads:
+            groups.setdefault(atom.operations[place].structure, []).append((atom, place))
+        for structure, group in groups.items():
+            plan = self.plan(structure)
+            for begin in range(0, len(group), MOST_KEYS):
+                self._read_some(plan, group[begin : begin + MOST_KEYS])
+
+    def _read_some(self, plan: MemcachedPlan, group: list[tuple[Atom, int]]) -> None:
+        try:
+            results = self._drive(plan.read([atom.operations[place] for atom, place in group]))
+        except Error as error:
+            if len({atom.operations[place].args[0] for atom, place in group}) > 1:  # it may concern one key alone
+                for each in group:
+                    self._read_some(plan, [each])
+            else:
+                refuse_all([atom for atom, _ in group], error)
+            return
+        for (atom, place), result in zip(group, results, strict=True):
+            atom.results[place] = result  # type: ignore[index]
+
+    def _write(self, item: str, atoms: list[Atom], deadline: float) -> None:
+        # Of one item, in their order; changes that follow one another are one append.
+        for part in _parts(atoms):
+            try:
+                operations = [op for atom in part for op in atom.operations]
+                self._perform(self.plan(operations[0].structure), item, operations, deadline)
+            except Full as error:
+                if len(part) == 1:
+                    refuse_all(part, error)
+                else:  # only some of them may be too much
+                    for atom in part:
+                        self._write(item, [atom], deadline)
+                continue
+            except Error as error:
+                refuse_all(part, error)
+                continue
+            for atom in part:
+                atom.results = [None] * len(atom.operations)
+                atom.done = True
+
+    def _perform(self, plan: MemcachedPlan, item: str, operations: Sequence[Operation[Any]], deadline: float) -> None:
+        verb, out = operations[0].verb, plan.structure.texts.out
+        changes: list[tuple[bool, Collection[Any]]]
+        try:
+            if verb in CHANGES:
+                changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
+                self._drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
+            elif verb == "replace":
+                self._drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
+            else:
+                self._drive(plan.clear(item))
+        except TooLarge as error:
+            self._memory.limit = None
+            raise Full(f"{item}: {error}: the server takes smaller items than it said before") from error
+
+    def _check(self, plan: MemcachedPlan) -> Iterator[Violation]:
+        structure = plan.structure
+        listed: dict[str, int] = self.engine.execute(List(f"{structure.name}:"))
+        for item, expires in sorted(listed.items()):
+            if "%%" in item and not item.startswith(f"{structure.name}:%%"):
+                continue  # a shard; its root names it, or nobody
+            try:
+                key = structure.key_of(item)
+            except (ValueError, KeyError, TypeError, ArithmeticError):
+                yield Violation(structure.name, "key", None, f"{item} is no key of this declaration")
+                continue
+            try:
+                whole: Whole | None = self._drive(plan.fetch({item: None}))[item]
+                if whole is not None:
+                    plan.values(item, whole.live)
+            except Mismatch as error:
+                yield Violation(structure.name, "records", key, str(error))
+                continue
+            if whole is None:
+                continue  # gone since it was listed
+            header = whole.log.header
+            if header.lost:
+                yield Violation(structure.name, "shards", key, "some of its shards were evicted or lost")
+            if header.complete and header.lost:
+                yield Violation(structure.name, "complete", key, "it says that it is complete, and that it is not")
+            told = header.expires
+            late = abs(told - expires) > CLOCKS if told and expires else told != expires
+            if told >= 0 and late:  # another program's item may have any
+                yield Violation(structure.name, "ttl", key, f"it is to expire at {told}, memcached says {expires}")
+
+
+CLOCKS = 60  # seconds by which the clocks of clients and servers may differ
+
+
+def _parts(atoms: list[Atom]) -> Iterator[list[Atom]]:
+    part: list[Atom] = []
+    weight = 0
+    for atom in atoms:
+        alone = atom.operations[0].verb not in CHANGES
+        if part and (alone or weight > MOST_TOGETHER):
+            yield part
+            part, weight = [], 0
+        part.append(atom)
+        if alone:
+            yield part
+            part = []
+        elif len(atoms) > 1:
+            weight += atom.weight()
+    if part:
+        yield part
+
+
+def _findings(name: str, facts: dict[str, str]) -> Iterator[Finding]:
+    version = facts.get("version", "of no version")
+    yield Finding("version", f"{name}: memcached {version}", "all of Roost's commands")
+    limit = int(facts.get("item_size_max", 2**20))
+    yield Finding(
+        "size", f"{name}: item_size_max = {limit:,}",
+        f"a set in one item has at most {limit:,} bytes, one of many shards {limit // 2:,} in each",
+        "" if limit >= 2**20 else "memcached -I 1m: fewer shards",
+    )  # fmt: skip
+    evictions = int(facts.get("evictions", 0))
+    yield Finding(
+        "evictions", f"{name}: {evictions:,} in {int(facts.get('uptime', 0)):,} s",
+        "sets are lost when memory runs out" if evictions else "nothing was lost for want of memory",
+        f"memcached -m: more than its {int(facts.get('limit_maxbytes', 0)) // 2**20:,} MB" if evictions else "",
+    )  # fmt: skip
+
+
+_caches: weakref.WeakSet[CacheCore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for cache in list(_caches):
+        cache.after_fork()
+
+
+at_fork(after_in_child=_after_fork)

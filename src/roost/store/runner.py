@@ -1,0 +1,182 @@
+"""What runs operations: a store, and a transaction of the application that a store was joined to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Any, TypeVar, overload
+
+from roost.batching.atoms import Atom
+from roost.structures.operation import Operation
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+T7 = TypeVar("T7")
+T8 = TypeVar("T8")
+
+
+class Runner(ABC):
+    """Runs operations: a `Store`, or what `Store.on` returns."""
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run one operation and return its result, or raise its error."""
+        result: T = self._answer(Atom((operation,)))[0]
+        return result
+
+    @overload
+    def run_all(self, op1: Operation[T1], /) -> tuple[T1]: ...
+    @overload
+    def run_all(self, op1: Operation[T1], op2: Operation[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    def run_all(self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    def run_all(
+        self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], op4: Operation[T4], /
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    @overload
+    def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
+    @overload
+    def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        op7: Operation[T7],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
+    @overload
+    def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        op7: Operation[T7],
+        op8: Operation[T8],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
+    @overload
+    def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...
+
+    def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
+        """Run operations in their order, all or none of them, and return their results.
+
+        No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+        """
+        return self._answer(Atom(operations)) if operations else ()
+
+    @abstractmethod
+    def _answer(self, atom: Atom) -> tuple[Any, ...]: ...
+
+
+class AsyncRunner(ABC):
+    """Runs operations with `await`: an `AsyncStore`, or what `AsyncStore.on` returns."""
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run one operation and return its result, or raise its error."""
+        atom = Atom((operation,))
+        await self._answered(atom)
+        result: T = atom.answer[0]
+        return result
+
+    @overload
+    async def run_all(self, op1: Operation[T1], /) -> tuple[T1]: ...
+    @overload
+    async def run_all(self, op1: Operation[T1], op2: Operation[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    async def run_all(self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    async def run_all(
+        self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], op4: Operation[T4], /
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    async def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    @overload
+    async def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
+    @overload
+    async def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        op7: Operation[T7],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
+    @overload
+    async def run_all(
+        self,
+        op1: Operation[T1],
+        op2: Operation[T2],
+        op3: Operation[T3],
+        op4: Operation[T4],
+        op5: Operation[T5],
+        op6: Operation[T6],
+        op7: Operation[T7],
+        op8: Operation[T8],
+        /,
+    ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
+    @overload
+    async def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...
+
+    async def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
+        """Run operations in their order, all or none of them, and return their results.
+
+        No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+        """
+        if not operations:
+            return ()
+        atom = Atom(operations)
+        await self._answered(atom)
+        return atom.answer
+
+    @abstractmethod
+    def _answered(self, atom: Atom) -> Awaitable[None]: ...

@@ -1,0 +1,481 @@
+"""Stores: where operations are run. `Store` is for threads; `AsyncStore` is the same with `await`."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random as random_module
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from roost.batching.atoms import Atom, copied, fitting
+from roost.batching.known import Stats
+from roost.batching.queue import LATE
+from roost.catalog.alter import alter
+from roost.catalog.catalog import create, ddl, listed
+from roost.catalog.check import Violation, check
+from roost.catalog.doctor import Finding
+from roost.databases.callers import async_guest_of, guest_of
+from roost.databases.engine import GRACE, Trace
+from roost.databases.urls import redacted
+from roost.errors import Busy, Closed, Invalid
+from roost.store.core import Core, utc_now
+from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
+from roost.store.memcached import CacheCore
+from roost.store.runner import AsyncRunner, Runner
+from roost.structures.kinds import Adopted
+from roost.structures.operation import Operation
+from roost.structures.registry import from_definition
+from roost.structures.structure import Structure
+
+T = TypeVar("T")
+
+
+class _Base:
+    """What both kinds of store know without asking the database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        lock_wait: float = 0.1,
+        trace: Trace | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        random: random_module.Random | None = None,
+    ) -> None:
+        for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
+            if not 0 <= seconds < 10**6:
+                raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
+        self._working: Core | CacheCore
+        if isinstance(url, str) and url.startswith("memcached:"):
+            self._working = CacheCore(url, timeout, trace, clock, random)
+        else:
+            self._working = Core(url, timeout, lock_wait, trace, clock, random)
+        self.url = redacted(url)
+        self._finalizer = weakref.finalize(self, self._working.dispose)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}: {self.stats()}>"
+
+    def ddl(self, *structures: Structure, view: bool = True) -> list[str]:
+        """Return the statements that `create` would run in a database that has none of the structures.
+
+        For migrations and DBAs. Asks no database.
+        """
+        return ddl(self._core.known.catalog, self._plans(structures), view)
+
+    def stats(self) -> Stats:
+        """Return what this store has done in this process so far."""
+        return self._working.total()
+
+    @property
+    def _core(self) -> Core:
+        if isinstance(self._working, CacheCore):
+            raise self._working.refused()
+        return self._working
+
+    def _plans(self, structures: Sequence[Structure]) -> list[Any]:
+        for structure in structures:
+            if not isinstance(structure, Structure):
+                raise Invalid(f"{structure!r} is not a structure")
+            if isinstance(structure, Adopted):
+                raise Invalid(
+                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it"
+                )
+        return [self._core.known.plan(structure) for structure in structures]
+
+    def _create(self, structures: Sequence[Structure], view: bool) -> None:
+        if isinstance(self._working, CacheCore):
+            self._working.create(structures)
+        else:
+            making = create(self._core.known.catalog, self._plans(structures), view, exact=False)
+            self._core.known.tell(self._core.exclusive(making, create=True))
+
+    def _alter(self, structure: Structure, view: bool | None) -> list[str]:
+        (plan,) = self._plans([structure])
+        return self._core.exclusive(alter(self._core.known.catalog, plan, view))
+
+    def _structures(self) -> list[Structure]:
+        found = self._core.snapshot(listed(self._core.known.catalog))
+        return [from_definition(definition) for _, _, definition in found]
+
+    def _doctor(self) -> list[Finding]:
+        work = self._working
+        return work.doctor() if isinstance(work, CacheCore) else work.examine()
+
+    def _check(self, structures: Sequence[Structure]) -> list[Violation]:
+        if isinstance(self._working, CacheCore):
+            return self._working.check(structures)
+        names = [structure.name for structure in structures]
+        return self._core.snapshot(check(self._core.known.catalog, names))
+
+
+class Store(_Base, Runner):
+    """Runs operations on one database, from as many threads as you like; they share commits.
+
+    url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `sqlite://`, a private database in memory. Options:
+        `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
+        `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
+        password.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away or says
+        nothing; docs/guarantees.md tells what comes to it.
+    lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
+        batch goes on without those who need the lock, where rows have locks.
+    trace: called with the text and the parameters of every statement.
+    clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
+    random: for jitter, and the slots of counters.
+
+    Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
+
+    >>> import roost
+    >>> pageviews = roost.Counter("pageviews")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(pageviews)
+    ...     store.run(pageviews.add("/home"))
+    ...     store.run(pageviews.total("/home"))
+    1
+    """
+
+    def create(self, *structures: Structure, view: bool = True) -> None:
+        """Make what is missing, the database file too; safe to call by many processes at once.
+
+        `Mismatch` when a structure is stored otherwise than declared: the message names the difference. A declaration
+        that was stored before an `alter` is left to what is stored now, where it can be used with that: see
+        docs/migrations.md.
+
+        view: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
+            database has something else of that name.
+        """
+        self._create(structures, view)
+
+    def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
+        """Change what is stored to this declaration, on a live store; returns what was changed, in words.
+
+        A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
+        refused with `Invalid` and the reason. Processes with the old declaration go on, by what is stored from then on;
+        a warning and `stats().overlaps` tell of them.
+
+        view: add it, or drop it; None leaves it as it is.
+        """
+        return self._alter(structure, view)
+
+    def structures(self) -> list[Structure]:
+        """Return what the catalog has, with rows of generated dataclasses."""
+        return self._structures()
+
+    def check(self, *structures: Structure) -> list[Violation]:
+        """Verify every promise of these structures (of all, when none is named); return what is broken.
+
+        Reads everything, in one snapshot, on a connection of its own.
+        """
+        return self._check(structures)
+
+    def doctor(self) -> list[Finding]:
+        """Look at the database: which guarantee holds there how, and what would be gained by changing what."""
+        return self._doctor()
+
+    def on(self, connection: Transaction) -> Runner:
+        """Return what runs operations inside the application's own transaction on its connection.
+
+        connection: of sqlite3, PyMySQL or psycopg, or a `Connection` or `Session` of SQLAlchemy over one of them, to
+            the store's database. Anything else is `Invalid`.
+
+        It never commits, rolls back or retries. Each call is wrapped in a savepoint. `Conflict` means that the whole
+        transaction must be redone. Where the driver would begin a transaction implicitly, one is begun and left open;
+        in autocommit mode, with none open, writing is refused.
+        """
+        core = self._core
+        return Joined(guest_of(connection, core.engine), core.known, core.joined_context)
+
+    def close(self) -> None:
+        """Answer what waits and close the connections. What comes later is refused with `Closed`."""
+        self._working.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run one operation and return its result, or raise its error."""
+        result: T = self._working.run(operation)
+        return result
+
+    def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        self._working.submit([atom])
+        return atom.answer
+
+    def _run_each(self, atoms: Sequence[Atom]) -> None:
+        # For the command line's import: every atom has its own answer, and they share commits.
+        self._working.submit(atoms)
+
+
+class AsyncStore(_Base, AsyncRunner):
+    """`Store` with `await`: operations awaited concurrently share a commit.
+
+    The statements run in threads of the store's own, so the loop never stands still. A caller that is cancelled takes
+    nothing from the others; its operation may still be committed. Binds no loop: it can be used from several, one
+    after another or at once.
+
+    >>> import asyncio, roost
+    >>> pageviews = roost.Counter("pageviews")
+    >>> async def main():
+    ...     async with roost.AsyncStore("sqlite://") as store:
+    ...         await store.create(pageviews)
+    ...         await asyncio.gather(*[store.run(pageviews.add("/home")) for _ in range(100)])
+    ...         return await store.run(pageviews.total("/home"))
+    >>> asyncio.run(main())
+    100
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        lock_wait: float = 0.1,
+        trace: Trace | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        random: random_module.Random | None = None,
+    ) -> None:
+        super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
+        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = weakref.WeakKeyDictionary()
+
+    async def create(self, *structures: Structure, view: bool = True) -> None:
+        """Make what is missing; see `Store.create`."""
+        await self._in_thread(self._create, structures, view)
+
+    async def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
+        """Change what is stored to this declaration; see `Store.alter`."""
+        return await self._in_thread(self._alter, structure, view)
+
+    async def structures(self) -> list[Structure]:
+        """Return what the catalog has; see `Store.structures`."""
+        return await self._in_thread(self._structures)
+
+    async def check(self, *structures: Structure) -> list[Violation]:
+        """Verify every promise; see `Store.check`."""
+        return await self._in_thread(self._check, structures)
+
+    async def doctor(self) -> list[Finding]:
+        """Look at the database; see `Store.doctor`."""
+        return await self._in_thread(self._doctor)
+
+    def on(self, connection: AsyncTransaction | AsyncpgTransaction | sqlite3.Connection) -> AsyncRunner:
+        """Return what runs operations inside the application's own transaction; see `Store.on`.
+
+        connection: of asyncmy, psycopg (`AsyncConnection`), asyncpg or aiosqlite, or an `AsyncConnection` or
+            `AsyncSession` of SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands
+            still meanwhile.
+        """
+        core = self._core
+        return AsyncJoined(async_guest_of(connection, core.engine), core.known, core.joined_context)
+
+    async def close(self) -> None:
+        """Answer what waits and close the connections. What comes later is refused with `Closed`.
+
+        In another loop, what was asked for in its present turn comes later too.
+        """
+        self._working.closed = True
+        lanes = self._lanes.get(asyncio.get_running_loop())
+        if lanes is not None:
+            await lanes.drained()
+        await asyncio.to_thread(self._working.close)
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _answered(self, atom: Atom) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        lanes = self._lanes.get(loop)
+        if lanes is None:
+            lanes = self._lanes[loop] = _Lanes(self._working)
+        return (lanes.writes if atom.writes else lanes.reads).join(atom, loop)
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._working.executor, call, *args)
+        except RuntimeError:
+            raise Closed("the store was closed") from None
+        return await work
+
+
+class _Lanes:
+    """The lanes of one loop."""
+
+    def __init__(self, core: Core | CacheCore) -> None:
+        self._core = core
+        self.reads = _Lane(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)])
+        self.writes = _Lane(self, core, [core.submit_some])
+        self._aside: dict[int, _Lane] = {}
+
+    def aside(self, number: int) -> _Lane:
+        """Return the lane of those who wait for locks that somebody else holds for long."""
+        if number not in self._aside:
+            assert isinstance(self._core, Core)  # memcached has no locks
+            self._aside[number] = _Lane(self, self._core, [self._core.submit_aside], aside=True)
+        return self._aside[number]
+
+    async def drained(self) -> None:
+        """Return when nothing waits any more."""
+        for lane in (self.reads, self.writes):
+            await lane.drained()
+        for lane in self._aside.values():  # the writes of before have sent there whom they would
+            await lane.drained()
+
+
+# Reads for which it is worth to be a batch of their own while another one is under way, on the other connection: Python
+# makes the results of the one while the server works on the other. (Writes that wait behind writes gain nothing.)
+MANY = 128
+
+Submit = Callable[[Sequence[Atom]], None]
+
+
+class _Lane:
+    """The atoms of one loop that wait for the next batch, which runs in a thread.
+
+    submits: what runs a batch; as many may be under way at once.
+    aside: it is for those who wait for locks, whose time has begun already.
+
+    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
+    loop itself is kept only meanwhile.
+    """
+
+    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit], aside: bool = False) -> None:
+        self._lanes = lanes
+        self._core = core
+        self._aside = aside
+        self._free = list(submits)
+        self._most = len(submits)
+        self._waiting: list[Atom] = []
+        self._called = False  # `_send` is about to be
+        self._watched = False  # `_watch` is about to be
+        self._answered = 0.0  # by the monotonic clock: when somebody had a result
+        self._idle: list[asyncio.Future[None]] = []
+
+    def join(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Return what is done when the atom has its answer."""
+        if self._core.closed:
+            raise Closed("the store was closed")
+        future = atom.future = loop.create_future()
+        atom.deadline = time.monotonic() + self._core.timeout
+        self._add(atom, loop)
+        return future
+
+    def _add(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting.append(atom)
+        if not self._called and self._may_send():
+            self._called = True
+            loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
+
+    def _may_send(self) -> bool:
+        free = len(self._free)
+        return free == self._most or (free > 0 and len(self._waiting) >= MANY)
+
+    async def drained(self) -> None:
+        """Return when nothing waits any more."""
+        if self._called or len(self._free) < self._most:
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._called = False
+        self._waiting = waiting = [atom for atom in self._waiting if not self._given_up(atom)]
+        while waiting and self._may_send():
+            part = len(waiting)
+            if len(self._free) > 1 and part >= 2 * MANY:
+                part = (part + 1) // 2
+            part = fitting(waiting, part)
+            batch, self._waiting = waiting[:part], waiting[part:]
+            waiting = self._waiting
+            self._send_one(loop, batch)
+        if len(self._free) == self._most:
+            for idle in self._idle:
+                if not idle.done():
+                    idle.set_result(None)
+            self._idle.clear()
+
+    def _deadline(self, atom: Atom) -> float:
+        # Who waits behind others has the time anew with each batch that is answered: it is the database that is to be
+        # waited for until `timeout`, not what the application has asked for at once.
+        return atom.deadline if self._aside else max(atom.deadline, self._answered + self._core.timeout)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Refuses those who have waited for too long behind a batch that has no answer.
+        self._watched = False
+        late = time.monotonic() - GRACE
+        while self._waiting and self._deadline(self._waiting[0]) <= late:
+            future = self._waiting.pop(0).future
+            if not future.done():
+                future.set_exception(Busy(LATE))
+        if len(self._free) < self._most:
+            self._watch_later(loop, self._deadline(self._waiting[0]) - late if self._waiting else None)
+
+    def _watch_later(self, loop: asyncio.AbstractEventLoop, seconds: float | None = None) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(min(self._core.timeout + GRACE if seconds is None else seconds, 3600), self._watch, loop)
+
+    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: list[Atom]) -> None:
+        submit = self._free.pop()
+        batch[0].deadline = self._deadline(batch[0])  # what the others go by, too
+        self._watch_later(loop)
+
+        def finished(error: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(self._answer, loop, submit, batch, error)
+            except RuntimeError:  # the loop was closed, and with it everybody who waited
+                self._free.append(submit)
+                for atom in batch:
+                    atom.future = None
+                    self._core.give_up(atom)
+
+        try:
+            work = self._core.executor.submit(submit, batch)
+        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+            finished(Closed("the store was closed"))
+        else:
+            work.add_done_callback(lambda work: finished(work.exception()))
+
+    def _answer(
+        self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: list[Atom], error: BaseException | None
+    ) -> None:
+        self._free.append(submit)
+        if any(atom.error is None for atom in batch) and error is None:
+            self._answered = time.monotonic()
+        for atom in batch:
+            if self._given_up(atom):
+                atom.future = None
+                continue
+            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
+            if error is not None and not atom.done:
+                self._core.give_up(atom)
+                future.set_exception(copied(error))
+            elif atom.aside is None:
+                future.set_result(None)
+            else:
+                atom.future = future
+                self._lanes.aside(atom.aside)._add(atom, loop)
+        self._send(loop)
+
+    def _given_up(self, atom: Atom) -> bool:
+        # Whether its task was cancelled. Nobody will wait for the lock for whose sake it may have been sent aside.
+        if not atom.future.done():
+            return False
+        self._core.give_up(atom)
+        return True

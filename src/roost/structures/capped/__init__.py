@@ -1,0 +1,1 @@
+"""Capped: the newest rows of each key, which can also be removed."""

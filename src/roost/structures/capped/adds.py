@@ -1,0 +1,199 @@
+"""Adds to a capped collection on a server, the hopeful way: what the other way looks up is counted on, and checked.
+
+That no id is there already shows in how many rows were inserted, that the rows are those which the head counts in how
+many made room. Where it is otherwise the run is done again in the other way, and so are some that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.errors import StatementFailed
+from roost.structures.capped.declaration import Capped
+from roost.structures.plan import Careful, Context
+
+# Creates the head or takes its lock, and raises the sequence by the number of adds.
+ALLOCATE = {
+    "mariadb": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE sequence = sequence + VALUES(sequence)
+  RETURNING {key}, sequence, n""",
+        Gather.VALUES,
+        Answer.KEY,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} AS h ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + excluded.sequence
+  RETURNING {h_key}, h.sequence, h.n""",
+        Gather.ARRAYS,
+        Answer.KEY,
+    ),
+}
+
+# Inserts rows, and counts only those whose id was not there.
+ADD = {
+    "mariadb": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE sequence = sequence", Gather.VALUES
+    ),
+    "postgresql": Template(
+        "INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})\n  ON CONFLICT ({pairs}) DO NOTHING",
+        Gather.ARRAYS,
+    ),
+}
+
+# What makes room. PostgreSQL deletes the oldest n rows of a key, where the newest `keep` sequences do not protect them.
+# MariaDB cannot read the table that it changes, and a row deleted costs it a view's trigger: there the oldest row
+# becomes the new one. It is asked by its sequence, as if none were missing, and OLDER tells whether there is another
+# one before it.
+SWEEP = Template(
+    """\
+DELETE FROM {rows} AS r USING unnest({key_arrays}, %s::bigint[], %s::bigint[]) AS q ({key}, n, last)
+  CROSS JOIN LATERAL (SELECT {o_ids} FROM {rows} o WHERE {same_old} AND o.sequence <= q.last
+    ORDER BY o.sequence LIMIT q.n) e
+  WHERE {same_key} AND {same_id}""",
+    Gather.ARRAYS,
+)
+SWAP = Template(
+    """\
+UPDATE (SELECT sequence AS `#`, {columns} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence = q.`#` AND NOT ({q_same_id}) SET {r_q}""",
+    Gather.VALUES,
+)
+OLDER = Template(
+    """\
+SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence < q.sequence""",
+    Gather.LIST,
+    Answer.ORDINAL,
+)
+
+DOUBTS = 100  # runs that look first, after one whose hope was in vain
+
+
+class Request(NamedTuple):
+    """An add or a remove, in stored values."""
+
+    key: Row
+    id: Row
+    others: Row | None  # None: remove
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds."""
+        return self.others is not None
+
+
+class Hopeful:
+    """The hopeful way of one collection."""
+
+    def __init__(
+        self, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
+    ) -> None:
+        key, id_ = structure.key.columns, structure.id.columns
+        others = [column for column in structure.columns if column not in key]
+        written = [*(dialect.name_of(column) for column in others), "sequence", "at"]
+        words = {
+            **words,
+            "o_ids": dialect.names(id_, "o."),
+            "h_key": dialect.names(key, "h."),
+            "same_old": dialect.same(key, "o.", "q."),
+            "same_id": dialect.same(id_, "r.", "e."),
+            "q_same_id": dialect.same(id_, "r.", "q."),
+            "r_q": ", ".join(f"r.{column} = q.{column}" for column in written),
+        }
+        mariadb = dialect.name == "mariadb"
+        self._keep = structure.keep
+        self._allocate = replace(ALLOCATE[dialect.name].format(words), key=len(key))
+        self._add = ADD[dialect.name].format(words)
+        self._make_room = (SWAP if mariadb else SWEEP).format(words)
+        self._older = OLDER.format(words) if mariadb else None
+        self._put_head = put_head
+        self._doubts = 0  # how many runs are to look first
+
+    @classmethod
+    def made(
+        cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
+    ) -> Hopeful | None:
+        """Return it, or None where there is no such way."""
+        if dialect.name not in ALLOCATE or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
+            return None
+        if structure.rows.unknown:
+            return None  # a swapped row would keep the old one's values there
+        return cls(structure, dialect, words, put_head)
+
+    def takes(self, requests: Sequence[Request], context: Context) -> dict[Row, list[Request]] | None:
+        """Return the adds of a run by key; None where the run is to look first."""
+        if context.joined:
+            return None
+        if context.careful:
+            self._doubts = DOUBTS
+            return None
+        if self._doubts:
+            self._doubts -= 1
+            return None
+        added: dict[Row, list[Request]] = {}
+        ids = set()
+        for request in requests:
+            if request.others is None:
+                return None
+            added.setdefault(request.key, []).append(request)
+            ids.add((request.key, request.id))
+        if len(ids) < len(requests) or max(map(len, added.values())) > self._keep:
+            return None  # one is refused, or gone again, by what else is in the run
+        return added
+
+    def add(self, added: Mapping[Row, Sequence[Request]], at: Any) -> Generator[Wanted, Any, None]:
+        """Add rows, and make room for them; `Careful` where it is not as hoped."""
+        keep = self._keep
+        keys = sorted(added)
+        told = yield Statement(self._allocate, [(*key, len(added[key]), 0) for key in keys])
+        yield Control.LOCKED
+        put: list[Row] = []
+        room: list[Row] = []
+        first: list[Row] = []  # the first one that goes: another before it would be in its place
+        heads: list[Row] = []
+        victims = 0
+        for key, ((sequence, n),) in zip(keys, told, strict=True):
+            adds = added[key]
+            if n > keep:
+                raise Careful
+            out = max(0, n + len(adds) - keep)
+            more = len(adds) - out
+            last = sequence - keep  # of those that may go
+            victims += out
+            rows: list[Row] = [
+                (*key, *request.id, *(request.others or ()), place, at)
+                for place, request in enumerate(adds, sequence - len(adds) + 1)
+            ]
+            if more:
+                heads.append((*key, sequence, n + more))
+            if self._older is None:
+                put += rows
+                if out:
+                    room.append((*key, out, last))
+            else:
+                put += rows[:more]
+                if out:
+                    room += [(goes, *row) for goes, row in enumerate(rows[more:], last - out + 1)]
+                    first.append((*key, last - out + 1))
+        changes = [Statement(self._add, put)]
+        if self._older is not None:
+            changes.append(Statement(self._older, first))
+        changes += [Statement(self._make_room, room), Statement(self._put_head, heads)]
+        changes = [change for change in changes if change.rows]
+        try:
+            answers = yield Together(changes)
+        except StatementFailed:
+            raise Careful from None  # a swap's id is there already; what fails in the other way too is told there
+        for change, answer in zip(changes, answers, strict=True):
+            if (
+                (change.template is self._add and answer != len(put))
+                or (change.template is self._make_room and answer != victims)
+                or (change.template is self._older and any(answer))
+            ):
+                raise Careful

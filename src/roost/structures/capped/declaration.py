@@ -1,0 +1,152 @@
+"""Capped: the newest rows per key, each with an identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from roost.errors import Invalid
+from roost.structures.adopted.declaration import Adopted
+from roost.structures.operation import Operation
+from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
+from roost.structures.structure import Group, column_facts
+
+K = TypeVar("K")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Capped(RowStructure[R, K]):
+    """A capped collection: at most `keep` rows per key, each with an id; the oldest *added* goes first.
+
+    name: lower-case identifier, at most 40 characters.
+    Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
+    per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
+    keep: rows per key, at least 1.
+    unique: the field, or several, that is a row's id within its key.
+    on_full: "evict" the oldest, or "reject" the new row with `Full`.
+    on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest.
+
+    >>> import dataclasses, roost
+    >>> @dataclasses.dataclass
+    ... class Egg:
+    ...     basket: int
+    ...     egg: int
+    >>> baskets = roost.Capped("baskets", Egg, per="basket", keep=12, unique="egg")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(baskets)
+    ...     _ = store.run_all(*[baskets.add(Egg(42, egg)) for egg in range(1, 14)])
+    ...     store.run(baskets.count(42)), store.run(baskets.get(42, 1)), store.run(baskets.latest(42, 2))
+    (12, None, [Egg(basket=42, egg=13), Egg(basket=42, egg=12)])
+    """
+
+    kind = "capped"
+
+    @overload
+    def __init__(
+        self: Capped[S, Any],
+        name: str,
+        Row: type[S],
+        *,
+        per: str | Sequence[str],
+        keep: int,
+        unique: str | Sequence[str],
+        on_full: Literal["evict", "reject"] = "evict",
+        on_duplicate: Literal["error", "refresh"] = "error",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        Row: type[R],
+        *,
+        per: type[K],
+        keep: int,
+        unique: str | Sequence[str],
+        on_full: Literal["evict", "reject"] = "evict",
+        on_duplicate: Literal["error", "refresh"] = "error",
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        Row: type[Any],
+        *,
+        per: Any,
+        keep: int,
+        unique: str | Sequence[str],
+        on_full: Literal["evict", "reject"] = "evict",
+        on_duplicate: Literal["error", "refresh"] = "error",
+    ) -> None:
+        self.unique = names(name, "unique", unique)
+        super().__init__(name, Rows(name, Row, per, self.unique))
+        shared = [field for field in self.unique if field in self.rows.per]
+        if shared:
+            raise Invalid(f"{name}: {shared[0]!r} is in per already; unique names what tells a key's rows apart")
+        self.id: Group[Any] = Group(name, "id", [c for f in self.unique for c in self.columns if c.name == f])
+        self.keep = keep_limit(name, keep)
+        self.on_full = option(name, "on_full", on_full, ("evict", "reject"))
+        self.on_duplicate = option(name, "on_duplicate", on_duplicate, ("error", "refresh"))
+        options = {"on_full": on_full, "on_duplicate": on_duplicate}
+        self._define(
+            {"name": name, "Row": Row, "per": per, "keep": keep, "unique": unique, **options},
+            columns=column_facts(self.columns),
+            per=self.rows.per,
+            keep=keep,
+            unique=self.unique,
+            **options,
+        )
+
+    def add(self, row: R) -> Operation[None]:
+        """Add the row as the key's newest; beyond `keep` the oldest added goes.
+
+        `Duplicate` when its id is there and `on_duplicate` is "error"; `Full` when the key holds `keep` other rows and
+        `on_full` is "reject".
+        """
+        return Operation(self, "add", (self.rows.check(row),))
+
+    def remove(self, key: K, id: Any) -> Operation[bool]:
+        """Remove the row with this id; the answer is whether it was there."""
+        return Operation(self, "remove", (self.key.check(key), self.id.check(id)))
+
+    def get(self, key: K, id: Any) -> Operation[R | None]:
+        """Ask for the row with this id; None when it is not there."""
+        return Operation(self, "get", (self.key.check(key), self.id.check(id)))
+
+    def count(self, key: K) -> Operation[int]:
+        """Ask how many rows the key holds; reads one row, however many there are."""
+        return Operation(self, "count", (self.key.check(key),))
+
+    @staticmethod
+    def of(table: str) -> Adopted:
+        """Return a table of the application's own that `roost cap` has capped, to read it.
+
+        >>> import roost
+        >>> roost.Capped.of("visits").latest(5, 3)
+        visits.latest(5, 3)
+        """
+        return Adopted(table)
+
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb in ("remove", "get") and path[0] == 1:
+            return self.id.names[path[-1]]
+        return super().column_at(operation, path)
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        if verb in ("remove", "get"):
+            return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]
+        return super()._arguments(verb, args)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Capped[Any, Any]:
+        """Make the declaration from the facts of a definition."""
+        return Capped(
+            name,
+            row_from(name, facts["columns"], [*facts["per"], *facts["unique"]]),
+            per=tuple(facts["per"]),
+            keep=facts["keep"],
+            unique=tuple(facts["unique"]),
+            on_full=facts["on_full"],
+            on_duplicate=facts["on_duplicate"],
+        )

@@ -1,0 +1,453 @@
+"""Capped: look up under the head lock all that may refuse, play the run in Python, write its net effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.structures.capped.adds import Hopeful, Request
+from roost.structures.capped.declaration import Capped
+from roost.structures.capped.simulation import Game, Miscounted
+from roost.structures.capped.view import VIEWS
+from roost.structures.operation import Operation
+from roost.structures.plan import (
+    AT,
+    CUT,
+    SEQUENCE,
+    Careful,
+    Context,
+    N,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    each,
+    locking,
+    replaced,
+    same,
+    write,
+)
+from roost.structures.rows import Entry
+
+HEAD = {
+    "sqlite": Template("SELECT sequence, n FROM {head} WHERE {equal}", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        """\
+SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {head} h ON {same_head}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "mysql": Template("SELECT {{i}}, sequence, n FROM {head} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT h.sequence, h.n FROM {head} h WHERE {same_head} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Which of these ids are there, and since which sequence.
+FIND = {
+    "sqlite": Template("SELECT sequence FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        """\
+SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_pair}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "mysql": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.sequence FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT r.sequence FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Asked with (key, n).
+OLDEST = {
+    "sqlite": Template(
+        "SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?", answer=Answer.ORDINAL
+    ),
+    "mariadb": Template(
+        "(SELECT {{i}}, {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT %s)",
+        Gather.UNION,
+        Answer.ORDINAL,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#")
+  CROSS JOIN LATERAL (SELECT {r_ids}, r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT q.n) e
+  ORDER BY q."#", e.sequence""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# MariaDB is slow with as many statements as there are keys. Where one row of a key is wanted, as nearly always, a list
+# of keys is joined instead: a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
+OLDEST_ONE = Template(
+    """\
+SELECT q.`#`, {r_ids}, r.sequence FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence =
+    (SELECT r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT 1)""",
+    Gather.LIST,
+    Answer.ORDINAL,
+)
+
+PUT_ROW = {
+    "sqlite": Template("""\
+INSERT INTO {rows} ({columns}) VALUES ({holes})
+  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}"""),
+    "mariadb": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE {values}", Gather.VALUES
+    ),
+    "mysql": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new\n  ON DUPLICATE KEY UPDATE {new}", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}""",
+        Gather.ARRAYS,
+    ),
+}
+
+PUT_HEAD = {
+    "sqlite": Template("""\
+INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n"""),
+    "mariadb": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE sequence = VALUES(sequence), n = VALUES(n)""",
+        Gather.VALUES,
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE sequence = new.sequence, n = new.n""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n""",
+        Gather.ARRAYS,
+    ),
+}
+
+# Creates the head or takes its lock, and changes nothing. MariaDB also tells what is in it.
+LOCK = {
+    "sqlite": None,
+    "mariadb": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n
+  RETURNING {key}, sequence, n""",
+        Gather.VALUES,
+        Answer.KEY,
+    ),
+    "mysql": Template(
+        "INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
+
+HEAD_OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates
+ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
+
+
+class CappedPlan(StructurePlan):
+    """A capped collection in one dialect's words."""
+
+    structure: Capped[Any, Any]
+    views = VIEWS
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
+
+    def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        key, id_ = structure.key.columns, structure.id.columns
+        others = [column for column in structure.columns if column not in key and column not in id_]
+        quoted = [dialect.name_of(column) for column in others]
+        rows, head, name = self.rows_table, self.head_table, dialect.name
+        pair, written = (*key, *id_), [*quoted, "sequence", "at"]
+        equal, hole = dialect.equal(key), dialect.placeholder
+        values = dialect.names(structure.columns)
+        replacing = dialect, structure.rows.unknown, written
+        words = {
+            "rows": rows,
+            "head": head,
+            "key": dialect.names(key),
+            "key_holes": dialect.holes(len(key)),
+            "key_arrays": dialect.arrays(key),
+            "same_key": dialect.same(key, "r.", "q."),
+            "same_head": dialect.same(key, "h.", "q."),
+            "ids": dialect.names(id_),
+            "r_ids": dialect.names(id_, "r."),
+            "pairs": dialect.names(pair),
+            "pair_arrays": dialect.arrays(pair),
+            "same_pair": dialect.same(pair, "q.", "r."),
+            "equal": equal,
+            "equal_pair": dialect.equal(pair),
+            "columns": ", ".join([dialect.names(pair), *written]),
+            "holes": dialect.holes(len(structure.columns) + 2),
+            "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT]),
+            "excluded": replaced(*replacing, "excluded.{}"),
+            "values": replaced(*replacing, "VALUES({})"),
+            "new": replaced(*replacing, "new.{}"),
+        }
+        self.tables = (
+            self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
+            self.create(rows, [*pair, *others, SEQUENCE, AT], words["pairs"]) + ROWS_OPTIONS.get(name, ""),
+            f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({words['key']}, sequence)",
+        )
+        self.head, self.find, self.oldest = (dialect.choose(each).format(words) for each in (HEAD, FIND, OLDEST))
+        self.delete_row, self.put_row, self.put_head = (
+            dialect.choose(each).format(words) for each in (CUT, PUT_ROW, PUT_HEAD)
+        )
+        lock = dialect.choose(LOCK)
+        self.lock = None if lock is None else replace(lock.format(words), key=len(key))
+        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
+        self.hopeful = Hopeful.made(structure, dialect, words, self.put_head)
+        self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
+        reads = (self.head, self.find, self.oldest, self.recount)
+        self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
+        self.reads_now = _Reads(*(locking(read, dialect) for read in reads))
+        self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}")
+        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT {hole}")
+        self.entries = each(
+            f"SELECT sequence, at, {values} FROM {rows}"
+            f" WHERE {equal} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
+        )
+        self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
+        self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
+        self.drop = write(f"DELETE FROM {head} WHERE {equal}")
+        self.first_keys, self.later_keys = self.key_after(head)
+
+        places = structure.rows.places
+        self._key_places = places([column.name for column in key])
+        self._id_places = places([column.name for column in id_])
+        self._other_places = places([column.name for column in others])
+        self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
+        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        self._one_head = (
+            f"INSERT INTO {head} ({words['key']}, sequence, n) VALUES ({words['key_holes']}, 1, {self.guarded('?')})\n"
+            f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1, n = n + excluded.n"
+            " RETURNING sequence, n"
+        )
+        self._one_cut = (
+            f"DELETE FROM {rows} WHERE {equal} AND sequence ="
+            f" (SELECT min(sequence) FROM {rows} WHERE {equal}) AND sequence <= {hole} RETURNING 1"
+        )
+        self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
+        self._one_full = f"UPDATE {head} SET n = {structure.keep} WHERE {equal}"
+        of_key = dialect.equal(key, "r.")
+        r_values = dialect.names(structure.columns, "r.")
+        self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {dialect.equal(id_, 'r.')}")
+        self._one_count = self.asked_alone("r.n", head, of_key)
+        self._one_latest = self.asked_alone(
+            f"r.sequence, {r_values}", rows, of_key, f" ORDER BY r.sequence DESC LIMIT {hole}"
+        )
+        self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        named = op.args[0]
+        return self.key_out(tuple([named[i] for i in self._key_places]) if op.verb == "add" else named)
+
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
+        """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
+        made = {self.head_of(op) for op in operations if op.verb == "add"}
+        taken = {self.head_of(op) for op in operations if op.writes}
+        if not taken:
+            return False
+        yield from self.make_or_take(made, taken, 0, 0)
+        return True
+
+    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Play adds and removes in Python, in their order, and write what remains of them."""
+        requests = [self._request(op) for op in run]
+        if self.hopeful is not None and not locked:
+            added = self.hopeful.takes(requests, context)
+            if added is not None:
+                (at,) = self._at_out((context.clock(),))
+                yield from self.hopeful.add(added, at)
+                return [None] * len(run)
+        games: dict[Row, Game] = {}
+        for request in requests:
+            game = games.get(request.key)
+            if game is None:
+                game = games[request.key] = Game(self.structure)
+            game.ids[request.id] = 0
+            game.adds += request.adds
+        keys = sorted(games)
+        reads = self.reads_now if context.joined else self.reads
+        heads = None
+        if self.lock is not None and not locked:
+            made = {request.key for request in requests if request.adds}
+            told = yield from self.make_or_take(made, set(keys), 0, 0)
+            if self.lock.returns and len(made) == len(keys):
+                heads = told
+            locked = True
+        if heads is None:
+            heads = yield Statement(reads.head, keys)
+        if not locked:
+            yield Control.LOCKED
+        for key, rows in zip(keys, heads, strict=True):
+            games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
+        named = [(key, id_) for key in keys for id_ in games[key].ids]
+        found = yield Statement(reads.find, [key + id_ for key, id_ in named])
+        for (key, id_), rows in zip(named, found, strict=True):
+            if rows:
+                games[key].ids[id_] = rows[0][0]
+                games[key].stored.add(id_)
+        yield from self._look_at_oldest({key: games[key] for key in keys if games[key].may_evict()}, reads)
+        results: list[Any] = []
+        for request, op in zip(requests, run, strict=True):
+            game = games[request.key]
+            try:
+                results.append(game.play(request, op))
+            except Miscounted:
+                found = yield Statement(reads.recount, [request.key])
+                game.mend(found[0][0][0])
+                yield from self._look_at_oldest({request.key: game}, reads)
+                results.append(game.play(request, op))
+        yield from self._write(games, context)
+        return results
+
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
+        """Add one row that is new; where the collection is full, the oldest one goes."""
+        values, keep = op.args[0], self.structure.keep
+        key = self.key_out(tuple([values[i] for i in self._key_places]))
+        id_ = self.id_out(tuple([values[i] for i in self._id_places]))
+        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        refresh = self.structure.on_duplicate == "refresh"
+        there = bool((yield self.find.sql, key + id_)) if refresh else False
+        ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
+        if n > keep:
+            oldest = (yield self._one_cut, (*key, *key, sequence - keep)) if self.structure.on_full == "evict" else []
+            if n > keep + 1 or not oldest:  # the collection rejects, or was miscounted
+                raise Careful
+            yield self._one_full, key
+        (at,) = self._at_out((context.clock(),))
+        yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
+
+    def _request(self, op: Operation[Any]) -> Request:
+        if op.verb == "remove":
+            return Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
+        values = op.args[0]
+        return Request(
+            self.key_out(tuple([values[i] for i in self._key_places])),
+            self.id_out(tuple([values[i] for i in self._id_places])),
+            self._others_out(tuple([values[i] for i in self._other_places])),
+        )
+
+    def _look_at_oldest(self, games: dict[Row, Game], reads: _Reads) -> Plan:
+        wanted = {key: game.victims() for key, game in games.items()}
+        one = [key for key, n in wanted.items() if n == 1 and reads.oldest_one is not None]
+        if one:
+            assert reads.oldest_one is not None
+            found = yield Statement(reads.oldest_one, one)
+            self._line_up([games[key] for key in one], found)
+        more = [(*key, n) for key, n in wanted.items() if n > 1 or reads.oldest_one is None]
+        if more:
+            found = yield Statement(reads.oldest, more)
+            self._line_up([games[row[:-1]] for row in more], found)
+        return []
+
+    def _line_up(self, games: Sequence[Game], found: Sequence[Sequence[Row]]) -> None:
+        for game, rows in zip(games, found, strict=True):
+            game.line_up([(row[:-1], row[-1]) for row in rows])
+
+    def _write(self, games: dict[Row, Game], context: Context) -> Plan:
+        (at,) = self._at_out((context.clock(),))
+        dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
+        put = [
+            (*key, *id_, *others, sequence, at)
+            for key, game in games.items()
+            for id_, (others, sequence) in game.put.items()
+        ]
+        heads = [(*key, game.sequence, game.n) for key, game in games.items() if game.changed]
+        statements = [(self.delete_row, dead), (self.put_row, put), (self.put_head, heads)]
+        if changes := [Statement(template, rows) for template, rows in statements if rows]:
+            yield Together(changes)
+        return []
+
+    def plan_get(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Look up rows by id."""
+        found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
+        return [self.rows_of(rows)[0] if rows else None for rows in found]
+
+    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the heads."""
+        found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
+        return [rows[0][1] if rows else 0 for rows in found]
+
+    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the newest rows by their index."""
+        keep = self.structure.keep
+        found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
+        return [self.rows_of(rows) for rows in found]
+
+    def ask_get(self, op: Operation[Any]) -> Question:
+        """Look up one row by its id."""
+        return Question(self._one_row, self.key_out(op.args[0]) + self.id_out(op.args[1]), self._row)
+
+    def ask_count(self, op: Operation[Any]) -> Question:
+        """Read one head."""
+        return Question(self._one_count, self.key_out(op.args[0]), _count)
+
+    def ask_latest(self, op: Operation[Any]) -> Question:
+        """Read the newest rows of one key."""
+        key, n = op.args
+        return Question(self._one_latest, (*self.key_out(key), n or self.structure.keep), self._newest_rows)
+
+    def _row(self, rows: list[Row]) -> Any:
+        found = self._newest_rows(rows)
+        return found[0] if found else None
+
+    def _newest_rows(self, rows: list[Row]) -> list[Any]:
+        return [] if rows[0][0] is None else self.rows_of([row[1:] for row in rows])
+
+    def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read on from a sequence by the same index."""
+        keep = self.structure.keep
+        asked = [(*self.key_out(key), after, n or keep) for key, after, n in [op.args for op in run]]
+        found = yield Statement(self.entries, asked)
+        return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
+
+    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows; the head stays, so the sequence goes on."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.empty))
+
+    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove a key's rows and its head."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def _count(rows: list[Row]) -> int:
+    n: int | None = rows[0][0]
+    return 0 if n is None else n
+
+
+class _Reads(NamedTuple):
+    """What a change depends on."""
+
+    head: Template
+    find: Template
+    oldest: Template
+    recount: Template
+    oldest_one: Template | None = None

@@ -1,0 +1,100 @@
+"""One key's capped collection, played in Python: what a run of adds and removes does to it, before it is written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from roost.dialects.dialect import Row
+from roost.errors import Duplicate, Full
+from roost.structures.capped.adds import Request
+from roost.structures.capped.declaration import Capped
+from roost.structures.operation import Operation
+
+
+class Miscounted(Exception):
+    """The head's count demands a victim that the newest `keep` sequences protect, or that is not there."""
+
+
+class Game:
+    """One key's collection as a run of operations changes it, before anything is written."""
+
+    def __init__(self, structure: Capped[Any, Any]) -> None:
+        self.structure = structure
+        self.sequence = 0
+        self.n = 0
+        self.adds = 0
+        self.ids: dict[Row, int] = {}  # the ids that the run names, with their sequence; 0: not there
+        self.stored: set[Row] = set()  # which of them were there before
+        self.line: deque[tuple[Row, int]] = deque()  # the oldest rows, oldest first, then the run's own
+        self.put: dict[Row, tuple[Row, int]] = {}  # rows to write
+        self.dead: dict[Row, None] = {}  # rows to delete
+        self.change = 0  # of the count, so far
+        self.changed = False
+        self.recounted = False
+
+    def may_evict(self) -> bool:
+        """Whether an add of the run may need a victim."""
+        return self.structure.on_full == "evict" and self.n + self.adds > self.structure.keep
+
+    def victims(self) -> int:
+        """How many of the oldest rows the run may have to look at: what it evicts, and what it named before."""
+        return max(0, self.n + self.adds - self.structure.keep) + len(self.stored) + len(self.dead)
+
+    def line_up(self, oldest: Sequence[tuple[Row, int]]) -> None:
+        """Put the oldest stored rows before those that the run has added."""
+        self.line = deque([each for each in oldest if each[0] not in self.dead])
+        self.line.extend((id_, sequence) for id_, (_, sequence) in self.put.items())
+
+    def mend(self, counted: int) -> None:
+        """Take the rows that are really stored for the count."""
+        self.n = counted + self.change
+        self.recounted = self.changed = True
+
+    def play(self, request: Request, op: Operation[Any]) -> Any:
+        """Return the result of one operation; raise `Miscounted` before anything is changed by it."""
+        structure, id_ = self.structure, request.id
+        there = self.ids[id_]
+        if request.others is None:
+            if there:
+                self._lose(id_)
+            return bool(there)
+        if there:
+            if structure.on_duplicate == "error":
+                return Duplicate(f"{op!r}: {structure.id.value(id_)!r} is there already")
+            self.put.pop(id_, None)  # what is written last stands last in line
+        else:
+            if self.n >= structure.keep and structure.on_full == "reject":
+                if not self.recounted:
+                    raise Miscounted
+                return Full(f"{op!r}: the collection holds {self.n} rows; keep is {structure.keep}")
+            while self.n >= structure.keep:
+                self._evict()
+            self.n += 1
+            self.change += 1
+        self.sequence += 1
+        self.ids[id_] = self.sequence
+        self.put[id_] = (request.others, self.sequence)
+        self.line.append((id_, self.sequence))
+        self.changed = True
+        return None
+
+    def _evict(self) -> None:
+        line = self.line
+        while line and self.ids.get(line[0][0], line[0][1]) != line[0][1]:
+            line.popleft()  # it was removed or refreshed meanwhile
+        protected = not line or line[0][1] > self.sequence + 1 - self.structure.keep
+        if protected and not self.recounted:
+            raise Miscounted
+        id_, _ = line.popleft()
+        self._lose(id_)
+
+    def _lose(self, id_: Row) -> None:
+        if id_ in self.ids:
+            self.ids[id_] = 0
+        self.put.pop(id_, None)
+        self.dead[id_] = None
+        self.n -= 1
+        self.change -= 1
+        self.changed = True

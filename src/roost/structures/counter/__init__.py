@@ -1,0 +1,1 @@
+"""Counter: exact totals, one per key."""

@@ -1,0 +1,94 @@
+"""Counter: an exact total per key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, overload
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
+from roost.types.columns import Column
+
+K = TypeVar("K")
+
+MAX_SLOTS = 1024  # a read sums as many rows as there are slots
+
+
+class Counter(Structure, Generic[K]):
+    """Exact totals, one per key. A key that was never counted has the total 0.
+
+    name: lower-case identifier, at most 40 characters.
+    key: the type of a key: int, str (255 characters), `roost.text(n)`, bytes, date, datetime, bool, UUID, an Enum,
+        `roost.decimal(…)`, or a NamedTuple of those. Keys are compared byte for byte: `/Home` is not `/home`.
+    slots: over how many rows the adds to one key are spread, 1 to 1,024. None is the engine's own choice: 1 on
+        SQLite, which has one writer; 16 elsewhere. A read sums them.
+
+    Each slot holds |n| < 2^63; an add that would take one past that is refused with `Overflow`, never wrapped. Totals
+    are Python's ints, of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
+
+    >>> import roost
+    >>> pageviews = roost.Counter("pageviews")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(pageviews)
+    ...     store.run_all(pageviews.add("/home"), pageviews.add("/home", 2), pageviews.total("/home"))
+    (None, None, 3)
+    """
+
+    kind = "counter"
+
+    @overload
+    def __init__(self: Counter[str], name: str, *, slots: int | None = None) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | ColumnType[K], slots: int | None = None) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str, slots: int | None = None) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        if slots is not None and (type(slots) is not int or not 1 <= slots <= MAX_SLOTS):
+            raise Invalid(f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}, not {slots!r}")
+        self.slots = slots
+        self._check_key = self.key.check
+        self._define({"name": name, "key": key, "slots": slots}, key=column_facts(self.key.columns), slots=slots)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key."""
+        return self.key.columns
+
+    def add(self, key: K, n: int = 1) -> Operation[None]:
+        """Add `n`, which may be negative or 0; `Overflow` when a slot would leave 64 bits."""
+        if type(n) is not int or not INT_MIN <= n <= INT_MAX:
+            raise Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
+        return Operation(self, "add", (self._check_key(key), n))
+
+    def total(self, key: K) -> Operation[int]:
+        """Ask for the total; 0 for a key that was never counted."""
+        return Operation(self, "total", (self._check_key(key),))
+
+    def totals(self, keys: Iterable[K]) -> Operation[dict[K, int]]:
+        """Ask for the totals of several keys: every key asked is in the answer, in the order asked."""
+        if isinstance(keys, (str, bytes)):
+            raise Invalid(f"{self.name}: totals takes several keys, not the single {keys!r}")
+        return Operation(self, "totals", (tuple([self._check_key(key) for key in keys]),))
+
+    def top(self, n: int = 10) -> Operation[list[tuple[K, int]]]:
+        """Ask for the `n` greatest totals, greatest first, equal ones in key order. Reads every key."""
+        return Operation(self, "top", (self._n(n),))
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Ask for the first `n` keys behind `after`, in key order."""
+        return super().keys(after, n)
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        match verb:
+            case "totals":
+                return [repr([self.key.value(key) for key in args[0]])]
+            case "top":
+                return [repr(args[0])]
+        return super()._arguments(verb, args)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Counter[Any]:
+        """Make the declaration from the facts of a definition."""
+        return cls(name, key=key_from(name, "key", facts["key"]), slots=facts["slots"])

@@ -1,0 +1,283 @@
+"""Index: key access to a table that is there, without SQL; the operations of HandlerSocket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation, Target
+from roost.types.column_types import INT_MAX, INT_MIN, shown
+
+Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
+Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+Value: TypeAlias = str | bytes | int | float | None
+Values: TypeAlias = Value | Sequence[Value]
+Found: TypeAlias = list[tuple[Any, ...]]
+
+OPS: Final = ("=", "<", "<=", ">", ">=")
+COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+MOST: Final = 2**32 - 1  # what limit and offset may be, as on the wire
+
+
+class Where(NamedTuple):
+    """A filter: rows where it does not hold are passed over. `column` is one of the index's `filters`."""
+
+    column: str
+    op: Comparison
+    value: Value
+
+
+class While(NamedTuple):
+    """A filter: the first row where it does not hold ends the search. `column` is one of the index's `filters`."""
+
+    column: str
+    op: Comparison
+    value: Value
+
+
+In: TypeAlias = tuple[int, Iterable[Value]]
+Filters: TypeAlias = Iterable[Where | While | tuple[str, Comparison, Value]]
+
+
+class Index(Target):
+    """A key of a table or view of your own, opened for some of its columns. SQLite only, for now.
+
+    table: its name, exactly.
+    index: the name of an index; `PRIMARY`, or its number among the keys, the primary key is 0. Partial indexes and
+        those of expressions cannot be opened. Of a view, `PRIMARY` means the columns that are named first.
+    columns: what is read and written, in this order.
+    filters: columns that filters name.
+
+    Nothing is read when it is made: an operation of a table, index or column that is not there is `Missing`. Values
+    come as the database has them: int, float, str, bytes, None. What a column cannot hold is refused when it is
+    written (`StatementFailed`), and matches nothing when it is looked for. NULL sorts before everything.
+
+    The operations, and their meaning, are those of HandlerSocket
+    (https://github.com/DeNA/HandlerSocket-Plugin-for-MySQL/blob/master/docs-en/protocol.en.txt).
+
+    >>> import roost
+    >>> users = roost.Index("users", "PRIMARY", ["id", "email"])
+    >>> users.find("=", 5)
+    users.find('=', (5,))
+    >>> users.update(">=", 5, (5, "new"), limit=10)
+    users.update('>=', (5,), (5, 'new'), limit=10)
+    """
+
+    kind = "index"
+
+    def __init__(
+        self, table: str, index: str = "PRIMARY", columns: Iterable[str] = (), filters: Iterable[str] = ()
+    ) -> None:
+        if isinstance(columns, str) or isinstance(filters, str):
+            raise Invalid(f"{shown(table)}: columns and filters are lists of names")
+        self.name = table
+        self.index = index
+        self.columns = tuple(columns)
+        self.filters = tuple(filters)
+        for what, names in (("table", [table]), ("index", [index]), ("column", [*self.columns, *self.filters])):
+            for name in names:
+                if not isinstance(name, str) or "\0" in name or (not name and what != "index"):
+                    raise Invalid(f"{shown(name)} is no name of a {what}")
+        facts = {"kind": self.kind, "name": table, "index": index, "columns": self.columns, "filters": self.filters}
+        self.definition = json.dumps(facts, separators=(",", ":"))
+        self.plans: dict[str, Any] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Index) and self.definition == other.definition)
+
+    def __hash__(self) -> int:
+        return hash(self.definition)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.index or 'PRIMARY'} of {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index, (self.name, self.index, self.columns, self.filters)
+
+    def is_like(self, other: Target) -> bool:
+        """Whether the other is equal: rows have no classes here."""
+        return self == other
+
+    def describe(self, operation: Operation[Any]) -> str:
+        """Return the call that made an operation."""
+        if operation.verb == "insert":
+            return f"{self.name}.insert({operation.args[0]!r})"
+        op, values, limit, offset, in_, filters, *more = operation.args
+        told = [repr(op), repr(values)]
+        if more and operation.verb != "delete":
+            told.append(repr(more[0]))
+        for name, value, usual in (
+            ("limit", limit, 1),
+            ("offset", offset, 0),
+            ("in_", in_, None),
+            ("filters", filters, ()),
+        ):
+            if value != usual:
+                told.append(f"{name}={value!r}")
+        call = f"{self.name}.{operation.verb}({', '.join(told)})"
+        return f"{self.name}.returning({call})" if more and more[-1] is True else call
+
+    def find(
+        self,
+        op: Op,
+        values: Values,
+        limit: int = 1,
+        offset: int = 0,
+        in_: In | None = None,
+        filters: Filters = (),
+    ) -> Operation[Found]:
+        """Ask for rows in the order of the index: upwards for `=`, `>`, `>=`, downwards for `<` and `<=`.
+
+        values: of the index's first columns, as many as you like.
+        limit: at most so many rows. offset: rows to pass over first, after the filters.
+        in_: `(place, values)`: look up each of them in turn, in that place of `values`; what stands there is ignored.
+        filters: all must hold; `Where(column, op, value)`, or just the three, and `While`.
+
+        Every find is a search in the index, or one per column of it: nothing is sorted and no table scanned; but rows
+        that filters pass over are read.
+        """
+        return Operation(self, "find", self._search(op, values, limit, offset, in_, filters))
+
+    def insert(self, values: Values) -> Operation[int | None]:
+        """Ask to insert a row of the columns, in their order; those left out at the end, and all others, have defaults.
+
+        The answer is the id that the row was given, where the primary key numbers itself (`INTEGER PRIMARY KEY`): 0
+        when it brought its own. None, 0 and "" ask for one. It is None where the table gives none.
+        """
+        row = self._values(values)
+        if len(row) > len(self.columns):
+            raise Invalid(f"{self.name}: a row of {len(row)} values, and {len(self.columns)} columns")
+        return Operation(self, "insert", (row,))
+
+    def update(
+        self,
+        op: Op,
+        values: Values,
+        to: Values,
+        limit: int = 1,
+        offset: int = 0,
+        in_: In | None = None,
+        filters: Filters = (),
+    ) -> Operation[int]:
+        """Ask to set the columns of the rows that `find` would find; columns beyond `to` stay as they are.
+
+        The answer is how many there were. Each is changed once, also when that moves it along the index.
+        """
+        return self._modify("update", op, values, limit, offset, in_, filters, self._values(to))
+
+    def delete(
+        self, op: Op, values: Values, limit: int = 1, offset: int = 0, in_: In | None = None, filters: Filters = ()
+    ) -> Operation[int]:
+        """Ask to delete the rows that `find` would find; the answer is how many there were."""
+        return self._modify("delete", op, values, limit, offset, in_, filters, ())
+
+    def increment(
+        self,
+        op: Op,
+        values: Values,
+        by: Values,
+        limit: int = 1,
+        offset: int = 0,
+        in_: In | None = None,
+        filters: Filters = (),
+    ) -> Operation[int]:
+        """Ask to add numbers to the columns of the rows that `find` would find; None leaves a column as it is.
+
+        A column that is NULL stays NULL. A sum beyond 64 bits is `StatementFailed`, and nothing is changed.
+        """
+        return self._modify("increment", op, values, limit, offset, in_, filters, self._values(by))
+
+    def decrement(
+        self,
+        op: Op,
+        values: Values,
+        by: Values,
+        limit: int = 1,
+        offset: int = 0,
+        in_: In | None = None,
+        filters: Filters = (),
+    ) -> Operation[int]:
+        """Ask to subtract numbers, as `increment` adds them.
+
+        A row in which a column would change its sign is left alone and not counted; 0 is no change of sign, neither
+        before nor after.
+        """
+        return self._modify("decrement", op, values, limit, offset, in_, filters, self._values(by))
+
+    def returning(self, operation: Operation[int]) -> Operation[Found]:
+        """Return a modification that is answered by the rows as they were before it.
+
+        >>> import roost
+        >>> stock = roost.Index("stock", columns=["count"])
+        >>> stock.returning(stock.decrement("=", 7, 1))
+        stock.returning(stock.decrement('=', (7,), (1,)))
+        """
+        if operation.structure != self or operation.verb in ("find", "insert"):
+            raise Invalid(f"{operation!r} is no modification of {self!r}")
+        return Operation(self, operation.verb, (*operation.args[:-1], True))
+
+    def _modify(
+        self,
+        verb: str,
+        op: Op,
+        values: Values,
+        limit: int,
+        offset: int,
+        in_: In | None,
+        filters: Filters,
+        to: tuple[Value, ...],
+    ) -> Operation[int]:
+        if len(to) > len(self.columns):
+            raise Invalid(f"{self.name}: {len(to)} values, and {len(self.columns)} columns")
+        return Operation(self, verb, (*self._search(op, values, limit, offset, in_, filters), to, False))
+
+    def _search(
+        self, op: str, values: Values, limit: int, offset: int, in_: In | None, filters: Filters
+    ) -> tuple[Any, ...]:
+        if op not in OPS:
+            raise Invalid(f"{self.name}: {shown(op)} is none of {' '.join(OPS)}")
+        row = self._values(values)
+        if not row:
+            raise Invalid(f"{self.name}: a find takes a value of the index's first column at least")
+        for what, number, least in (("limit", limit, 1), ("offset", offset, 0)):
+            if type(number) is not int or not least <= number <= MOST:
+                raise Invalid(f"{self.name}: {what} is a whole number from {least} to {MOST}, not {shown(number)}")
+        among = None
+        if in_ is not None:
+            place, listed = in_
+            if type(place) is not int or not 0 <= place < len(row):
+                raise Invalid(f"{self.name}: in_ takes the place of one of the {len(row)} values, not {shown(place)}")
+            among = (place, tuple([self._value(value) for value in listed]))
+        return op, row, limit, offset, among, tuple([self._filter(each) for each in filters])
+
+    def _filter(self, given: Where | While | tuple[str, Comparison, Value]) -> Where | While:
+        made = given if isinstance(given, (Where, While)) else Where(*given)
+        if made.column not in self.filters:
+            raise Invalid(f"{self.name}: {shown(made.column)} is not among the filters it was opened with")
+        if made.op not in COMPARISONS:
+            raise Invalid(f"{self.name}: {shown(made.op)} is none of {' '.join(COMPARISONS)}")
+        self._value(made.value)
+        return made
+
+    def _values(self, values: Values) -> tuple[Value, ...]:
+        if isinstance(values, (tuple, list)):
+            return tuple([self._value(value) for value in values])
+        return (self._value(values),)
+
+    def _value(self, value: Any) -> Value:
+        kind = type(value)
+        if value is None or kind is bytes or kind is float:
+            found: Value = value
+        elif kind is int or kind is bool:
+            found = int(value)
+            if not INT_MIN <= found <= INT_MAX:
+                raise Invalid(f"{self.name}: {value} has more than 64 bits")
+        elif isinstance(value, str):
+            if not value.isascii() and value != value.encode(errors="replace").decode():
+                raise Invalid(f"{self.name}: {shown(value)} has lone surrogates, which are no characters")
+            found = str(value)
+        else:
+            raise Invalid(f"{self.name}: {shown(value)} is no value of a column: str, bytes, int, float or None")
+        return found

@@ -1,0 +1,237 @@
+"""Where a find begins and how it goes on: an index's order as ranges, and each range as one statement.
+
+A find with `>` on a key of several columns is several ranges, one after the other: first what has the same beginning
+and a greater last value, then what is greater a column earlier, and so on. Each is one search in the index, in its
+order, so nothing is sorted and nothing scanned. NULL sorts before everything; in a descending column, behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.structures.index.schema import Key, Part, Table
+from roost.structures.index.values import UNHELD
+from roost.structures.plan import each
+
+Rows = list[tuple[Any, ...]]
+Finding = Generator[Wanted, Any, Rows]
+
+
+SKIP, STOP = 1, 2  # what the filters say of a row that does not pass
+MOST_SHAPES = 256  # texts that are kept for one opened index
+
+
+class Filtering(NamedTuple):
+    """One filter: rows that do not pass are skipped (`F`), or end the scan (`W`)."""
+
+    ends: bool
+    op: str
+    column: str  # quoted
+    value: Any  # as the column stores it, or UNHELD
+
+
+class Scan(NamedTuple):
+    """What is looked for in a key."""
+
+    op: str
+    values: tuple[Any, ...]  # as the columns store them, or UNHELD
+    limit: int = 1
+    offset: int = 0
+    place: int | None = None  # IN: whose value is replaced by each of `among`
+    among: tuple[Any, ...] = ()
+    filters: tuple[Filtering, ...] = ()
+
+
+class Range(NamedTuple):
+    """A part of an index: what its rows fulfil, and which of the values are bound."""
+
+    where: str
+    places: tuple[int, ...]
+
+
+def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[Range, ...]:
+    """Return the ranges of an index that a find walks through, in their order.
+
+    nulls: which of the values are NULL; as many as there are values.
+    """
+    last = len(nulls) - 1
+    if op == "=":
+        return (_range(parts, nulls, last + 1, ""),)
+    forward = op[0] == ">"
+    found: list[Range] = []
+    for place in range(last, -1, -1):
+        also_equal = place == last and op.endswith("=")
+        for condition in _beyond(parts[place], nulls[place], forward, also_equal):
+            found.append(_range(parts, nulls, place, condition))
+    return tuple(found)
+
+
+def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, condition: str) -> Range:
+    # The first `equal` columns have the given values; the next fulfils the condition.
+    terms = []
+    places = []
+    for place in range(equal):
+        part = parts[place]
+        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = ?")
+        if not nulls[place]:
+            places.append(place)
+    if condition:
+        bound = "?" in condition  # NULL has no collation; with one, SQLite would scan for it
+        terms.append(f"{parts[equal].term if bound else parts[equal].column.sql} {condition}")
+        if bound:
+            places.append(equal)
+    return Range(" AND ".join(terms), tuple(places))
+
+
+def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[str]:
+    # What follows a value in the order of the index, or comes before it; what comes first, first. "" is everything.
+    upward = forward is not part.descending
+    equal = "=" if also_equal else ""
+    if upward:
+        if null:
+            return [""] if also_equal else ["IS NOT NULL"]
+        return [f">{equal} ?"]
+    if null:
+        return ["IS NULL"] if also_equal and part.column.nullable else []
+    return [f"<{equal} ?", *(["IS NULL"] if part.column.nullable else [])]
+
+
+def ordering(table: Table, key: Key, forward: bool) -> str:
+    """Return the index's order, or its reverse, as ORDER BY has it.
+
+    Equals lie in the order of what names their rows. Upwards SQLite takes them so anyway; downwards it is told, or it
+    would go upwards through those whose key is all equalities (IS NULL).
+    """
+    order = [f"{part.term}{'' if part.descending is not forward else ' DESC'}" for part in key.parts]
+    if not forward:
+        order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]
+    return ", ".join(order)
+
+
+class Texts(NamedTuple):
+    """One range as statements."""
+
+    rows: Template  # for the values, those of the filters, limit and offset
+    counted: Template  # how many rows there are: for the values and those of the filters
+    places: tuple[int, ...]  # which of the values are bound
+
+
+class Finder:
+    """What is read of an index again and again: these columns.
+
+    shown: the columns as SELECT has them; width: how many.
+    """
+
+    def __init__(self, table: Table, key: Key, shown: str, width: int) -> None:
+        self._table = table
+        self._key = key
+        self._shown = shown
+        self._width = width
+        self._texts: dict[tuple[Any, ...], tuple[Texts, ...]] = {}
+
+    def find(self, scan: Scan) -> Finding:
+        """Return the rows that a scan finds, in its order."""
+        op, filters = scan.op, scan.filters
+        flag = any([each.ends for each in filters])
+        judged = tuple([each.value for each in filters if each.value is not None and each.value is not UNHELD])
+        rows: Rows = []
+        left, skip = scan.limit, scan.offset
+        for values in _lists(scan):
+            if UNHELD in values:
+                continue
+            for texts in self.texts(op, values, filters):
+                given = tuple([values[place] for place in texts.places])
+                if flag:
+                    (found,) = yield Statement(texts.rows, [(*judged, *given, *judged, left + skip, 0)])
+                    stop = next((place for place, row in enumerate(found) if row[-1] == STOP), len(found))
+                    passed = [row[: self._width] for row in found[:stop]]
+                    rows += passed[skip:]
+                    left -= len(passed[skip:])
+                    skip = max(0, skip - len(passed))
+                    if stop < len(found):
+                        return rows
+                else:
+                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)])
+                    rows += found
+                    left -= len(found)
+                    if found:
+                        skip = 0
+                    elif skip:
+                        (((there,),),) = yield Statement(texts.counted, [(*given, *judged)])
+                        skip -= min(skip, there)
+                if left <= 0:
+                    return rows
+        return rows
+
+    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[Texts, ...]:
+        """Return the statements of a find, one for each range."""
+        nulls = tuple([value is None for value in values])
+        shape = (op, nulls, *[(f.ends, f.op, f.column, _sort(f.value)) for f in filters])
+        found = self._texts.get(shape)
+        if found is None:
+            if len(self._texts) >= MOST_SHAPES:
+                self._texts.clear()
+            found = self._texts[shape] = tuple(
+                [self._compile(each, op, filters) for each in ranges(self._key.parts, op, nulls)]
+            )
+        return found
+
+    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> Texts:
+        passed, flag = _verdict(filters)
+        where = " AND ".join([term for term in (part.where, passed) if term])
+        rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
+        order = ordering(self._table, self._key, op[0] != "<")
+        return Texts(
+            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest} ORDER BY {order} LIMIT ? OFFSET ?"),
+            each(f"SELECT count(*){rest}"),
+            part.places,
+        )
+
+
+def _lists(scan: Scan) -> Sequence[Row]:
+    # The values to look for, one list after the other.
+    if scan.place is None:
+        return [scan.values]
+    before, after = scan.values[: scan.place], scan.values[scan.place + 1 :]
+    return [(*before, value, *after) for value in scan.among]
+
+
+def _sort(value: Any) -> int:
+    # What the text of a condition depends on.
+    return 0 if value is None else 1 if value is UNHELD else 2
+
+
+def _passes(filtering: Filtering) -> str:
+    # NULL equals NULL and is less than everything, as in the index. A value that the column cannot hold is different
+    # from all, and neither less nor greater.
+    column, op, value = filtering.column, filtering.op, filtering.value
+    if value is UNHELD:
+        return "1" if op == "!=" else "0"
+    if value is None:
+        return {
+            "=": f"{column} IS NULL",
+            "!=": f"{column} IS NOT NULL",
+            "<": "0",
+            "<=": f"{column} IS NULL",
+            ">": f"{column} IS NOT NULL",
+            ">=": "1",
+        }[op]
+    if op == "!=":
+        return f"({column} = ?) IS NOT TRUE"
+    less = f" OR {column} IS NULL" if op[0] == "<" else ""
+    return f"(({column} {op} ?) IS TRUE{less})"
+
+
+def _verdict(filters: Sequence[Filtering]) -> tuple[str, str]:
+    # What rows must fulfil not to be skipped, and the column that says whether one ends the scan ("" where none can).
+    conditions = [_passes(each) for each in filters]
+    if not any([each.ends for each in filters]):
+        return " AND ".join(conditions), ""
+    cases = [
+        f"WHEN NOT {condition} THEN {STOP if each.ends else SKIP}"
+        for condition, each in zip(conditions, filters, strict=True)
+    ]
+    case = f"CASE {' '.join(cases)} END"
+    return f"({case}) IS NOT {SKIP}", case

@@ -1,0 +1,1 @@
+"""MemcachedSet: sets kept in memcached by append and compare-and-swap."""

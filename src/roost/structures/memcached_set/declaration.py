@@ -1,0 +1,318 @@
+"""MemcachedSet: the different members of a key, kept in memcached as a log of adds and removes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure, column_facts
+from roost.types.column_types import ColumnType, shown
+from roost.types.columns import Column
+
+K = TypeVar("K")
+M = TypeVar("M")
+A = TypeVar("A")
+B = TypeVar("B")
+
+MOST_SHARDS = 1024
+MOST_TTL = 10 * 366 * 86_400  # seconds
+ITEM_NAME = 200  # bytes; memcached takes 250, and the names of shards are longer
+NAMED = frozenset(range(33, 127)) - {ord("%"), ord(":")}  # bytes that stand in an item's name as they are
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetInfo:
+    """How a set is kept in memcached.
+
+    size: its members. bytes: what its items hold, headers included. shards: items beside the first, over which a large
+    set is spread; 0 for one that is in a single item. waste: bytes that compaction would save. complete: whether
+    nothing was lost since an explicit `replace`. expires: when it goes, by the clock of who made it; None: never, or
+    not known for what another program has written.
+    """
+
+    size: int
+    bytes: int
+    shards: int
+    waste: int
+    complete: bool
+    expires: dt.datetime | None
+
+
+class MemcachedSet(Structure, Generic[K, M]):
+    """A set of members per key in memcached: an add and a remove are one `append`, without a read before it.
+
+    name: lower-case identifier, at most 40 characters. The set of key 7 in `likes` is the item `likes:7`.
+    key, member: their types, as for `roost.Counter`; both are compared byte for byte.
+    encoding: "binary", length-prefixed, takes every member; "readable" is `+a +b -c`, for members without white space.
+    shards: the most items over which a large set may be spread beside its first (0 to 1024); with the server's default
+        of 1 MB per item each holds half a megabyte. A set that would need more is `Full`.
+    ttl: whole seconds from its creation or `replace` after which a set is gone; None: never.
+
+    What memcached evicts or loses with a restart is gone; see docs/memcached.md for what that means.
+
+    >>> import roost
+    >>> likes = roost.MemcachedSet("likes", int, str, ttl=3600)
+    >>> likes.add(7, "ada", "bob")
+    likes.add(7, 'ada', 'bob')
+    >>> store = roost.Store("memcached://cache1:11211,cache2:11211")  # connects when it is first used
+    >>> store.close()
+    """
+
+    kind = "memcached_set"
+
+    @overload
+    def __init__(
+        self: MemcachedSet[str, str],
+        name: str,
+        *,
+        encoding: Literal["binary", "readable"] = "binary",
+        shards: int = 64,
+        ttl: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MemcachedSet[A, str],
+        name: str,
+        key: type[A] | ColumnType[A],
+        *,
+        encoding: Literal["binary", "readable"] = "binary",
+        shards: int = 64,
+        ttl: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MemcachedSet[str, B],
+        name: str,
+        *,
+        member: type[B] | ColumnType[B],
+        encoding: Literal["binary", "readable"] = "binary",
+        shards: int = 64,
+        ttl: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key: type[K] | ColumnType[K],
+        member: type[M] | ColumnType[M],
+        *,
+        encoding: Literal["binary", "readable"] = "binary",
+        shards: int = 64,
+        ttl: int | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        key: Any = str,
+        member: Any = str,
+        *,
+        encoding: Literal["binary", "readable"] = "binary",
+        shards: int = 64,
+        ttl: int | None = None,
+    ) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        self.member: Group[M] = Group.declared(name, "member", member)
+        if encoding not in ("binary", "readable"):
+            raise Invalid(f'{name}: encoding is "binary" or "readable", not {encoding!r}')
+        if type(shards) is not int or not 0 <= shards <= MOST_SHARDS:
+            raise Invalid(f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}, not {shards!r}")
+        if ttl is not None and (type(ttl) is not int or not 1 <= ttl <= MOST_TTL):
+            raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
+        self.encoding = encoding
+        self._blanks = encoding == "readable"  # separate members, so none may have one
+        self.shards = shards
+        self.ttl = ttl
+        self._key_texts = Texts(name, self.key, item=True)
+        self.texts = Texts(name, self.member)
+        options: dict[str, Any] = {"encoding": encoding, "shards": shards, "ttl": ttl}
+        self._define(
+            {"name": name, "key": key, "member": member, **options},
+            key=column_facts(self.key.columns),
+            member=column_facts(self.member.columns),
+            **options,
+        )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key and of the member."""
+        return self.key.columns + self.member.columns
+
+    def add(self, key: K, *members: M) -> Operation[None]:
+        """Add members: one `append`, so nobody can tell how many of them were new.
+
+        `Full` when they do not fit, with the limit; nothing was changed then.
+        """
+        return Operation(self, "add", (self.key.check(key), self._members(members)))
+
+    def remove(self, key: K, *members: M) -> Operation[None]:
+        """Remove members: one `append`. A set that is not there is not made."""
+        return Operation(self, "remove", (self.key.check(key), self._members(members)))
+
+    def members(self, key: K) -> Operation[set[M]]:
+        """Ask for all members; the empty set when there is none, or it was evicted: `info` tells more."""
+        return Operation(self, "members", (self.key.check(key),))
+
+    def contains(self, key: K, member: M) -> Operation[bool]:
+        """Ask whether a member is in the set; reads its first item, and one shard of a large one."""
+        return Operation(self, "contains", (self.key.check(key), self._member(member)))
+
+    def size(self, key: K) -> Operation[int]:
+        """Ask how many members the key has; reads all of them."""
+        return Operation(self, "size", (self.key.check(key),))
+
+    def info(self, key: K) -> Operation[SetInfo]:
+        """Ask how the set is kept: its bytes, shards and waste, and whether it is complete."""
+        return Operation(self, "info", (self.key.check(key),))
+
+    def replace(self, key: K, members: Iterable[M]) -> Operation[None]:
+        """Make these the members, all of them: the set is complete from then on, until memcached loses it.
+
+        What others add meanwhile comes before or after. A new `ttl` begins.
+        """
+        return Operation(self, "replace", (self.key.check(key), self._members(members)))
+
+    def clear(self, key: K) -> Operation[None]:  # type: ignore[override]
+        """Delete the set; what comes later makes a new one, which is not complete."""
+        return Operation(self, "clear", (self.key.check(key),))
+
+    def forget(self, key: K) -> Operation[None]:  # type: ignore[override]
+        """Delete the set, as `clear` does: nothing else is kept of a key."""
+        return Operation(self, "forget", (self.key.check(key),))
+
+    def keys(self, after: Any = None, n: int = 100) -> NoReturn:
+        """Raise `Invalid`: memcached has no list of its keys in any order."""
+        raise Invalid(f"{self.name}: memcached cannot list its keys; roost.Set on a SQL database can")
+
+    def item(self, key: tuple[Any, ...]) -> str:
+        """Return the name of a key's item. One that is too long for memcached becomes a hash."""
+        name = f"{self.name}:{self._key_texts.out(key)}"
+        if len(name) > ITEM_NAME:
+            name = f"{self.name}:%%{blake2b(name.encode(), digest_size=20).hexdigest()}"
+        return name
+
+    def key_of(self, item: str) -> K | None:
+        """Return the key of an item's name; None where the name is only a hash. ValueError where it is none."""
+        text = item.removeprefix(f"{self.name}:")
+        return None if text.startswith("%%") else self.key.value(self._key_texts.back(text))
+
+    def _members(self, members: Iterable[M]) -> tuple[tuple[Any, ...], ...]:
+        checked = [self._member(member) for member in members]
+        return tuple(checked if len(checked) == 1 else dict.fromkeys(checked))
+
+    def _member(self, member: M) -> tuple[Any, ...]:
+        checked = self.member.check(member)
+        if self._blanks:
+            text = self.texts.out(checked)
+            if len(text.split()) > 1 or text.strip() != text:
+                raise Invalid(
+                    f"{self.name}.member: {shown(member)} has white space, which the readable encoding separates "
+                    'members with; encoding="binary" takes it'
+                )
+        return checked
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        key = repr(self.key.value(args[0]))
+        match verb:
+            case "add" | "remove":
+                return [key, *(repr(self.member.value(member)) for member in args[1])]
+            case "replace":
+                return [key, f"[{', '.join(repr(self.member.value(member)) for member in args[1])}]"]
+            case "contains":
+                return [key, repr(self.member.value(args[1]))]
+        return [key]
+
+
+# How a value is written as text, so that programs in other languages can read it; one text per value.
+_OUT: dict[str, Callable[[Any], str]] = {
+    "int": str,
+    "text": str,
+    "binary": bytes.hex,
+    "bool": lambda value: "1" if value else "0",
+    "datetime": dt.datetime.isoformat,
+    "date": dt.date.isoformat,
+    "decimal": lambda value: format(value, "f"),
+    "uuid": str,
+    "enum": lambda value: str(value.value),
+}
+_BACK: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "text": str,
+    "binary": bytes.fromhex,
+    "bool": {"0": False, "1": True}.__getitem__,
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "decimal": Decimal,
+    "uuid": uuid.UUID,
+}
+
+
+class Texts:
+    """Values of a key or a member as text and back; a single member of type bytes stays bytes.
+
+    item: for the name of an item, which has neither blanks nor control characters nor other letters than ASCII's.
+    """
+
+    def __init__(self, structure: str, group: Group[Any], item: bool = False) -> None:
+        self._structure = structure
+        kinds = [each.type.kind for each in group.columns]
+        self.raw = kinds == ["binary"] and not item
+        self.plain = kinds == ["text"] and not item  # the text is the member
+        self._out = [_OUT[kind] for kind in kinds]
+        self._back = [_back(each) for each in group.columns]
+        self._item = item
+
+    def out(self, values: tuple[Any, ...]) -> Any:
+        """Return the text of the neutral values of the columns."""
+        if self.raw:
+            return values[0]
+        if self.plain:
+            return values[0]
+        if len(values) == 1:
+            text = self._out[0](values[0])
+            if not self._item or (text.isascii() and text.isalnum()):
+                return text
+        texts = [out(value) for out, value in zip(self._out, values, strict=True)]
+        if self._item:
+            safe = NAMED if len(texts) > 1 else NAMED | {ord(":")}
+            return ":".join([_quoted(text, safe) for text in texts])
+        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+    def back(self, text: Any) -> tuple[Any, ...]:
+        """Return the neutral values; ValueError, KeyError, TypeError or ArithmeticError where it is no such text."""
+        if self.raw:
+            return (text,)
+        texts = [text]
+        if self._item:
+            parts = [text] if len(self._back) == 1 else text.split(":")
+            texts = [_unquoted(part) for part in parts]
+        elif len(self._back) > 1:
+            texts = json.loads(text)
+        return tuple([back(each) for back, each in zip(self._back, texts, strict=True)])
+
+
+def _quoted(text: str, safe: frozenset[int]) -> str:
+    return "".join([chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode()])
+
+
+def _unquoted(text: str) -> str:
+    return _QUOTED.sub(lambda found: bytes([int(found[1], 16)]), text.encode("ascii")).decode()
+
+
+_QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def _back(column: Column) -> Callable[[str], Any]:
+    if column.type.kind != "enum":
+        return _BACK[column.type.kind]
+    assert column.type.enum is not None
+    return {str(member.value): member for member in column.type.enum}.__getitem__

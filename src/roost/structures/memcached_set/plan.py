@@ -1,0 +1,497 @@
+"""MemcachedSet: operations become commands of memcached, and its answers results. Generators, no I/O.
+
+Every set has one item, its *root*: a header and the log of what was added and removed since. Writers only append to it,
+without a read. A large set stands upon *shards*: items that are written once, under names with a random generation that
+is never used again, and then named by the header of the root. So whoever has read the root knows the whole set of one
+moment, and every change is one atomic command on the root:
+
+- add, remove: `append`; `add` where there is none; both again where another client was faster.
+- compaction: `cas` of the root. What was appended since it was read is carried over, else the `cas` fails.
+- growth: the members go to shards of a new generation, then `cas` of the root names it and begins an empty log. No
+  record is ever read beside shards of another generation, and no writer has to know how many shards there are. The old
+  ones live on for `GRACE` seconds, for readers on their way.
+- replace: shards first, then `set` of the root.
+
+Where a root is gone, the set is: its shards are found by nobody. Where a shard is gone, the header is told (`lost`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from roost.errors import Busy, Error, Full, Mismatch
+from roost.structures.memcached_set.commands import (
+    Add,
+    Append,
+    Cas,
+    Delete,
+    Found,
+    Get,
+    Left,
+    Limit,
+    Memory,
+    Put,
+    TooLarge,
+    Touch,
+    Work,
+)
+from roost.structures.memcached_set.declaration import MemcachedSet, SetInfo
+from roost.structures.memcached_set.records import ENCODINGS, Header, Log, Member, home
+from roost.structures.operation import Operation
+
+log = logging.getLogger("roost")
+
+GRACE = 60  # seconds that the shards of an old generation live on
+MONTH = 30 * 86_400  # seconds; what is longer, memcached takes for a date
+SLACK = 512  # bytes of an item that are memcached's: its own head, and the name
+LIMIT = 2**20  # bytes of an item, until a server was asked
+LOOK = 32 * 1024  # bytes appended per look that a writer takes at what has grown
+WASTE = 128  # bytes below which compaction is not worth it
+LOOSE = 256  # single records that take a reader longer than as many in one block
+AT_ONCE = 4  # readers of nothing but waste per two that compact
+TRIES = 8  # of a compaction that others are in the way of
+
+
+Changes = Sequence[tuple[bool, Collection[Member]]]
+
+
+class Whole:
+    """A set as it was at one moment: its root, and those of its shards that were asked for.
+
+    twice: it took two exchanges to find them.
+    """
+
+    __slots__ = ("_live", "log", "root", "shards", "size", "twice")
+
+    def __init__(self, root: Found, log: Log, shards: Sequence[tuple[Log, int]], twice: bool = False) -> None:
+        self.root = root
+        self.log = log
+        self.shards = shards
+        self.twice = twice
+        self.size = len(root.data) + sum([size for _, size in shards])
+        self._live: set[Member] | None = None
+
+    @property
+    def live(self) -> set[Member]:
+        """The members. Not to be changed."""
+        if not self.shards:
+            return self.log.added
+        if self._live is None:
+            live = self._live = self.shards[0][0].added  # which nobody else looks at
+            for shard, _ in self.shards[1:]:
+                live |= shard.added
+            live -= self.log.removed
+            live |= self.log.added
+        return self._live
+
+
+class MemcachedPlan:
+    """The operations of one structure."""
+
+    def __init__(self, structure: MemcachedSet[Any, Any], memory: Memory) -> None:
+        self.structure = structure
+        self.memory = memory
+        self.encoding = ENCODINGS[structure.encoding](structure.texts.raw)
+
+    # --- what readers ask
+
+    def read(self, operations: Sequence[Operation[Any]]) -> Work[list[Any]]:
+        """Answer operations that only read, of any keys: one `get` of all that they need."""
+        op = operations[0]
+        if len(operations) == 1 and op.verb != "contains":
+            item = self.structure.item(op.args[0])
+            whole = yield from self._fetch_one(item)
+            if whole is None:
+                return [self._answer(op, None)]
+            if not whole.twice and self._chosen(whole):
+                yield from self._aside(item, self._compact(item, whole))
+            texts = self.structure.texts
+            if op.verb == "members" and (texts.plain or texts.raw):
+                return [whole.live]  # nobody else has it
+            return [self._answer(op, whole)]
+        wanted: dict[str, set[Member] | None] = {}
+        named = []
+        for op in operations:
+            item = self.structure.item(op.args[0])
+            named.append(item)
+            if op.verb != "contains":
+                wanted[item] = None
+            else:
+                asked = wanted.setdefault(item, set())
+                if asked is not None:
+                    asked.add(self.structure.texts.out(op.args[1]))
+        found = yield from self.fetch(wanted)
+        answers = [self._answer(op, found[item]) for op, item in zip(operations, named, strict=True)]
+        for item, only in wanted.items():
+            whole = found[item]
+            if whole is not None and only is None and not whole.twice and self._chosen(whole):
+                yield from self._aside(item, self._compact(item, whole))
+        return answers
+
+    def _fetch_one(self, item: str) -> Work[Whole | None]:
+        # `fetch`, for a set in one item as it mostly is.
+        if item in self.memory.hints:
+            return (yield from self.fetch({item: None}))[item]
+        root: Found | None = (yield Get((item,))).get(item)
+        if root is None:
+            return None
+        own = self.encoding.read(item, root.data)
+        if not own.header.shards:
+            return Whole(root, own, ())
+        self.memory.remember(item, own.header)
+        names = self._shards(item, own.header.generation, own.header.shards)
+        found = yield Get(tuple(names))
+        return (yield from self._whole(item, root, own, found, None, twice=True))
+
+    def _answer(self, op: Operation[Any], whole: Whole | None) -> Any:
+        if op.verb == "info":
+            return self._info(whole)
+        if op.verb == "contains":
+            text = self.structure.texts.out(op.args[1])
+            return whole is not None and text in whole.live
+        live: Collection[Member] = () if whole is None else whole.live
+        return len(live) if op.verb == "size" else self.values(self.structure.item(op.args[0]), live)
+
+    def values(self, item: str, live: Collection[Member]) -> set[Any]:
+        """Return members as the caller knows them."""
+        texts = self.structure.texts
+        if texts.plain or texts.raw:
+            return set(live)
+        value, back = self.structure.member.value, texts.back
+        try:
+            return {value(back(text)) for text in live}
+        except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+            raise Mismatch(f"the item {item} has a member of another type than it is declared: {error}") from None
+
+    def _info(self, whole: Whole | None) -> SetInfo:
+        if whole is None:
+            return SetInfo(0, 0, 0, 0, False, None)
+        header = whole.log.header
+        moment = None if header.expires <= 0 else dt.datetime.fromtimestamp(header.expires, dt.UTC)
+        return SetInfo(len(whole.live), whole.size, header.shards, self.waste(whole), header.complete, moment)
+
+    def waste(self, whole: Whole) -> int:
+        """Return how many bytes a set has beyond what its members need."""
+        heads = whole.log.start + sum([shard.start for shard, _ in whole.shards])
+        return max(0, whole.size - heads - self._weight(whole.live))
+
+    def _weight(self, members: Collection[Member]) -> int:
+        # What one record of all of them takes, but for its first bytes.
+        if not members:
+            return 0
+        if self.structure.texts.raw:
+            length = sum(map(len, members))
+        else:
+            joined = "".join(members)
+            length = len(joined) if joined.isascii() else len(joined.encode())
+        return length + len(members) * (1 if self.encoding.name == "binary" else 2) + 4
+
+    def fetch(self, wanted: Mapping[str, Collection[Member] | None]) -> Work[dict[str, Whole | None]]:
+        """Read sets, or of large ones only the shards of some members.
+
+        One exchange where it is known which shards there are, else two.
+        """
+        memory, read = self.memory, self.encoding.read
+        hints = {item: memory.hints[item] for item in wanted if item in memory.hints}
+        asked = list(wanted)
+        for item, hint in hints.items():
+            asked += self._shards(item, *hint, wanted[item])
+        found: dict[str, Found] = yield Get(tuple(asked))
+        roots: dict[str, tuple[Found, Log]] = {}
+        more: list[str] = []
+        late: set[str] = set()
+        for item, only in wanted.items():
+            root = found.get(item)
+            if root is None:
+                memory.hints.pop(item, None)
+                continue
+            header = (each := read(item, root.data)).header
+            roots[item] = root, each
+            memory.remember(item, header)
+            if header.shards and hints.get(item) != (header.generation, header.shards):
+                more += self._shards(item, header.generation, header.shards, only)
+                late.add(item)
+        if more:
+            found = found | (yield Get(tuple(more)))
+        wholes: dict[str, Whole | None] = dict.fromkeys(wanted)
+        for item, (root, each) in roots.items():
+            wholes[item] = yield from self._whole(item, root, each, found, wanted[item], item in late)
+        return wholes
+
+    def _whole(
+        self,
+        item: str,
+        root: Found,
+        own: Log,
+        found: Mapping[str, Found],
+        only: Collection[Member] | None,
+        twice: bool,
+    ) -> Work[Whole | None]:
+        header = own.header
+        if not header.shards:
+            return Whole(root, own, ())
+        names = self._shards(item, header.generation, header.shards, only)
+        shards = []
+        for name in names:
+            if name in found:
+                data = found[name].data
+                shards.append((self.encoding.read(name, data), len(data)))
+        if len(shards) == len(names) or header.lost:
+            return Whole(root, own, shards, twice)
+        return (yield from self._missing(item, only))
+
+    def _missing(self, item: str, only: Collection[Member] | None) -> Work[Whole | None]:
+        # Shards that a root names are not there: either it is no longer the root, or memcached has lost them. That is
+        # certain when `cas` finds the same root behind the search, and is then noted in it.
+        for _ in range(TRIES):
+            root = (yield Get((item,))).get(item)
+            if root is None:
+                return None
+            own = self.encoding.read(item, root.data)
+            header = own.header
+            names = self._shards(item, header.generation, header.shards, only)
+            found = (yield Get(tuple(names))) if names else {}
+            if len(found) == len(names) or header.lost:
+                self.memory.remember(item, header)
+                shards = [(self.encoding.read(name, each.data), len(each.data)) for name, each in found.items()]
+                return Whole(root, own, shards, twice=True)
+            told = self.encoding.header(header._replace(complete=False, lost=True)) + root.data[own.start :]
+            if (yield Cas(item, told, self._left(header.expires), root)):
+                log.warning(
+                    "%s: %d of %d shards are gone: evicted, or lost with a server",
+                    *(item, len(names) - len(found), len(names)),
+                )
+        raise Busy(f"{item}: others changed it whenever it was looked at")
+
+    def _shards(self, item: str, generation: int, shards: int, only: Collection[Member] | None = None) -> list[str]:
+        numbers: Iterable[int] = range(shards) if only is None else {home(member, shards) for member in only}
+        return [f"{item}%%{generation:x}%{number}" for number in numbers]
+
+    # --- what writers do
+
+    def change(self, item: str, changes: Changes, late: Callable[[], bool]) -> Work[None]:
+        """Add and remove, in this order, as one: True with members adds them, False removes them.
+
+        late: whether the caller has waited long enough for others that are in the way.
+        """
+        if len(changes) == 1:
+            data = self.encoding.records(*changes[0])
+        else:
+            data = b"".join([self.encoding.records(adds, members) for adds, members in changes])
+        if not data:
+            return
+        retried = False
+        while True:
+            try:
+                if (yield Append(item, data)):
+                    if self.memory.random.random() * LOOK < len(data):
+                        yield from self._look(item)
+                    return
+                if (creates := _creates(changes)) and (yield from self._make(item, data)):
+                    return
+            except TooLarge:
+                creates, retried = _creates(changes), True
+            # There is one now, so it was made in between, or it is full, which memcached does not tell apart.
+            if creates and not retried:
+                retried = True
+                continue
+            if (yield from self._rewrite(item, changes, creates)):
+                return
+            retried = False
+            if late():
+                raise Busy(f"{item} is full, and others changed it whenever it was to be written anew")
+
+    def _make(self, item: str, data: bytes) -> Work[bool]:
+        expires = self._expires()
+        made: bool = yield Add(item, self.encoding.header(Header(expires=expires)) + data, self._left(expires))
+        return made
+
+    def _rewrite(self, item: str, changes: Changes, creates: bool) -> Work[bool]:
+        # Writes a set anew with these changes; returns whether that was done, or there was nothing to do.
+        whole = (yield from self.fetch({item: None}))[item]
+        live: set[Member] = set() if whole is None else set(whole.live)
+        if whole is None and not creates:
+            return True
+        for adds, members in changes:
+            if adds:
+                live.update(members)
+            else:
+                live.difference_update(members)
+        if whole is not None:
+            return (yield from self._grow(item, whole, live, carry=False))
+        expires = self._expires()
+        root, header = yield from self._spread(item, live, False, expires)
+        made: bool = yield Add(item, root, self._left(expires))
+        yield from self._after(item, header, Header(), made)
+        return made
+
+    def _grow(self, item: str, whole: Whole, live: set[Member], carry: bool = True) -> Work[bool]:
+        # Writes shards of a new generation where the set needs them, then the root by `cas`. Where that changes no
+        # member, what others have appended since it was read is carried over behind it; a change must come last.
+        old = whole.log.header
+        expires = old.expires
+        if expires < 0:
+            left = yield Left(item)
+            if left is None:
+                raise Full(
+                    f"{item} is full, and was made by another program; until when it is to live cannot be asked here, "
+                    "so it is not written anew"
+                )
+            expires = int(self.memory.clock()) + left if left else 0
+        root, header = yield from self._spread(item, live, old.complete, expires)
+        was = whole.root
+        now: Found | None = was
+        done = False
+        for _ in range(TRIES):
+            assert now is not None
+            try:
+                done = yield Cas(item, root + now.data[len(was.data) :], self._left(expires), now)
+            except TooLarge:
+                self.memory.limit = None  # it was asked of a server that has been started with another since
+                break
+            if done:
+                break
+            self.memory.lost_races += 1
+            now = (yield Get((item,))).get(item) if carry else None
+            if now is None or not now.data.startswith(was.data):
+                break
+        yield from self._after(item, header, old, bool(done))
+        return bool(done)
+
+    def _after(self, item: str, new: Header, old: Header, done: bool) -> Work[None]:
+        # Shards that nobody will look for any more.
+        if done:
+            self.memory.remember(item, new)
+        leave = old if done else new
+        if leave.shards:
+            yield Touch(tuple(self._shards(item, leave.generation, leave.shards)), GRACE)
+
+    def _spread(self, item: str, live: Collection[Member], complete: bool, expires: int) -> Work[tuple[bytes, Header]]:
+        # Writes members to as many shards as they need, none if the root can hold them; returns the root.
+        if self.memory.limit is None:
+            self.memory.limit = yield Limit()
+        room = self.memory.limit - SLACK
+        net = self.encoding.net(live, ())
+        most = self.structure.shards
+        if len(net) <= (room // 4 if most else room):
+            header = Header(complete=complete, expires=expires)
+            return self.encoding.header(header) + net, header
+        count = -(-2 * len(net) // room)
+        while count <= most:
+            header = Header(complete, False, expires, self.memory.random.getrandbits(62) + 1, count)
+            begin = self.encoding.header(header)
+            parts: list[list[Member]] = [[] for _ in range(count)]
+            for member in live:
+                parts[home(member, count)].append(member)
+            shards = [begin + self.encoding.net(part, ()) for part in parts]
+            if max(map(len, shards)) > room:
+                count += 1 + count // 4
+                continue
+            names = self._shards(item, header.generation, count)
+            # They must not go before their root does.
+            yield Put(dict(zip(names, shards, strict=True)), self._left(expires + GRACE if expires else 0))
+            return begin, header
+        raise Full(
+            f"{item}: its {len(live):,} members take {len(net):,} bytes, which is more than "
+            f"{'shards=' + str(most) if most else 'one item'} can hold: an item of this memcached has at most "
+            f"{self.memory.limit:,} bytes"
+        )
+
+    def replace(self, item: str, members: Collection[Member]) -> Work[None]:
+        """Make these the members: complete from now on."""
+        expires = self._expires()
+        old = self.memory.hints.get(item, (0, 0))
+        root, header = yield from self._spread(item, members, True, expires)
+        yield Put({item: root}, self._left(expires))
+        yield from self._after(item, header, Header(False, False, 0, *old), True)
+
+    def clear(self, item: str) -> Work[None]:
+        """Delete the root, then the shards that nobody finds any more."""
+        root = (yield Get((item,))).get(item)
+        if root is None:
+            return
+        try:
+            header = self.encoding.read(item, root.data).header
+        except Mismatch:
+            header = Header()  # whatever it is, it is to go
+        yield Delete((item,))
+        self.memory.hints.pop(item, None)
+        if header.shards:
+            yield Delete(tuple(self._shards(item, header.generation, header.shards)))
+
+    # --- compaction
+
+    def savings(self, whole: Whole) -> tuple[float, float]:
+        """Return which share of a root's bytes is waste, and which of its members stand in single records.
+
+        0 where it is too little to matter. Single records cost a reader twice the time of those in one block.
+        """
+        own, size = whole.log, len(whole.root.data) - whole.log.start
+        if size <= WASTE or (self.encoding.name == "binary" and not own.loose):
+            return 0.0, 0.0
+        removed: Collection[Member] = own.removed if own.header.shards else ()
+        waste = size - self._weight(own.added) - self._weight(removed) - len(removed)
+        loose = own.loose - len(removed)
+        return waste / size if waste > WASTE else 0.0, min(1.0, loose / len(own.added)) if loose > LOOSE else 0.0
+
+    def _chosen(self, whole: Whole) -> bool:
+        # Whether this reader compacts: more than half must be waste, and the more it is, the likelier, so that not all
+        # do so at once.
+        # What another program made waits for a writer, who can ask how long it has to live.
+        chance = (max(self.savings(whole)) - 0.5) / AT_ONCE
+        return chance > 0 and whole.log.header.expires >= 0 and self.memory.random.random() < chance
+
+    def _compact(self, item: str, whole: Whole) -> Work[None]:
+        # The root alone, in one `cas`.
+        own = whole.log
+        removed = own.removed if own.header.shards else ()
+        data = self.encoding.header(own.header) + self.encoding.net(own.added, removed)
+        if not (yield Cas(item, data, self._left(own.header.expires), whole.root)):
+            self.memory.lost_races += 1
+
+    def _look(self, item: str) -> Work[None]:
+        # What a writer does now and then for sets that are seldom read.
+        yield from self._aside(item, self._tidy(item))
+
+    def _tidy(self, item: str) -> Work[None]:
+        root = (yield Get((item,))).get(item)
+        if root is None:
+            return
+        own = self.encoding.read(item, root.data)
+        seen = Whole(root, own, ())
+        limit = self.memory.limit or LIMIT
+        waste, loose = self.savings(seen)
+        if self.structure.shards and len(root.data) * (1 - waste) > limit // 4:
+            whole = (yield from self.fetch({item: None}))[item]
+            if whole is not None:
+                yield from self._grow(item, whole, whole.live)
+        elif max(waste, loose) > 0.5:
+            if own.header.shards:
+                yield from self._compact(item, seen)
+            else:
+                yield from self._grow(item, seen, own.added)
+
+    def _aside(self, item: str, work: Work[None]) -> Work[None]:
+        # The operation itself is done, so a failure of this is not its failure.
+        try:
+            yield from work
+        except (Error, TooLarge) as error:
+            log.warning("%s was not compacted: %s", item, error)
+
+    def _expires(self) -> int:
+        return 0 if self.structure.ttl is None else int(self.memory.clock()) + self.structure.ttl
+
+    def _left(self, expires: int) -> int:
+        # As memcached takes it. What is past goes within a second.
+        if expires <= 0:
+            return 0
+        left = max(1, expires - int(self.memory.clock()))
+        return left if left <= MONTH else expires
+
+
+def _creates(changes: Changes) -> bool:
+    # A removal makes no set.
+    return any([adds and members for adds, members in changes])

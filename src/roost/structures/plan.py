@@ -1,0 +1,427 @@
+"""What plans share. A plan is a generator: it yields statements, is sent back their answers, and returns results.
+
+It does no I/O, so one plan serves every engine, in threads and in asyncio, and is tested without a database. Each of
+its results is a value, or an error that concerns that one operation; what it raises concerns the whole batch.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.errors import Error, Invalid, Mismatch
+from roost.structures.operation import Operation
+from roost.structures.overlap import overlap
+from roost.structures.structure import Structure
+from roost.types.column_types import CHECKS, ColumnType, Refused
+from roost.types.columns import Column
+
+# Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
+Plan = Generator[Wanted, Any, list[Any]]
+Operations = Sequence[Operation[Any]]
+
+MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
+
+
+MOST = 100  # violations of one rule that `check` reports
+MORE = f"there are more than these {MOST}"
+
+# Roost's own columns beside the user's.
+SLOT = Column("slot", ColumnType("int"))
+SEQUENCE = Column("sequence", ColumnType("int"))
+AT = Column("at", ColumnType("datetime"))
+N = Column("n", ColumnType("int"))
+
+_utc: Callable[[Any], dt.datetime] = CHECKS[AT.type.kind](AT.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a plan may know of the moment: nothing in it decides an order."""
+
+    clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
+    spot: int  # a store's own random number; picks its slots of counters
+    joined: bool = False  # inside the application's own transaction
+    careful: bool = False  # the optimistic way was tried and did not hold
+    hasty: bool = False  # a lock that somebody else holds is not waited for
+
+    def carefully(self) -> Context:
+        """Return the context for running a batch again after `Careful`."""
+        return replace(self, careful=True)
+
+    def hastily(self) -> Context:
+        """Return the context for running a batch that waits for nobody's lock."""
+        return replace(self, hasty=True)
+
+
+def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
+    """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
+
+    def told() -> dt.datetime:
+        moment = clock()
+        if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
+            return moment
+        try:
+            return _utc(moment)
+        except Refused as refused:
+            raise Invalid(f"the store's clock: {refused}") from None
+
+    return told
+
+
+# MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
+# collations, and the order of the join keeps it from scanning the table. On MariaDB IN over rows does scan, locks what
+# it sees, and deadlocks.
+CUT_JOINED = """\
+DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_pair}"""
+
+# Removes rows by their key and what tells them apart below it.
+CUT = {
+    "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
+    "mariadb": Template(CUT_JOINED, Gather.VALUES),
+    "mysql": Template(CUT_JOINED, Gather.ROWS),
+    "postgresql": Template(
+        "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
+    ),
+}
+
+
+class Careful(Exception):
+    """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
+
+
+class Question(NamedTuple):
+    """One operation that only reads, as one statement: a snapshot of its own, with the declaration compared in it.
+
+    answer: makes the result of the rows that were fetched; there are none where the declaration is not stored.
+    """
+
+    sql: str
+    row: Row
+    answer: Callable[[list[Row]], Any]
+
+
+# On SQLite: one operation as a transaction of its own. Yields texts with their parameters, is sent the rows that each
+# returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
+# collection) raises `Careful`: the batch has the answer.
+Transaction = Generator[tuple[str, Row], list[Row], Any]
+
+
+class Exchange(NamedTuple):
+    """On a server: one operation as a transaction whose statements go out together.
+
+    statements: the first one locks the declaration, and fails or changes nothing where that is not the stored one.
+    result: makes the result of the rows that those return which return any.
+    commits: COMMIT goes out with them, as none does; the result is None.
+    """
+
+    statements: Sequence[Statement]
+    result: Callable[[list[list[Row]]], Any]
+    commits: bool = False
+
+
+class TargetPlan:
+    """What operations are asked of, in one dialect's words."""
+
+    structure: Any
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations of this target, in their order."""
+        raise NotImplementedError
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        raise NotImplementedError
+
+
+class StructurePlan(TargetPlan):
+    """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
+
+    structure: Structure
+    made_by: str  # what to do where it is missing
+    tables: tuple[str, ...]
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
+    together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
+    lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
+
+    def __init__(self, structure: Structure, dialect: Dialect) -> None:
+        self.structure = structure
+        self.dialect = dialect
+        name, key = structure.name, structure.key.columns
+        self.rows_table = f"roost_{name}_rows"
+        self.head_table = f"roost_{name}_head"
+        self.made_by = f"store.create({name}) makes it"
+        self.layout: dict[str, tuple[Column, ...]] = {}
+        self.key_width = len(key)
+        self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
+        self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.trusted_by: object = None  # the store that has found this declaration in its catalog
+        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        self._as_stored: dict[str, StructurePlan] = {}
+        self.stored = Statement(definition_of(dialect), [(name,)])
+        # Whoever writes keeps the definition from being changed until its COMMIT.
+        self.held = self.stored
+        if dialect.for_share:
+            self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
+        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.seize = seizing(dialect, self.head_table, key)
+        self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
+        for verb, run in self.together.items():
+            self._verbs[verb] = self._verbs[run]
+        literal = dialect.literal
+        self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
+        if dialect.placeholder == "%s":
+            self._is_stored = self._is_stored.replace("%", "%%")
+        # What one operation by itself is, by its verb.
+        self.questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
+        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
+            "exchange_" if dialect.exchanges else "transact_"
+        )
+
+    def _made(self, prefix: str) -> dict[str, Any]:
+        return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
+
+    def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
+        """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
+        yield from ()
+        return []
+
+    @property
+    def has_view(self) -> bool:
+        """Whether plain SQL clients can have a view of it."""
+        return self.dialect.views and self.dialect.name in self.views
+
+    def guarded(self, value: str) -> str:
+        """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored}{self.dialect.for_share})"
+
+    def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
+        """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
+
+        columns: the first of them is never NULL in a row.
+        """
+        return (
+            f"SELECT {columns} FROM roost_catalog c LEFT JOIN {source} r ON {condition}\n"
+            f"  WHERE {self._is_stored}{order}"
+        )
+
+    def as_stored(self, definition: str) -> StructurePlan | Error:
+        """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
+        found = self._as_stored.get(definition)
+        if found is None:
+            structure = overlap(self.structure, definition)
+            if structure is None:
+                return Mismatch(
+                    f"{self.structure.name} is declared otherwise than it is stored: "
+                    f"{difference(definition, self.structure.definition)}"
+                )
+            if len(self._as_stored) >= MOST_OVERLAPS:
+                self._as_stored.clear()
+            found = self._as_stored[definition] = type(self)(structure, self.dialect)
+            found.overlaps = True
+        return found
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations of this structure, in their order."""
+        if context.hasty and self.seize is not None:
+            yield Statement(self.seize, self.seized(operations, context))
+        if len(operations) == 1:
+            return (yield from self._verbs[operations[0].verb](operations, context, False))
+        together = self.together
+        kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
+        runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
+        locked = False
+        if len(runs) > 1 and self.lock is not None:
+            locked = yield from self.take_heads(operations, context)
+        results: list[Any] = []
+        for verb, run in runs:
+            results += yield from self._verbs[verb](run, context, locked)
+            locked = True
+        return results
+
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
+        """Take the locks of all that operations of several kinds write; return whether there was any."""
+        locks = self.locks(operations, context)
+        if not locks:
+            return False
+        assert self.lock is not None
+        yield Statement(self.lock, locks)
+        yield Control.LOCKED
+        return True
+
+    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Wanted, Any, Any]:
+        """Make or lock the heads of some keys, and lock those of others where they are there.
+
+        A head that is made for a key which nothing is added to could not be told from one that was cleared.
+        """
+        assert self.lock is not None
+        assert self.take is not None
+        answer: Any = None
+        if made:
+            answer = yield Statement(self.lock, [(*key, *fill) for key in sorted(made)])
+        if taken - made:
+            yield Statement(self.take, sorted(taken - made))
+        yield Control.LOCKED
+        return answer
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        return sorted({self.head_of(op) for op in operations if op.writes})
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `lock` for the keys that operations write, in key order."""
+        raise NotImplementedError
+
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return the key, as it is stored, whose head an operation locks."""
+        return self.key_out(op.args[0])
+
+    def key_value(self, stored: Sequence[Any]) -> Any:
+        """Return the caller's key for the stored columns of one."""
+        return self.structure.key.value(self._key_in(tuple(stored)))
+
+    def key_after(self, table: str) -> tuple[Template, Template]:
+        """Return the statements that list a table's keys: the first ones, and those behind a key."""
+        names = self.dialect.names(self.structure.key.columns)
+        head = f"SELECT DISTINCT {names} FROM {table}"
+        tail = f"ORDER BY {names} LIMIT {self.dialect.placeholder}"
+        where = f"WHERE ({names}) > ({self.dialect.holes(self.key_width)})"
+        return each(f"{head} {tail}"), each(f"{head} {where} {tail}")
+
+    def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
+        """List keys."""
+        results = []
+        for op in run:
+            after, n = op.args
+            if after is None:
+                found = yield Statement(self.first_keys, [(n,)])
+            else:
+                found = yield Statement(self.later_keys, [(*self.key_out(after), n)])
+            results.append([self.key_value(row) for row in found[0]])
+        return results
+
+    first_keys: Template
+    later_keys: Template
+    take: Template | None = None  # takes the lock of a head that is there; SQLite's one writer needs none
+
+    def remove_keys(self, run: Operations, locked: bool, rows: Template, head: Template | None) -> Plan:
+        """Delete the rows of keys, and do with their heads what `head` says; the results are the rows each had."""
+        keys = [self.key_out(op.args[0]) for op in run]
+        if not locked:
+            if self.take is not None:
+                yield Statement(self.take, sorted(set(keys)))
+            yield Control.LOCKED
+        results = []
+        for key in keys:
+            results.append((yield Statement(rows, [key])))
+            if head is not None:
+                yield Statement(head, [key])
+        return results
+
+    def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
+        """Return a CREATE TABLE statement, and remember the layout for `check`."""
+        self.layout[table] = tuple(columns)
+        lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
+        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], given: str) -> str:
+    """Return the assignments by which an upsert makes another row of one: `a = excluded.a, b = excluded.b`.
+
+    unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
+    """
+    default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
+    told = [f"{name} = {given.format(name)}" for name in names]
+    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
+
+
+def definition_of(dialect: Dialect, lock: str = "") -> Template:
+    """Make the template that reads a definition from the catalog, by name."""
+    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
+
+
+def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
+    """Make the template that locks the rows that are there, or fails at once; None where every statement can.
+
+    A row that somebody else has inserted and not committed is there too.
+    """
+    if not dialect.at_once:
+        return None
+    where = dialect.equal(columns)
+    return Template(
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+    )
+
+
+def locking(template: Template, dialect: Dialect) -> Template:
+    """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
+
+    Plain reads of MariaDB and MySQL see the snapshot under REPEATABLE READ, rows that others have evicted since; a
+    locking read never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their
+    head, and to lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
+    """
+    if dialect.family != "mariadb":
+        return template
+    sql = template.sql
+    if template.gather is Gather.UNION:  # each part locks for itself
+        return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')}{dialect.for_update})")
+    return replace(template, sql=f"{sql}{dialect.for_update}")
+
+
+def each(sql: str) -> Template:
+    """Make the template of a query that goes out once per row."""
+    return Template(sql, answer=Answer.ORDINAL)
+
+
+def write(sql: str) -> Template:
+    """Make the template of a modification that goes out once per row."""
+    return Template(sql)
+
+
+def same(row: Row) -> Row:
+    """Return the row: the converter of columns that need none."""
+    return row
+
+
+def difference(stored: str, declared: str) -> str:
+    """Return in words what differs between two definitions.
+
+    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
+    'keep is 5 in the database and 12 in the declaration'
+    """
+    old, new = json.loads(stored), json.loads(declared)
+    told = []
+    for fact in dict.fromkeys([*old, *new]):
+        before, after = old.get(fact), new.get(fact)
+        if before == after:
+            continue
+        if fact in ("columns", "key", "member") and before and after:
+            told.append(_columns_difference(before, after))
+        else:
+            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+        if fact == "kind":
+            break
+    return "; ".join(told)
+
+
+def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
+    old, new = dict(before), dict(after)
+    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    told += [
+        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return "; ".join(told) or "the columns are in another order"
+
+
+def _shown(fact: Any) -> str:
+    return ", ".join(fact) if isinstance(fact, list) else str(fact)

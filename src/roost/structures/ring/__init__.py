@@ -1,0 +1,1 @@
+"""Ring: the last rows of each key, overwritten in place."""

@@ -1,0 +1,121 @@
+"""Ring as a SQL view: what plain SQL clients see, and what their statements do to it."""
+
+from __future__ import annotations
+
+from roost.structures.plan import AT, SEQUENCE, StructurePlan
+from roost.structures.ring.declaration import Ring
+from roost.structures.views import mariadb, postgresql, sqlite
+
+
+def on_sqlite(plan: StructurePlan) -> sqlite.Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    assert isinstance(plan.structure, Ring)
+    words, keep = sqlite.Words(plan), plan.structure.keep
+    rows, head, key = words.rows, words.head, words.dialect.names(words.key)
+    others = sqlite.others_of(plan.structure, words.key)
+    columns = ", ".join([key, "slot, sequence, at", *([words.dialect.names(others)] if others else [])])
+    shown = ", ".join(
+        [words.dialect.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
+    )
+    # The newest row is in slot `sequence % keep`: the slots up to it are newer than the others, and both are runs of
+    # the primary key, so nothing is sorted.
+    same = words.same(words.key, "r.", "h.")
+    run = (
+        f"SELECT * FROM (SELECT {shown}\n"
+        f"  FROM {head} h CROSS JOIN {rows} r ON {same} AND r.slot {{}} h.sequence % {keep}\n"
+        f"  ORDER BY {', '.join(f'h.{sqlite.quoted(each.name)} DESC' for each in words.key)}, r.slot DESC)"
+    )
+    values = "".join(f", {words.new(each)}" for each in others)
+    place = f"{words.is_old(words.key)} AND slot = OLD.sequence % {keep} AND sequence = OLD.sequence"
+    return sqlite.Made(
+        view=f"{run.format('<=')}\nUNION ALL\n{run.format('>')}",
+        insert=[
+            words.refuse(words.own, *words.rules([*words.key, *others])),
+            f"INSERT INTO {head} ({key}, sequence) VALUES ({words.news(words.key)}, 1)\n"
+            f"    ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + 1",
+            f"INSERT INTO {rows} ({columns})\n"
+            f"    SELECT {key}, sequence % {keep}, sequence, {sqlite.NOW}{values}\n"
+            f"    FROM {head} WHERE {words.is_new(words.key)}\n"
+            f"    ON CONFLICT ({key}, slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at"
+            + "".join(f", {words.excluded([each])}" for each in others),
+        ],
+        update=[
+            words.refuse(
+                sqlite.fixed_row(words, words.key),
+                *words.changes(others),
+            ),
+            *words.change(others, place),
+        ],
+        delete=[f"DELETE FROM {rows} WHERE {place}"],
+    )
+
+
+def on_mariadb(plan: StructurePlan) -> mariadb.Made:
+    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+    assert isinstance(plan.structure, Ring)
+    structure = plan.structure
+    key = structure.key.columns
+    others = [each for each in structure.columns if each not in key]
+
+    def add(words: mariadb.Words) -> mariadb.Door:
+        names = words.names(key)
+        sequence = "`the sequence`"
+        return words.door(
+            [*key, *others],
+            [f"DECLARE {sequence}, `the keep` BIGINT"],
+            [
+                words.option("keep"),
+                f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
+                "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
+                f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
+                f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
+                f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
+                f"{''.join(f', {words.news([each])}' for each in others)})\n"
+                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
+            ],
+        )
+
+    def remove(words: mariadb.Words) -> mariadb.Door:
+        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % `the keep`"
+        return words.door(
+            [*key, SEQUENCE],
+            [mariadb.LOCKED, "DECLARE `the keep` BIGINT"],
+            [words.option("keep"), words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
+        )
+
+    return mariadb.Made(mariadb.shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
+
+
+def on_postgresql(plan: StructurePlan) -> postgresql.Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    assert isinstance(plan.structure, Ring)
+    words, keep = postgresql.Words(plan), f"{plan.structure.keep}::bigint"
+    rows, head, key = words.rows, words.head, words.names(words.key)
+    others = [each for each in plan.structure.columns if each not in words.key]
+    shown, written = [*words.key, SEQUENCE, AT, *others], [SEQUENCE, AT, *others]
+    place = f"{words.equal(words.key, 'OLD')} AND slot = OLD.sequence % {keep} AND sequence = OLD.sequence"
+    return postgresql.Made(
+        view=f"SELECT {words.names(shown)} FROM {rows}",
+        insert=[
+            words.refuse(words.own, *words.rules([*words.key, *others])),
+            *words.normal([*words.key, *others]),
+            f"INSERT INTO {head} AS h ({key}, sequence) VALUES ({words.values(words.key)}, 1)\n"
+            f"  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING sequence INTO NEW.sequence;",
+            "NEW.at := clock_timestamp();",
+            f"INSERT INTO {rows} ({key}, slot, {words.names(written)})\n"
+            f"  VALUES ({words.values(words.key)}, NEW.sequence % {keep}, {words.values(written)})\n"
+            f"  ON CONFLICT ({key}, slot) DO UPDATE SET {words.excluded(written)};",
+            "RETURN NEW;",
+        ],
+        update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],
+        delete=[
+            words.refuse(),
+            words.lock("OLD"),
+            f"DELETE FROM {rows} WHERE {place};",
+            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+            "RETURN OLD;",
+        ],
+    )
+
+
+VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}

@@ -1,0 +1,112 @@
+"""Set: the different members of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+K = TypeVar("K")
+M = TypeVar("M")
+A = TypeVar("A")
+
+
+class Set(Structure, Generic[K, M]):
+    """A set of members per key, its size in a row of its own.
+
+    name: lower-case identifier, at most 40 characters.
+    key, member: their types, as for `roost.Counter`; both are compared byte for byte.
+
+    >>> import roost
+    >>> likes = roost.Set("likes", key=int, member=str)
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(likes)
+    ...     store.run_all(likes.add(7, "ada", "bob"), likes.add(7, "bob"), likes.remove(7, "ada"))
+    ...     store.run_all(likes.size(7), likes.contains(7, "bob"), likes.members(7))
+    (2, 0, 1)
+    (1, True, {'bob'})
+    """
+
+    kind = "set"
+
+    @overload
+    def __init__(self: Set[str, str], name: str) -> None: ...
+    @overload
+    def __init__(self: Set[str, A], name: str, *, member: type[A] | ColumnType[A]) -> None: ...
+    @overload
+    def __init__(self: Set[A, str], name: str, *, key: type[A] | ColumnType[A]) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | ColumnType[K], member: type[M] | ColumnType[M]) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str, member: Any = str) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        self.member: Group[M] = Group.declared(name, "member", member)
+        shared = {each.lower() for each in self.key.names} & {each.lower() for each in self.member.names}
+        if shared:
+            raise Invalid(f"{name}: key and member both have a field {shared.pop()!r}")
+        self._define(
+            {"name": name, "key": key, "member": member},
+            key=column_facts(self.key.columns),
+            member=column_facts(self.member.columns),
+        )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key and of the member."""
+        return self.key.columns + self.member.columns
+
+    def add(self, key: K, *members: M) -> Operation[int]:
+        """Add members; the answer is how many of them were new."""
+        return Operation(self, "add", (self.key.check(key), self._members(members)))
+
+    def remove(self, key: K, *members: M) -> Operation[int]:
+        """Remove members; the answer is how many of them were there."""
+        return Operation(self, "remove", (self.key.check(key), self._members(members)))
+
+    def members(self, key: K) -> Operation[set[M]]:
+        """Ask for all members; a key without members has the empty set."""
+        return Operation(self, "members", (self.key.check(key),))
+
+    def contains(self, key: K, member: M) -> Operation[bool]:
+        """Ask whether a member is in the set."""
+        return Operation(self, "contains", (self.key.check(key), self.member.check(member)))
+
+    def size(self, key: K) -> Operation[int]:
+        """Ask how many members the key has; reads one row, however many there are."""
+        return Operation(self, "size", (self.key.check(key),))
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Ask for the first `n` keys behind `after`, in key order; one that was emptied is still listed."""
+        return super().keys(after, n)
+
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        return (self.member if path[0] else self.key).names[path[-1]]
+
+    def _members(self, members: tuple[M, ...]) -> tuple[tuple[Any, ...], ...]:
+        return tuple(dict.fromkeys([self.member.check(member) for member in members]))
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        match verb:
+            case "add" | "remove":
+                return [
+                    repr(self.key.value(args[0])),
+                    *(repr(self.member.value(member)) for member in args[1]),
+                ]
+            case "contains":
+                return [repr(self.key.value(args[0])), repr(self.member.value(args[1]))]
+        return super()._arguments(verb, args)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Set[Any, Any]:
+        """Make the declaration from the facts of a definition."""
+        return cls(
+            name,
+            key=key_from(name, "key", facts["key"]),
+            member=key_from(name, "member", facts["member"]),
+        )

@@ -1,0 +1,315 @@
+"""Set: look up the pairs that a run names, play it in Python, write its net effect and the new sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.structures.operation import Operation
+from roost.structures.plan import (
+    CUT,
+    Careful,
+    Context,
+    Exchange,
+    N,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    each,
+    locking,
+    same,
+    write,
+)
+from roost.structures.set.declaration import Set
+from roost.structures.set.view import VIEWS
+
+# Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
+# before it was granted would show what has gone since.
+FIND = {
+    "sqlite": Template("SELECT 1 FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
+    "mariadb": Template("SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, 1 FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT 1 FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+PUT = {
+    "sqlite": Template("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes})"),
+    "mariadb": Template("INSERT INTO {rows} ({pairs}) VALUES {{rows}}", Gather.VALUES),
+    "postgresql": Template("INSERT INTO {rows} ({pairs}) SELECT * FROM unnest({pair_arrays})", Gather.ARRAYS),
+}
+
+RESIZE = {
+    "sqlite": Template("""\
+INSERT INTO {head} ({key}, n) VALUES ({key_holes}, ?)
+  ON CONFLICT ({key}) DO UPDATE SET n = n + excluded.n"""),
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n + VALUES(n)", Gather.VALUES
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {head} ({key}, n) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE n = {head}.n + new.n""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = h.n + excluded.n""",
+        Gather.ARRAYS,
+    ),
+}
+
+# Where a trigger of the view counts deletes, sizes are read before them, and written behind them as they are.
+SIZES = {
+    "sqlite": None,
+    "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
+    "mysql": None,
+    "postgresql": None,
+}
+PUT_SIZE = {
+    "sqlite": None,
+    "mariadb": Template(
+        "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = VALUES(n)", Gather.VALUES
+    ),
+    "mysql": None,
+    "postgresql": None,
+}
+
+# Creates the head or takes its lock, and changes nothing.
+LOCK = {
+    "sqlite": None,
+    "mariadb": Template("INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES),
+    "postgresql": Template(
+        """\
+INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
+
+# One add by itself: creates the head or takes its lock, adds the member, and counts it where it was not there.
+ONE_ADD = {
+    "mariadb": (
+        write("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none}) ON DUPLICATE KEY UPDATE n = n"),
+        write("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first}"),
+        write("UPDATE {head} SET n = n + ROW_COUNT() WHERE {equal}"),
+        each("SELECT 1 FROM DUAL WHERE ROW_COUNT() > 0"),
+    ),
+    "postgresql": (
+        write("""\
+INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none})
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false"""),
+        each("""\
+WITH new AS (INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON CONFLICT DO NOTHING RETURNING 1)
+UPDATE {head} SET n = n + 1 WHERE {equal} AND EXISTS (SELECT FROM new) RETURNING 1"""),
+    ),
+}
+
+
+class SetPlan(StructurePlan):
+    """A set in one dialect's words."""
+
+    structure: Set[Any, Any]
+    views = VIEWS
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
+
+    def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        key, member = structure.key.columns, structure.member.columns
+        pair = (*key, *member)
+        rows, head = self.rows_table, self.head_table
+        equal = dialect.equal(key)
+        words = {
+            "rows": rows,
+            "head": head,
+            "key": dialect.names(key),
+            "key_holes": dialect.holes(len(key)),
+            "key_arrays": dialect.arrays(key),
+            "pairs": dialect.names(pair),
+            "pair_holes": dialect.holes(len(pair)),
+            "pair_arrays": dialect.arrays(pair),
+            "equal": equal,
+            "equal_pair": dialect.equal(pair),
+            "same_pair": dialect.same(pair, "q.", "r."),
+            "first": dialect.name_of(pair[0]),
+            "none": self.guarded("0"),
+        }
+        self.tables = (
+            self.create(head, [*key, N], words["key"]),
+            self.create(rows, [*pair], words["pairs"]),
+        )
+        self.find, self.put, self.cut = (dialect.choose(each).format(words) for each in (FIND, PUT, CUT))
+        self.find_now = locking(self.find, dialect)
+        self.resize = dialect.choose(RESIZE).format(words)
+        self.sizes, self.put_size, self.lock = (
+            None if each is None else each.format(words) for each in map(dialect.choose, (SIZES, PUT_SIZE, LOCK))
+        )
+        self.head = each(f"SELECT n FROM {head} WHERE {equal}")
+        self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
+        self.all = each(f"SELECT {dialect.names(member)} FROM {rows} WHERE {equal}")
+        self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
+        self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
+        self.drop = write(f"DELETE FROM {head} WHERE {equal}")
+        self.first_keys, self.later_keys = self.key_after(head)
+        self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
+        self._one_put = (
+            f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
+            " ON CONFLICT DO NOTHING RETURNING 1"
+        )
+        self._one_add = [one.format(words) for one in ONE_ADD.get(dialect.name, ())]
+        self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
+        of_key = dialect.equal(key, "r.")
+        self._one_member = self.asked_alone(
+            f"r.{dialect.name_of(key[0])}", rows, f"{of_key} AND {dialect.equal(member, 'r.')}"
+        )
+        self._one_size = self.asked_alone("r.n", head, of_key)
+        self._one_set = self.asked_alone(dialect.names(member, "r."), rows, of_key)
+        self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
+
+    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
+        """Make or lock the heads of keys that get members, and lock those of the others that are written."""
+        made = {self.key_out(op.args[0]) for op in operations if op.verb == "add" and op.args[1]}
+        taken = {self.key_out(op.args[0]) for op in operations if op.writes}
+        if not taken:
+            return False
+        yield from self.make_or_take(made, taken, 0)
+        return True
+
+    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Play adds and removes in Python, in their order, and write what remains of them."""
+        requests = [
+            (op.verb == "add", self.key_out(op.args[0]), [self.member_out(member) for member in op.args[1]])
+            for op in run
+        ]
+        pairs = sorted({(key, member) for _, key, members in requests for member in members})
+        if self.lock is not None and not locked:
+            locked = yield from self.take_heads(run, context)
+        find = self.find_now if context.joined else self.find
+        found = yield Statement(find, [key + member for key, member in pairs])
+        if not locked:
+            yield Control.LOCKED
+        before = {pair: bool(rows) for pair, rows in zip(pairs, found, strict=True)}
+        now = dict(before)
+        sizes: dict[Row, int] = {}
+        results = []
+        for adds, key, members in requests:
+            changed = 0
+            for member in members:
+                if now[key, member] is not adds:
+                    now[key, member] = adds
+                    changed += 1
+            if changed:
+                sizes[key] = sizes.get(key, 0) + (changed if adds else -changed)
+            results.append(changed)
+        new = [key + member for (key, member), there in now.items() if there and not before[key, member]]
+        gone = [key + member for (key, member), there in now.items() if not there and before[key, member]]
+        heads = [(*key, change) for key, change in sorted(sizes.items())]
+        resize = self.resize
+        if gone and self.sizes is not None and self.put_size is not None:
+            found = yield Statement(self.sizes, [head[:-1] for head in heads])
+            heads = [
+                (*head[:-1], (rows[0][0] if rows else 0) + head[-1]) for head, rows in zip(heads, found, strict=True)
+            ]
+            resize = self.put_size
+        if new:
+            yield Statement(self.put, new)
+        if gone:
+            yield Statement(self.cut, gone)
+        if heads:
+            yield Statement(resize, heads)
+        return results
+
+    def exchange_add(self, op: Operation[Any], _: Context) -> Exchange | None:
+        """Add one member."""
+        key, members = op.args
+        if len(members) != 1:
+            return None
+        stored = self.key_out(key)
+        pair = stored + self.member_out(members[0])
+        rows = [stored, pair, stored, ()] if self.dialect.name == "mariadb" else [stored, pair + stored]
+        return Exchange([Statement(one, [row]) for one, row in zip(self._one_add, rows, strict=True)], _number)
+
+    def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
+        """Add one member."""
+        return self._one(op, self._one_put, 1)
+
+    def transact_remove(self, op: Operation[Any], _: Context) -> Transaction:
+        """Remove one member."""
+        return self._one(op, self._one_cut, -1)
+
+    def _one(self, op: Operation[Any], sql: str, change: int) -> Transaction:
+        key, members = op.args
+        if len(members) != 1:
+            raise Careful
+        stored = self.key_out(key)
+        if not (yield sql, stored + self.member_out(members[0])):
+            if change < 0:
+                raise Careful  # or the declaration is not stored
+            return 0
+        yield self.resize.sql, (*stored, change)
+        return 1
+
+    def plan_members(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read all members."""
+        found = yield Statement(self.all, [self.key_out(op.args[0]) for op in run])
+        value, convert = self.structure.member.value, self._member_in
+        return [{value(convert(row)) for row in rows} for rows in found]
+
+    def plan_contains(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Look up pairs."""
+        asked = [self.key_out(op.args[0]) + self.member_out(op.args[1]) for op in run]
+        found = yield Statement(self.find, asked)
+        return [bool(rows) for rows in found]
+
+    def plan_size(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the heads."""
+        found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
+        return [rows[0][0] if rows else 0 for rows in found]
+
+    def ask_contains(self, op: Operation[Any]) -> Question:
+        """Look up one pair."""
+        key, member = op.args
+        return Question(self._one_member, self.key_out(key) + self.member_out(member), _is_there)
+
+    def ask_size(self, op: Operation[Any]) -> Question:
+        """Read one head."""
+        return Question(self._one_size, self.key_out(op.args[0]), _size)
+
+    def ask_members(self, op: Operation[Any]) -> Question:
+        """Read the members of one set."""
+        return Question(self._one_set, self.key_out(op.args[0]), self._members)
+
+    def _members(self, rows: list[Row]) -> set[Any]:
+        if rows[0][0] is None:
+            return set()
+        value, convert = self.structure.member.value, self._member_in
+        return {value(convert(row)) for row in rows}
+
+    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove all members; the head stays."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.empty))
+
+    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+        """Remove all members and the head."""
+        return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def _number(answers: list[list[Row]]) -> int:
+    return len(answers[0])
+
+
+def _is_there(rows: list[Row]) -> bool:
+    return rows[0][0] is not None
+
+
+def _size(rows: list[Row]) -> int:
+    n: int | None = rows[0][0]
+    return 0 if n is None else n

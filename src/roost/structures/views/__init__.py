@@ -1,0 +1,1 @@
+"""Writable SQL views of structures: what plain SQL clients see and write."""

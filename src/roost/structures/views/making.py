@@ -1,0 +1,89 @@
+"""Views: what plain SQL clients see of a structure, made, found and dropped. What they are is each engine's room's."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from roost.dialects.dialect import Statement, Template
+from roost.errors import Error, Invalid
+from roost.structures.plan import StructurePlan
+from roost.structures.views.mariadb import MARIADB_VIEWS
+from roost.structures.views.postgresql import POSTGRESQL_VIEWS
+from roost.structures.views.sqlite import SQLITE_VIEWS
+from roost.structures.views.view import NO_VIEW, Found, Powers, Room, View
+
+_ROOMS: dict[str, Room] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MARIADB_VIEWS}
+
+
+def view_of(plan: StructurePlan, powers: Powers | None = None) -> View:
+    """Return the view of a structure, as it is made with these powers, or where there is everything."""
+    if not plan.has_view:
+        raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not there yet")
+    return _room(plan).view(plan, powers)
+
+
+def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
+    """Return the view of a structure as this database and this user can make it."""
+    powers = (yield from _room(plan).powers(plan)) if plan.has_view else None
+    return view_of(plan, powers)
+
+
+def found_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    """Return what is stored of a structure's view; nothing when it has none."""
+    return (yield from _room(plan).found(plan)) if plan.has_view else NO_VIEW
+
+
+def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statement, Any, bool]:
+    """Make the view where it is missing or of another version; return whether it was.
+
+    `Invalid` when a name of its is taken by something else.
+
+    dropped: the one that was there before; what the application added to it is made again.
+    """
+    view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
+    if found.objects == view.objects:
+        return False
+    replace = _room(plan).replace
+    if replace is not None and (changes := (yield from replace(plan, found))):
+        for sql in changes:
+            yield Statement(Template(sql), [()])
+        return True
+    only_told = False  # what would be done is collected for somebody to read, and the view is still there
+    if found.objects:
+        dropped = yield from drop_view(plan)
+        only_told = bool((yield from found_view(plan)).objects)
+    if not only_told and (taken := (yield from _room(plan).taken(plan))):
+        raise Invalid(
+            f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
+            "another name, or leave out its view (view=False, on the command line --no-view): then only Python can "
+            "write it"
+        )
+    done = 0
+    try:
+        for sql in [*view.make, *dropped.own, *dropped.said]:
+            yield Statement(Template(sql), [()])
+            done += 1
+    except Error:
+        for sql in reversed(view.undo[:done]):
+            yield Statement(Template(sql), [()])
+        raise
+    return True
+
+
+def drop_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    """Drop the view, and return what it was; `Invalid` when something of the application's own is made of it."""
+    found = yield from found_view(plan)
+    if found.users:
+        raise Invalid(
+            f"{plan.structure.name}: its view has to be dropped, and {', '.join(found.users)} would go with it; "
+            "drop that first, and make it again after"
+        )
+    if found.objects:
+        for sql in found.drop or view_of(plan).drop:
+            yield Statement(Template(sql), [()])
+    return found
+
+
+def _room(plan: StructurePlan) -> Room:
+    return _ROOMS[plan.dialect.name]

@@ -1,0 +1,335 @@
+"""Views on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
+
+A trigger cannot change the table that it stands on, and a view has none; so the two inlets are BLACKHOLE tables, which
+keep nothing, with AFTER INSERT triggers. Where the server has no BLACKHOLE there are the procedures NAME_add and
+NAME_remove. Rules that hold for all of them:
+
+- The head is locked first, then come the rows, as in the plans; the client may be in REPEATABLE READ, so what a trigger
+  reads it locks. No lock on a gap is had before the last row is written: two clients would wait for each other's.
+- What can be refused is refused before anything is written. What a row is given as: `values_mariadb`.
+- Inserts are counted by who inserts. Deletes are counted by a trigger on the rows, whoever deletes: so a client's own
+  DELETE keeps the count right, too. The plans write a head's count after the rows, and as what it is then.
+- What an `alter` changes most, keep and slots, is read from the catalog, under a lock that keeps it from being changed
+  until the client's COMMIT, as the plans do. What else it changes is replaced in place, one statement each: no object
+  is ever missing, and one that is still as before does what is right for the columns that it has.
+- The view is one over a derived table: merged into a query, so that every index serves, but nothing can be written to
+  it. An inlet has its name only when it has its trigger: without, it would swallow what it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from roost.dialects.conditions import wanted
+from roost.dialects.dialect import Statement
+from roost.dialects.mariadb_conditions import given_type, refused, stored
+from roost.structures.plan import StructurePlan, each
+from roost.structures.views.view import Found, Powers, Room, View
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
+MARKS = (MARK, "a front, made by Roost")  # in version 0.1 they were called so
+BLACKHOLE = "blackhole"  # the power to make inlets
+TOTAL = Column("total", ColumnType("int"))
+MESSAGE = 500  # characters that SIGNAL takes, about
+
+DUPLICATE = 1062
+OUT_OF_RANGE = "1690, 1264"
+KNOWN = f"DECLARE CONTINUE HANDLER FOR {DUPLICATE} SET `is new` = FALSE"
+LOCKED = "DECLARE `locked` BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What an inlet or a procedure does with one row: the columns that it takes, and its statements."""
+
+    columns: Sequence[Column]
+    declared: Sequence[str]
+    body: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One view before its objects have their names."""
+
+    view: str  # {mark}: the alias by which the view is known again
+    add: Callable[[Words], Door]
+    remove: Callable[[Words], Door]
+    counted: bool  # whether heads have a count, which direct deletes must keep right
+
+
+class Words:
+    """What the statements of one structure's view are made of.
+
+    given: how a column's value is called that the client gives, to be formatted with its name.
+    """
+
+    def __init__(self, plan: StructurePlan, given: str) -> None:
+        self.plan = plan
+        self.name = plan.structure.name
+        self.key = plan.structure.key.columns
+        self.rows, self.head = plan.rows_table, plan.head_table
+        self._given = given
+
+    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the names of columns, quoted."""
+        return self.plan.dialect.names(columns, prefix)
+
+    def news(self, columns: Sequence[Column]) -> str:
+        """The variables that hold what is stored. Their names have a blank: a column cannot be called so."""
+        return ", ".join(f"`new {each.name}`" for each in columns)
+
+    def is_new(self, columns: Sequence[Column], prefix: str) -> str:
+        """Return the condition that columns have the values that are stored."""
+        return " AND ".join(f"{prefix}`{each.name}` = `new {each.name}`" for each in columns)
+
+    def values(self, columns: Sequence[Column]) -> str:
+        """Return the assignments of an upsert."""
+        return ", ".join(f"`{each.name}` = VALUES(`{each.name}`)" for each in columns)
+
+    def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> Door:
+        """Return a door that first refuses what is not allowed and puts what is given into its variables."""
+        dialect, cases, variables = self.plan.dialect, [], []
+        for column in columns:
+            given = self._given.format(column.name)
+            told = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
+            cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
+            variables.append(f"SET `new {column.name}` = {stored(column, given)}")
+        made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
+        return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *body])
+
+    def lock(self) -> str:
+        """Return the statement that locks the head; where there is none, there are no rows."""
+        return f"SELECT COUNT(*) INTO `locked` FROM {self.head} h WHERE {self.is_new(self.key, 'h.')} FOR UPDATE"
+
+    def option(self, fact: str, otherwise: str = "NULL") -> str:
+        """Return the statement that reads a fact of the stored definition into the variable `the FACT`."""
+        name = self.plan.dialect.literal(self.name)
+        return (
+            f"SELECT COALESCE(JSON_VALUE(definition, '$.{fact}'), {otherwise}) INTO `the {fact}` FROM roost_catalog\n"
+            f"    WHERE name = {name} LOCK IN SHARE MODE"
+        )
+
+    def signal(self, told: str, number: int | None = None) -> str:
+        """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
+        text = told if told.startswith("`") else self.plan.dialect.literal(told[:MESSAGE])
+        more = "" if number is None else f", MYSQL_ERRNO = {number}"
+        return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
+
+
+def shown(plan: StructurePlan, columns: Sequence[Column]) -> str:
+    """Return the query of a view that shows columns of the rows table."""
+    return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}) {{mark}}"
+
+
+def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], Door]:
+    """Return what removes one row by its key and its id, under the lock of the head."""
+
+    def remove(words: Words) -> Door:
+        return words.door(
+            [*key, *ids],
+            [LOCKED],
+            [words.lock(), f"DELETE FROM {words.rows} WHERE {words.is_new([*key, *ids], f'{words.rows}.')}"],
+        )
+
+    return remove
+
+
+def _view(plan: StructurePlan, powers: Powers | None) -> View:
+    made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
+    mark = f"roost_view_{_digest(made.view)}"
+    objects = {name: mark}
+    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
+    if made.counted:
+        key = plan.structure.key.columns
+        count = (
+            f"UPDATE {plan.head_table} h SET h.n = h.n - 1"
+            f" WHERE {' AND '.join(f'h.`{each.name}` = OLD.`{each.name}`' for each in key)}"
+        )
+        objects[f"roost_{name}_deleted"] = count
+        trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
+        make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
+    if powers is not None and BLACKHOLE not in powers:
+        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
+            built = door(Words(plan, "`given {}`"))
+            parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
+            body = _transaction(_block(built, "  "))
+            objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
+            sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
+            make[sql] = f"DROP PROCEDURE `{procedure}`"
+        return View(tuple(make), (), objects, tuple(make.values()))
+    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
+    for inlet, door in inlets.items():
+        built = door(Words(plan, "NEW.`{}`"))
+        columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
+        body = _block(built)
+        objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
+        objects[f"roost_{inlet}"] = _told(body)
+        table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
+        trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
+        make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
+    renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
+    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
+    return View(tuple(make), (), objects, tuple(make.values()))
+
+
+def _told(body: str) -> str:
+    # As information_schema has it: without the character sets of literals.
+    return body.replace("_utf8mb4 X'", " X'")
+
+
+def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
+    # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
+    wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    if {*found.objects} != {*wanted.objects}:
+        return ()
+    made, name = plan.views["mariadb"](plan), plan.structure.name
+    different = {each for each, told in wanted.objects.items() if found.objects[each] != told}
+    changes = []
+    for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
+        built = door(Words(plan, "NEW.`{}`"))
+        if inlet in different:
+            there = yield from _asked(plan, COLUMNS, inlet)
+            changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
+        if f"roost_{inlet}" in different:
+            own = [row for row in (yield from _asked(plan, TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
+            after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
+            place = f" PRECEDES `{after[0][1]}`" if after else ""
+            trigger = f"CREATE OR REPLACE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
+            changes.append(f"{trigger}\n{_block(built)}")
+    changes += [
+        sql.replace("CREATE", "CREATE OR REPLACE", 1)
+        for sql, undo in zip(wanted.make, wanted.undo, strict=True)
+        if re.match("CREATE (VIEW|PROCEDURE|TRIGGER .* AFTER DELETE)", sql)
+        and undo.split(maxsplit=2)[2].strip("`") in different
+    ]
+    return changes
+
+
+def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], told: str) -> str:
+    parts, place = [], "FIRST"
+    for column in columns:
+        verb = "MODIFY" if column.name in there else "ADD"
+        parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
+        place = f"AFTER `{column.name}`"
+    parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
+    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _block(door: Door, indent: str = "") -> str:
+    return (
+        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+    )
+
+
+def _transaction(block: str) -> str:
+    # A trigger is part of a statement, which is undone as a whole; a procedure has to see to that itself. After a
+    # deadlock the transaction is gone, and the savepoint with it.
+    return f"""\
+BEGIN
+  DECLARE `own` BOOLEAN DEFAULT @@autocommit AND NOT @@in_transaction;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+    IF `own` THEN ROLLBACK; ELSEIF @@in_transaction THEN ROLLBACK TO SAVEPOINT roost_view; END IF;
+    RESIGNAL;
+  END;
+  IF `own` THEN START TRANSACTION; ELSE SAVEPOINT roost_view; END IF;
+{block};
+  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_view; END IF;
+END"""
+
+
+ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+TABLES = """\
+SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
+  WHERE table_schema = DATABASE() AND table_name IN ({})"""
+VIEW = each("SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name = %s")
+ROUTINES = """\
+SELECT routine_name, routine_comment FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
+TRIGGERS = """\
+SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
+  FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+COLUMNS = """\
+SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({})"""
+NAMED_TRIGGERS = """\
+SELECT trigger_name FROM information_schema.triggers
+  WHERE trigger_schema = DATABASE() AND trigger_name IN ({})"""
+
+
+def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:
+    found = yield Statement(each(sql.format(plan.dialect.holes(len(names)))), [names])
+    rows: list[Any] = found[0]
+    return rows
+
+
+def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
+    # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
+    engines = yield Statement(ENGINES, [()])
+    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}removing")
+    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARKS) for _, told in procedures):
+        return frozenset([BLACKHOLE])
+    return frozenset()
+
+
+def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    name = plan.structure.name
+    objects: dict[str, str] = {}
+    drop: list[str] = []
+    unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
+    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
+        if any(mark in told for mark in MARKS):
+            objects[f"table {inlet}" if inlet in unnamed else inlet] = told
+            drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
+    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+        if told.startswith(MARKS):
+            objects[routine] = told
+            drop.append(f"DROP PROCEDURE `{routine}`")
+    # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
+    wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
+    views = yield Statement(VIEW, [(name,)])
+    for (text,) in views[0]:
+        if mark := re.search("`(roost_(?:view|front)_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
+            objects[name] = mark[1]
+            drop.append(f"DROP VIEW `{name}`")
+    own: list[str] = []
+    triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
+        if trigger in _trigger_names(name):
+            objects[trigger] = body or wanted.get(trigger, "")
+            if table == plan.rows_table:
+                drop.append(f"DROP TRIGGER {trigger}")
+        elif table in objects:
+            made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
+            own.append(made[0][0][2])
+    return Found(objects, tuple(own), drop=tuple(drop))
+
+
+def _trigger_names(name: str) -> tuple[str, ...]:
+    return f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"
+
+
+def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
+    name = plan.structure.name
+    if BLACKHOLE in (yield from _powers(plan)):
+        names = [name, f"{name}_in", f"{name}_out"]
+    else:
+        names = [name]
+        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+            return f"procedure {routine}"
+    for table, told in (yield from _asked(plan, TABLES, *names)):
+        return f"{'view' if told == 'VIEW' else 'table'} {table}"
+    for (trigger,) in (yield from _asked(plan, NAMED_TRIGGERS, *_trigger_names(name))):
+        return f"trigger {trigger}"
+    return ""
+
+
+MARIADB_VIEWS = Room(_view, _found, _taken, _powers, _replace)

@@ -1,0 +1,329 @@
+"""Views on PostgreSQL: a view of the structure's name, with INSTEAD OF triggers in PL/pgSQL.
+
+The triggers do what the plans do, for one row; the library writes the private tables directly, so no trigger fires.
+Rules that hold for all of them:
+
+- The head is locked first, in a statement of its own: what follows then sees all that was committed under that lock.
+- A row that has gone since the client's statement began is skipped, and not counted. An entry that was replaced is
+  another one, by its sequence. So whatever runs at once, the outcome is that of some order.
+- They run with the rights of the tables' owner, as a view reads: who writes needs a GRANT on the view alone. Their
+  search path is the schema they were made in, so a view writes its own tables whatever the client's path says.
+- Operators and functions are called with exactly the types that the system's have: of two that fit equally well its own
+  come first, so whoever may create operators in that schema gets none of his called with the owner's rights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from roost.dialects.conditions import refused, stored, wanted
+from roost.dialects.dialect import Statement
+from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View, dollar_tag
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+TOTAL = Column("total", ColumnType("int"))
+TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD OF, for each row
+
+# A view's text is rewritten by the server. What it was made of, and what the server made of it, is kept as a comment;
+# another major version may write the same view in other words.
+VIEW = (
+    "encode(sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8')), 'hex') || ' '"
+    " || current_setting('server_version_num')::integer / 10000"
+)
+BIND = """\
+DO $roost$ DECLARE c pg_class; owner name; BEGIN
+  SELECT * INTO c FROM pg_class
+    WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
+  IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
+    RAISE EXCEPTION USING ERRCODE = '3F000',
+      MESSAGE = {literal} || ': its tables are not in schema ' || current_schema() || ', where its view would be made';
+  END IF;
+  SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
+  EXECUTE format('ALTER VIEW {quoted} OWNER TO %I', owner);
+{functions}
+  EXECUTE format('COMMENT ON TRIGGER roost_{name}_insert ON {quoted} IS %L', '{hash} ' || {view});
+END $roost$"""
+BIND_FUNCTION = """\
+  EXECUTE format('ALTER FUNCTION {function}() SET search_path = %I, pg_temp', current_schema());
+  REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
+  EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
+
+# What is there, by kind: objects and triggers with what is compared; what makes triggers, rights and a comment again;
+# views that are made of the view.
+FOUND = f"""\
+WITH c AS (
+  SELECT * FROM pg_class
+  WHERE relname = %s AND relkind = 'v' AND relnamespace = quote_ident(current_schema())::regnamespace
+)
+SELECT 'view', c.relname::text, '', coalesce((SELECT CASE
+    WHEN split_part(d.description, ' ', 3) <> split_part({VIEW}, ' ', 2) THEN split_part(d.description, ' ', 1)
+    WHEN substr(d.description, 66) = {VIEW} THEN split_part(d.description, ' ', 1) END
+  FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass
+  WHERE t.tgrelid = c.oid AND t.tgname = 'roost_' || c.relname || '_insert'), 'changed')
+  FROM c
+UNION ALL
+SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
+    p.proname, l.lanname, p.prosecdef,
+    p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
+    has_function_privilege('public', p.oid, 'EXECUTE'), p.proowner = (SELECT r.relowner FROM pg_class r
+      WHERE r.relname = 'roost_' || c.relname || '_rows' AND r.relnamespace = c.relnamespace)) || p.prosrc
+  FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
+    JOIN pg_language l ON l.oid = p.prolang
+  WHERE NOT t.tgisinternal
+UNION ALL
+SELECT 'said', '', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
+    CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
+    CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), ''
+  FROM c, LATERAL (
+    SELECT '' AS columns, g.* FROM aclexplode(c.relacl) g
+    UNION ALL
+    SELECT format(' (%%I)', attname), g.* FROM pg_attribute, aclexplode(attacl) g WHERE attrelid = c.oid
+  ) a WHERE a.grantee <> c.relowner
+UNION ALL
+SELECT 'said', '', format('COMMENT ON VIEW %%I IS %%L', c.relname, obj_description(c.oid, 'pg_class')), ''
+  FROM c WHERE obj_description(c.oid, 'pg_class') IS NOT NULL
+UNION ALL
+SELECT DISTINCT 'user', v.oid::regclass::text, '', ''
+  FROM c JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+    JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+    JOIN pg_class v ON v.oid = r.ev_class AND v.oid <> c.oid"""
+
+TAKEN = """\
+SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'i' THEN 'index '
+    WHEN 'S' THEN 'sequence ' ELSE 'table ' END || relname
+  FROM pg_class WHERE relname = %s AND relnamespace = quote_ident(current_schema())::regnamespace
+UNION ALL
+SELECT 'type ' || typname FROM pg_type WHERE typname = %s AND typnamespace = quote_ident(current_schema())::regnamespace
+UNION ALL
+SELECT 'function ' || proname FROM pg_proc
+  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
+
+
+def _view(plan: StructurePlan, _: Powers | None) -> View:
+    made = plan.views["postgresql"](plan)
+    name = plan.structure.name
+    view_name, literal = quoted(name), plan.dialect.literal
+    view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"
+    make, drop = [view], [f"DROP VIEW {view_name}"]
+    hash_ = hashlib.sha256(view.encode()).hexdigest()
+    objects = {name: hash_}
+    for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
+        function = f"roost_{name}_{event}"
+        text = _text(body, made.variables)
+        tag = dollar_tag(text)
+        make += [
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
+            f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {view_name}\n"
+            f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
+        ]
+        drop.append(f"DROP FUNCTION IF EXISTS {function}()")
+        objects[function] = f"{TYPES[event]} O  {function} plpgsql t t f t{text}"
+    make.append(
+        BIND.format(
+            name=name,
+            quoted=view_name,
+            literal=literal(name),
+            rows=literal(plan.rows_table),
+            dot_rows=literal(f".{plan.rows_table}"),
+            functions="\n".join(BIND_FUNCTION.format(function=function) for function in _functions(name)),
+            hash=hash_,
+            view=VIEW,
+        )
+    )
+    return View(tuple(make), tuple(drop), objects)
+
+
+def _functions(name: str) -> list[str]:
+    return [f"roost_{name}_{event}" for event in TYPES]
+
+
+def _text(body: Sequence[str], variables: Sequence[str]) -> str:
+    # Columns may have any name: variables are always named with their block.
+    lines = "\n".join(f"  {line}" for line in "\n".join(body).split("\n"))
+    declared = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in variables)}\n" if variables else ""
+    return f"\n#variable_conflict use_column\n{MARK}\n{declared}BEGIN\n{lines}\nEND\n"
+
+
+def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+    name = plan.structure.name
+    ours = {name, *_functions(name)}
+    found = yield Statement(each(FOUND), [(name,)])
+    objects = {object_: told for kind, object_, _, told in found[0] if kind in ("view", "trigger") and object_ in ours}
+    if not any(mark in told for told in objects.values() for mark in MARKS):
+        return NO_VIEW
+    return Found(
+        objects,
+        own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
+        said=tuple(sql for kind, _, sql, _ in found[0] if kind == "said"),
+        users=tuple(object_ for kind, object_, _, _ in found[0] if kind == "user"),
+    )
+
+
+def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
+    name = plan.structure.name
+    found = yield Statement(each(TAKEN), [(name, name, *_functions(name))])
+    return found[0][0][0] if found[0] else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One view before it has its name: the query of the view, and the statements of each trigger."""
+
+    view: str
+    insert: Sequence[str]
+    update: Sequence[str]
+    delete: Sequence[str]
+    variables: Sequence[str] = field(default=())
+
+
+Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and what is said
+
+
+class Words:
+    """What the triggers of one structure are made of."""
+
+    def __init__(self, plan: StructurePlan) -> None:
+        self.dialect = plan.dialect
+        self.name = plan.structure.name
+        self.key = plan.structure.key.columns
+        self.rows, self.head = plan.rows_table, plan.head_table
+        self.moved = (
+            "TG_TABLE_SCHEMA <> current_schema()",
+            "55000",
+            f": its view was made for another schema; store.alter({self.name}, view=True) makes it anew",
+        )
+        # Who owns the tables now may have made triggers on them, which would run by the rights of who did before.
+        own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
+        tables = " OR ".join(f"c.oid = to_regclass({self.dialect.literal(each)})::oid" for each in own)
+        self.given = (
+            f"EXISTS (SELECT FROM pg_class c WHERE ({tables}) AND pg_get_userbyid(c.relowner) <> current_user)",
+            "42501",
+            f": its tables were given to another owner; store.alter({self.name}, view=True) makes its view anew",
+        )
+
+    def names(self, columns: Sequence[Column]) -> str:
+        """Return the names of columns, quoted."""
+        return self.dialect.names(columns)
+
+    def values(self, columns: Iterable[Column], row: str = "NEW") -> str:
+        """Return columns of a trigger's row."""
+        return ", ".join(f"{row}.{quoted(each.name)}" for each in columns)
+
+    def equal(self, columns: Iterable[Column], row: str = "NEW") -> str:
+        """Return the condition that columns equal those of a trigger's row."""
+        return " AND ".join(f"{quoted(each.name)} = {row}.{quoted(each.name)}" for each in columns)
+
+    def excluded(self, columns: Iterable[Column]) -> str:
+        """Return the assignments of an upsert."""
+        return ", ".join(f"{quoted(each.name)} = excluded.{quoted(each.name)}" for each in columns)
+
+    def refuse(self, *cases: Case) -> str:
+        """Return the statement that refuses a row in the first of these cases."""
+        cases = (self.moved, self.given, *cases)
+        any_ = "\n  OR ".join(f"({condition})" for condition, _, _ in cases)
+        state, told = (
+            "".join(f"\n    WHEN {case[0]} THEN {self.dialect.literal(said(case))}" for case in cases)
+            for said in (lambda case: case[1], lambda case: f"{self.name}{case[2]}")
+        )
+        return f"IF {any_} THEN\n  RAISE EXCEPTION USING ERRCODE = CASE{state} END, MESSAGE = CASE{told} END;\nEND IF;"
+
+    def stop(self, state: str, message: str) -> str:
+        """Return the statement that refuses the row."""
+        told = self.dialect.literal(f"{self.name}{message}")
+        return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {told};"
+
+    def rules(self, columns: Iterable[Column]) -> list[Case]:
+        """Return the cases in which a value is not allowed; the types of the columns refuse the others."""
+        return [
+            (condition, "23514", f".{each.name}: it takes {wanted(self.dialect, each)}")
+            for each in columns
+            if (condition := refused(self.dialect, each, f"NEW.{quoted(each.name)}"))
+        ]
+
+    def changes(self, columns: Iterable[Column]) -> list[Case]:
+        """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
+        return [
+            (f"{self._differ(each)} AND ({condition})", state, told)
+            for each in columns
+            for condition, state, told in self.rules([each])
+        ]
+
+    def fixed(self, columns: Iterable[Column], why: str) -> Case:
+        """Return the case in which an UPDATE changes what it may not."""
+        return " OR ".join(map(self._differ, columns)), "0A000", f": {why}"
+
+    def fixed_row(self, columns: Sequence[Column]) -> Case:
+        """Return the case in which an UPDATE changes what tells a row from others."""
+        names = ", ".join(each.name for each in columns)
+        return self.fixed(
+            [*columns, SEQUENCE, AT], f"{names}, sequence and at cannot be changed; delete the row and insert another"
+        )
+
+    def _differ(self, column: Column) -> str:
+        return f"NEW.{quoted(column.name)} IS DISTINCT FROM OLD.{quoted(column.name)}"
+
+    @property
+    def own(self) -> Case:
+        """The case in which an INSERT names what only Roost sets."""
+        return (
+            "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL",
+            "0A000",
+            ": sequence and at are set by Roost; leave them out",
+        )
+
+    def normal(self, columns: Iterable[Column]) -> list[str]:
+        """Return the statements that bring what may be written in several ways to what is stored."""
+        named = [(each, f"NEW.{quoted(each.name)}") for each in columns]
+        return [
+            f"{name} := {stored(self.dialect, each, name)};"
+            for each, name in named
+            if stored(self.dialect, each, name) != name
+        ]
+
+    def lock(self, row: str) -> str:
+        """Return the statement that locks the head, where it is there."""
+        return f"PERFORM 1 FROM {self.head} WHERE {self.equal(self.key, row)} FOR UPDATE;"
+
+    def change(self, columns: Sequence[Column], place: str) -> list[str]:
+        """Return the statements that write the columns of a row that an UPDATE may change, as long as it is as it was.
+
+        place: where the row is, as OLD has it.
+        """
+        if not columns:
+            return ["RETURN NEW;"]
+        to, as_it_was = self.values(columns), self.values(columns, "OLD")
+        return [
+            *self.normal(columns),
+            self.lock("OLD"),
+            f"UPDATE {self.rows} SET ({self.names(columns)}) = ROW({to})\n"
+            f"  WHERE {place} AND ROW({self.names(columns)}) IS NOT DISTINCT FROM ROW({as_it_was});",
+            "IF FOUND THEN\n  RETURN NEW;\nEND IF;",
+            f"PERFORM 1 FROM {self.rows} WHERE {place};",
+            f"IF FOUND THEN\n  {self.stop('40001', ': another client changes this row at the same time; try again')}\n"
+            "END IF;",
+            "RETURN NULL;",
+        ]
+
+
+def delete(words: Words, place: str) -> list[str]:
+    """Return the statements that delete one row and count it."""
+    return [
+        words.lock("OLD"),
+        f"DELETE FROM {words.rows} WHERE {place};",
+        "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+        f"UPDATE {words.head} SET n = n - 1 WHERE {words.equal(words.key, 'OLD')};",
+        "RETURN OLD;",
+    ]
+
+
+def quoted(name: str) -> str:
+    """Return a name that needs no escape, quoted."""
+    return f'"{name}"'
+
+
+POSTGRESQL_VIEWS = Room(_view, _found, _taken)

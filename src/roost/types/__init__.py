@@ -1,0 +1,1 @@
+"""Column types, columns and their values: what a value may be."""

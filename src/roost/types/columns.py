@@ -1,0 +1,275 @@
+"""Columns: what the annotations of a row, or words on the command line, declare."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+import keyword
+import re
+import types
+import typing
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+from roost.errors import Invalid
+from roost.types.column_types import CHECKS, LENGTH, ColumnType, Refused, binary, decimal, shown, text
+
+KEY_LENGTH = 255  # of a str or bytes in a key, an id or a member that names no other limit, on every engine
+NAME_LENGTH = 40  # leaves room for "roost_" and "_newest" within PostgreSQL's 63 bytes
+
+RESERVED = frozenset(["at", "sequence", "slot"])  # beside a row's own columns in the same table
+RESERVED_IN_KEYS = RESERVED | {"n", "total"}  # beside a key's columns in the head, and in a counter
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_STRUCTURE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_SPEC = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*(\??)\s*\Z", re.DOTALL)
+
+_PLAIN: dict[type, str] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dt.datetime: "datetime",
+    dt.date: "date",
+    uuid.UUID: "uuid",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A named column: of a row, a key, an id or a member."""
+
+    name: str
+    type: ColumnType[Any]
+    nullable: bool = False
+
+    @property
+    def spec(self) -> str:
+        """The column's type in words, with a question mark when it may be None."""
+        return self.type.spec + "?" * self.nullable
+
+    @property
+    def python(self) -> Any:
+        """The type that a Python annotation would name."""
+        match self.type.kind:
+            case "text" | "binary" | "decimal":
+                base: Any = {"text": str, "binary": bytes, "decimal": Decimal}[self.type.kind]
+                annotation: Any = typing.Annotated[base, self.type]
+            case "enum":
+                annotation = self.type.enum
+            case kind:
+                annotation = next(python for python, name in _PLAIN.items() if name == kind)
+        return annotation | None if self.nullable else annotation
+
+    def checker(self, structure: str) -> Callable[[Any], Any]:
+        """Return the function that checks and copies a value: its neutral form, or `Invalid`."""
+        check = CHECKS[self.type.kind](self.type)
+        where = f"{structure}.{self.name}"
+        nullable = self.nullable
+
+        def checked(value: Any) -> Any:
+            if value is None:
+                if nullable:
+                    return None
+                raise Invalid(f"{where}: None is not allowed; it takes {self.type.spec}")
+            try:
+                return check(value)
+            except Refused as refused:
+                raise Invalid(f"{where}: {refused}") from None
+
+        return checked
+
+
+def structure_name(name: object) -> str:
+    """Return the name of a structure, or raise `Invalid`."""
+    if not isinstance(name, str) or not _STRUCTURE_NAME.match(name) or len(name) > NAME_LENGTH:
+        raise Invalid(
+            f"{shown(name)} is no name for a structure: lower-case letters, digits and _, "
+            f"a letter first, at most {NAME_LENGTH} characters"
+        )
+    if name.startswith("roost_"):
+        raise Invalid(f"{name!r} is no name for a structure: roost_ is kept for its private tables")
+    if name.startswith(("sqlite_", "pragma_")):
+        raise Invalid(f"{name!r} is no name for a structure: SQLite keeps {name.partition('_')[0]}_ for itself")
+    return name
+
+
+def column_name(structure: str, name: str, *, key: bool) -> str:
+    """Return the name of a column, or raise `Invalid`."""
+    if not _IDENTIFIER.match(name) or len(name) > NAME_LENGTH or keyword.iskeyword(name):
+        raise Invalid(
+            f"{structure}: {shown(name)} is no name for a column: ASCII letters, digits and _, no digit first, "
+            f"no word of Python's, at most {NAME_LENGTH} characters"
+        )
+    if name.lower() in (RESERVED_IN_KEYS if key else RESERVED):
+        raise Invalid(f"{structure}: a column cannot be called {name!r}, which is a column of Roost's own")
+    return name
+
+
+def column(structure: str, name: str, annotation: Any, *, key: bool) -> Column:
+    """Make a column from a Python annotation, or raise `Invalid`; `key` gives str and bytes the key's limit."""
+    column_name(structure, name, key=key)
+    where = f"{structure}.{name}"
+    limits: Sequence[Any] = ()
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation, *limits = typing.get_args(annotation)
+    nullable = False
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        others = [part for part in typing.get_args(annotation) if part is not types.NoneType]
+        nullable = len(others) < len(typing.get_args(annotation))
+        if len(others) != 1:
+            raise Invalid(f"{where}: one type, or one type and None, not {annotation}")
+        annotation = others[0]
+        if typing.get_origin(annotation) is typing.Annotated:
+            annotation, *limits = typing.get_args(annotation)
+    if nullable and key:
+        raise Invalid(f"{where}: None cannot be a key, an id or a member")
+    declared = annotation if isinstance(annotation, ColumnType) else None
+    for limit in limits:
+        if isinstance(limit, ColumnType):
+            declared = limit
+    type_ = declared or _column_type(where, annotation, key)
+    if declared and declared is not annotation:
+        wanted = _column_type(where, annotation, key, digits=False).kind
+        if wanted != declared.kind:
+            raise Invalid(f"{where}: {declared.spec} is no limit for {annotation.__name__}")
+    if key and type_.kind == "float":
+        raise Invalid(f"{where}: a float is no key, id or member, since equal ones may differ; take a Decimal")
+    return Column(name, type_, nullable)
+
+
+def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) -> ColumnType[Any]:
+    if isinstance(annotation, type) and annotation in _PLAIN:
+        return ColumnType(_PLAIN[annotation])
+    if annotation is str:
+        return ColumnType("text", KEY_LENGTH if key else LENGTH)
+    if annotation is bytes:
+        return ColumnType("binary", KEY_LENGTH if key else LENGTH)
+    if annotation is Decimal:
+        if digits:
+            raise Invalid(f"{where}: a Decimal needs its digits: Annotated[Decimal, roost.decimal(12, 2)]")
+        return ColumnType("decimal")
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        values = [member.value for member in annotation]
+        if issubclass(annotation, enum.Flag) or not values or len({type(value) for value in values}) != 1:
+            raise Invalid(f"{where}: an Enum has values that are all int or all str, and is no Flag")
+        kind = {int: "int", str: "text"}.get(type(values[0]))
+        if kind is None:
+            raise Invalid(f"{where}: an Enum has values that are all int or all str")
+        for value in values:
+            try:
+                CHECKS[kind](ColumnType(kind, KEY_LENGTH))(value)
+            except Refused as refused:
+                raise Invalid(f"{where}: {refused}") from None
+            if isinstance(value, str) and "\0" in value:
+                raise Invalid(f"{where}: {value!r} has a NUL, which no text of SQL can have")
+        return ColumnType("enum", enum=annotation)
+    shown = getattr(annotation, "__name__", annotation)
+    raise Invalid(
+        f"{where}: {shown} is not a column's type; there are int, float, str, bytes, bool, datetime, date, "
+        f"Decimal, UUID, Enum, and X | None"
+    )
+
+
+def columns_of(structure: str, row: Any, keys: Iterable[str]) -> tuple[Column, ...]:
+    """Return the columns of a dataclass or a NamedTuple, or raise `Invalid`; `keys` are those of a key or an id."""
+    title = row.__name__
+    try:
+        hints = typing.get_type_hints(row, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise Invalid(f"{structure}: an annotation of {title} cannot be read: {error}") from None
+    if dataclasses.is_dataclass(row):
+        fields = dataclasses.fields(row)
+        names = [field.name for field in fields if field.init]
+        left_out = [field.name for field in fields if not field.init]
+        for name, hint in hints.items():
+            if hint is dataclasses.InitVar or isinstance(hint, dataclasses.InitVar):
+                raise Invalid(f"{structure}: {title}.{name} is an InitVar, so a row that was kept cannot be made again")
+        if left_out:
+            raise Invalid(f"{structure}: {title}.{left_out[0]} is not set by __init__, so it cannot be kept")
+    else:
+        names = list(row._fields)
+    keys = set(keys)
+    columns = tuple(column(structure, name, hints.get(name, Any), key=name in keys) for name in names)
+    unique_names(structure, columns)
+    return columns
+
+
+def unique_names(structure: str, columns: Sequence[Column]) -> None:
+    """Raise `Invalid` when two columns have the same name for some engine."""
+    seen: dict[str, str] = {}
+    for each in columns:
+        other = seen.get(each.name.lower())
+        if other is not None:
+            raise Invalid(f"{structure}: {other!r} and {each.name!r} are one column for SQL, which ignores case")
+        seen[each.name.lower()] = each.name
+
+
+def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> Column:
+    """Make a column from its type in words, `text(255)?`, as the catalog and the command line have it.
+
+    >>> parse_column("visits", "note", "text(40)?")
+    Column(name='note', type=ColumnType(kind='text', limit=40, scale=0, enum=None), nullable=True)
+    """
+    found = _SPEC.match(spec)
+    if not found:
+        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type")
+    kind, inside, nullable = found.groups()
+    kind = {"str": "text", "bytes": "binary"}.get(kind, kind)
+    annotation: Any
+    try:
+        values = json.loads(f"[{inside or ''}]")
+    except (ValueError, RecursionError):
+        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type") from None
+    match kind, values:
+        case "text" | "binary", [limit]:
+            with _at(structure, name):
+                annotation = {"text": text, "binary": binary}[kind](limit)
+        case "text" | "binary", []:
+            annotation = {"text": str, "binary": bytes}[kind]
+        case "decimal", [digits, scale]:
+            with _at(structure, name):
+                annotation = decimal(digits, scale)
+        case "enum", [_, *_]:
+            with _at(structure, name):
+                annotation = _enum_of(name, values)
+        case other, [] if other in _PLAIN.values():
+            annotation = next(python for python, plain in _PLAIN.items() if plain == other)
+        case _:
+            raise Invalid(
+                f"{structure}.{name}: {shown(spec)} is not a type; there are int, float, text(n), binary(n), bool, "
+                'datetime, date, decimal(digits,scale), uuid and enum("a","b"), each with ? when it may be empty'
+            )
+    made = column(structure, name, annotation, key=key)
+    if nullable and key:
+        raise Invalid(f"{structure}.{name}: None cannot be a key, an id or a member")
+    return dataclasses.replace(made, nullable=bool(nullable))
+
+
+@contextmanager
+def _at(structure: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except Invalid as error:
+        raise Invalid(f"{structure}.{name}: {error}") from None
+
+
+def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:
+    # Values that make the same name ("a b", "A-B") are told apart by underscores behind it.
+    members: dict[str, Any] = {}
+    for value in values:
+        if type(value) not in (int, str) or value in members.values():
+            raise Invalid(f"an Enum has different values that are all int or all str, not {shown(value)}")
+        member = re.sub(r"\W", "_", str(value)).upper()
+        if not member.isidentifier() or member.startswith("_"):
+            member = f"VALUE_{member}"
+        while member in members:
+            member += "_"
+        members[member] = value
+    make: Any = enum.Enum  # its functional form, with names that are known only now
+    made: type[enum.Enum] = make(name, members)
+    return made

@@ -1,0 +1,122 @@
+"""What the tests of views share: declarations, what the structures hold, and what SQL clients write."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+from tests.suite.clients import SQLiteClient
+from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
+
+
+class Colour(enum.Enum):
+    WHITE = "white"
+    QUOTED = "it's"
+
+
+class Level(enum.IntEnum):
+    LOW = -1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Everything:
+    k: int
+    i: int | None = None
+    f: float | None = None
+    s: Annotated[str, roost.text(3)] | None = None
+    b: Annotated[bytes, roost.binary(3)] | None = None
+    t: bool | None = None
+    moment: dt.datetime | None = None
+    day: dt.date | None = None
+    price: Annotated[Decimal, roost.decimal(5, 2)] | None = None
+    whole: Annotated[Decimal, roost.decimal(3, 0)] | None = None
+    part: Annotated[Decimal, roost.decimal(2, 2)] | None = None
+    ident: uuid.UUID | None = None
+    colour: Colour | None = None
+    level: Level | None = None
+
+
+ring = roost.Ring("ring", Everything, per="k", keep=3)
+baskets = roost.Capped("baskets", Egg, per="basket", keep=3, unique="egg")
+refreshing = roost.Capped("refreshing", Visit, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
+rejecting = roost.Capped("rejecting", Visit, per="uid", keep=2, unique="visitor", on_full="reject")
+both = roost.Capped("both_ways", Visit, per="uid", keep=2, unique="visitor", on_full="reject", on_duplicate="refresh")
+slotted = roost.Counter("slotted", slots=4)
+
+
+# What the structures hold before each cell.
+FILL = [
+    pageviews.add("/home", 3),
+    pageviews.add("/about", 1),
+    *[visits.push(Visit(5, n)) for n in range(1, 8)],
+    visits.push(Visit(6, 7)),
+    *[baskets.add(Egg(42, n)) for n in range(1, 5)],
+    baskets.add(Egg(43, 2)),
+    likes.add(7, "ada", "bob"),
+    likes.add(8, "ada"),
+]
+HELD: dict[str, tuple[str, list[Any]]] = {
+    "pageviews": ("key, total", [("/about", 1), ("/home", 3)]),
+    "visits": ("uid, sequence, visitor", [(6, 1, 7), (5, 7, 7), (5, 6, 6), (5, 5, 5), (5, 4, 4), (5, 3, 3)]),
+    "baskets": (
+        "basket, egg, colour, sequence",
+        [(43, 2, "white", 1), (42, 4, "white", 4), (42, 3, "white", 3), (42, 2, "white", 2)],
+    ),
+    "likes": ("key, member", [(7, "ada"), (7, "bob"), (8, "ada")]),
+}
+COUNTED, PUSHED = [("/about", 1), ("/home", 5)], [(6, 1, 7), (5, 8, 9), *HELD["visits"][1][1:5]]
+ADDED = [HELD["baskets"][1][0], (42, 9, "red", 5), *HELD["baskets"][1][1:3]]
+LIKED = [(7, "ada"), (7, "bob"), (7, "eve"), (8, "ada")]
+WRITES: dict[str, tuple[str, str, str, list[Any]]] = {
+    # columns, a row, a row that is refused, what is held after the first
+    "pageviews": ("key, total", "'/home', 2", "'/home', NULL", COUNTED),
+    "visits": ("uid, visitor", "5, 9", "NULL, 9", PUSHED),
+    "baskets": ("basket, egg, colour", "42, 9, 'red'", "42, 4, 'red'", ADDED),
+    "likes": ("key, member", "7, 'eve'", "NULL, 'eve'", LIKED),
+}
+FORMS = [
+    "INSERT",
+    "INSERT OR ABORT",
+    "INSERT OR FAIL",
+    "INSERT OR ROLLBACK",
+    "INSERT OR IGNORE",
+    "INSERT OR REPLACE",
+    "REPLACE",
+]
+
+
+def obeys_its_declaration(store: roost.Store, sql: Any, form: str) -> None:
+    """Fill collections of every `on_full` and `on_duplicate` through their views, in one form of INSERT."""
+    insert = f"{form} INTO {{}} (uid, visitor) VALUES (5, ?)"
+    for visitor in (1, 2, 3, 1, 4, 1):
+        sql.execute(insert.format("refreshing"), (visitor,))
+    assert store.run_all(refreshing.latest(5), refreshing.count(5)) == ([Visit(5, 1), Visit(5, 4), Visit(5, 3)], 3)
+    for name in ("rejecting", "both_ways"):
+        for visitor in (1, 2):
+            sql.execute(insert.format(name), (visitor,))
+        with pytest.raises(sql.IntegrityError, match=f"{name}: the collection is full; keep is 2"):
+            sql.execute(insert.format(name), (3,))
+    with pytest.raises(sql.IntegrityError, match="rejecting: visitor is there already"):
+        sql.execute(insert.format("rejecting"), (1,))
+    sql.execute(insert.format("both_ways"), (1,))
+    assert store.run_all(rejecting.latest(5), both.latest(5), both.count(5)) == (
+        [Visit(5, 2), Visit(5, 1)], [Visit(5, 1), Visit(5, 2)], 2
+    )  # fmt: skip
+
+
+def forms(sql: Any) -> list[str]:
+    """Return the forms that an engine's INSERT has."""
+    return FORMS if isinstance(sql, SQLiteClient) else FORMS[:1]
+
+
+def newest_first(sql: Any, before: str = "") -> str:
+    """Return what a SELECT needs to be in order: nothing on SQLite, where a view's order comes from its index."""
+    return "" if isinstance(sql, SQLiteClient) else f"ORDER BY {before}sequence DESC"

@@ -1,0 +1,190 @@
+"""What SQL clients see of a structure on MariaDB while it is altered, and after an alter that was cut short."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+import pytest
+
+import roost
+from roost.catalog.catalog import drop
+from roost.databases.mariadb.engine import arguments
+from tests import servers
+from tests.proxy import Cut, Proxy
+from tests.suite import clients
+from tests.suite.shapes import Egg
+
+PATIENCE = 60.0
+OWN = "CREATE TRIGGER mine AFTER INSERT ON baskets_in FOR EACH ROW INSERT INTO audit VALUES (NEW.egg)"
+
+
+@dataclass
+class LongEgg:
+    basket: int
+    egg: int
+    colour: str = "white"
+    note: str | None = None
+
+
+@dataclass
+class LongerEgg(LongEgg):
+    sold: int | None = None
+
+
+def capped(row: type[Any] = Egg, **options: Any) -> Any:
+    return roost.Capped("baskets", row, **{"per": "basket", "keep": 5, "unique": "egg", **options})
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    try:
+        servers.mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("mariadb") as found:
+        yield found
+
+
+def dropped(store: roost.Store, structure: Any) -> None:
+    core = store._core
+    core.exclusive(drop(core.known.catalog, [core.known.plan(structure)]))
+
+
+def made(url: str, structure: Any) -> None:
+    with roost.Store(url) as store:
+        store.create(structure)
+    with closing(clients.connect(url)) as sql:
+        sql.execute("CREATE TABLE audit (egg BIGINT)")
+        sql.execute(OWN)
+
+
+def is_whole(url: str, structure: Any) -> None:
+    """The structure is as declared, and SQL clients can write and read it, by the application's own trigger too."""
+    with roost.Store(url) as store, closing(clients.connect(url)) as sql:
+        assert store.check() == []
+        store.run(structure.clear(77))
+        names = [column.name for column in structure.columns]
+        values = ", ".join({"basket": "77", "egg": "1"}.get(name, "'1'") for name in names)
+        before = sql.execute("SELECT COUNT(*) FROM audit").fetchone()[0]
+        sql.execute(f"INSERT INTO baskets_in ({', '.join(names)}) VALUES ({values})")
+        assert sql.execute("SELECT COUNT(*) FROM audit").fetchone()[0] == before + 1
+        assert sql.execute(f"SELECT {', '.join(names)} FROM baskets WHERE basket = 77").fetchall()
+        sql.execute("INSERT INTO baskets_out (basket, egg) VALUES (77, 1)")
+        assert store.run(structure.count(77)) == 0
+
+
+PAIRS: list[tuple[Any, Any]] = [
+    (capped(), capped(keep=3)),
+    (capped(), capped(on_full="reject", on_duplicate="refresh", keep=6)),
+    (capped(LongEgg), capped(LongerEgg, keep=3, on_duplicate="refresh")),
+]
+
+
+WRITES = re.compile("ALTER|CREATE|DROP|RENAME|INSERT|UPDATE|DELETE|COMMIT|SELECT GET_LOCK")
+
+
+@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
+@pytest.mark.parametrize(("old", "new"), PAIRS, ids=["keep", "options", "column"])
+def test_f39_an_alter_that_is_cut_short_anywhere_can_be_done_again(url: str, old: Any, new: Any, cut: Cut) -> None:
+    made(url, old)
+    cuts = -1
+    told: set[str] = set()
+    with Proxy(int(url.rpartition("@")[2].partition(":")[2].partition("/")[0])) as proxy:
+        while cuts < len(told):
+            cuts, told = len(told), altered_and_cut(proxy, url, new, cut, told)
+            with roost.Store(url, timeout=PATIENCE) as store, closing(clients.connect(url)) as sql:
+                sql.execute("INSERT INTO baskets_in (basket, egg, colour) VALUES (1, 1, 'red')")  # they never are gone
+                sql.execute("SELECT * FROM baskets LIMIT 1")
+                sql.execute("INSERT INTO baskets_out (basket, egg) VALUES (1, 1)")
+                if not store.check():
+                    is_whole(url, new if store.structures() == [new] else old)
+                store.alter(new)
+                is_whole(url, new)
+                if old.columns == new.columns:
+                    store.alter(old)
+                else:
+                    dropped(store, new)
+                    sql.execute("DROP TABLE audit")
+                    made(url, old)
+    assert cuts > 3
+
+
+def altered_and_cut(proxy: Proxy, url: str, new: Any, cut: Cut, before: set[str]) -> set[str]:
+    """Alter, and cut the connection at the first statement that writes and at which it was not yet cut."""
+    found = set(before)
+
+    def trace(sql: str, _: Any) -> None:
+        if len(found) == len(before) and sql not in found and WRITES.match(sql):
+            found.add(sql)
+            proxy.arm(0, cut)
+
+    try:
+        with roost.Store(proxy.url(url), timeout=0, trace=trace) as store:
+            store.alter(new)
+    except (roost.ConnectionLost, roost.OutcomeUnknown):
+        assert len(found) > len(before)
+    return found
+
+
+def test_f39_sql_clients_do_not_notice_an_alter(url: str) -> None:
+    made(url, capped(LongEgg))
+    errors: list[Exception] = []
+    done = [0]
+    end = threading.Event()
+
+    def client() -> None:
+        with closing(clients.connect(url)) as sql:
+            n = 0
+            while not end.is_set():
+                n += 1
+                try:
+                    sql.execute(f"INSERT INTO baskets_in (basket, egg, colour) VALUES (1, {n}, 'red')")
+                    sql.execute("SELECT basket, egg, colour FROM baskets WHERE basket = 1").fetchall()
+                    sql.execute(f"INSERT INTO baskets_out (basket, egg) VALUES (1, {n - 2})")
+                except Exception as error:
+                    errors.append(error)
+                done[0] = n
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    try:
+        with roost.Store(url, timeout=PATIENCE) as store:
+            for declared in (
+                capped(LongEgg, keep=9),
+                capped(LongEgg, keep=2),
+                capped(LongEgg, keep=2, on_duplicate="refresh"),
+                capped(LongerEgg, keep=4),
+            ):
+                store.alter(declared)
+                wanted, until = done[0] + 10, time.monotonic() + PATIENCE
+                while done[0] < wanted:
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+            assert store.check() == []
+    finally:
+        end.set()
+        thread.join(PATIENCE)
+    assert errors == []
+    is_whole(url, capped(LongerEgg, keep=4))
+
+
+def test_f39_an_idle_transaction_that_has_read_holds_up_a_column_and_nothing_is_done(url: str) -> None:
+    old, longer = capped(LongEgg), capped(LongerEgg)
+    made(url, old)
+    with closing(pymysql.connect(**arguments(url)[0])) as idle, idle.cursor() as cursor:
+        cursor.execute("SELECT * FROM baskets")
+        with roost.Store(url, timeout=1.0) as store:
+            assert store.alter(capped(LongEgg, keep=3)) == ["keep: 5 -> 3"]  # it changes no table
+            with pytest.raises(roost.Busy):
+                store.alter(longer)
+            is_whole(url, capped(LongEgg, keep=3))
+    with roost.Store(url) as store:
+        store.alter(longer)
+    is_whole(url, longer)

@@ -1,0 +1,417 @@
+"""Views on PostgreSQL: isolation levels, objects of one's own, errors, query plans."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+import roost
+from tests import servers
+from tests.suite import clients
+from tests.suite.clients import PostgreSQLClient
+from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
+
+pytestmark = pytest.mark.needs("psycopg")
+
+Open = Callable[..., roost.Store]
+
+ALL = (pageviews, visits, baskets, likes)
+LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+nine = roost.Ring("visits", Visit, per="uid", keep=9)
+
+
+@pytest.fixture
+def other(store_url: str) -> Iterator[clients.Client]:
+    """Another SQL client."""
+    connection = clients.connect(store_url)
+    yield connection
+    connection.close()
+
+
+# Other transactions meanwhile
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_changed_since_the_snapshot_is_never_overwritten(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, level: str, name: str
+) -> None:
+    """A client's transaction that has looked before another one wrote the same key."""
+    store = open_store(*ALL)
+    columns, good, _, _ = WRITES[name]
+    key = columns.split(",")[0]
+    insert = f"INSERT INTO {name} ({columns}) VALUES ({good})"
+    sql.execute(insert)
+    held = rows(sql, f"SELECT * FROM {name}")
+    lates = [insert, f"DELETE FROM {name} WHERE {key} IS NOT NULL"]
+    for late in lates[name == "pageviews" :]:  # adds to a counter disturb nobody
+        sql.execute(f"BEGIN ISOLATION LEVEL {level}")
+        assert rows(sql, f"SELECT * FROM {name}") == held
+        other.execute(f"DELETE FROM {name}")
+        other.execute(insert)
+        held = rows(other, f"SELECT * FROM {name}")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            sql.execute(late)
+        sql.execute("ROLLBACK")
+    assert rows(other, f"SELECT * FROM {name}") == held
+    assert store.check() == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_isolation_level_writes(open_store: Open, sql: PostgreSQLClient, level: str) -> None:
+    store = open_store(*ALL)
+    for name, (columns, good, _, _) in WRITES.items():
+        sql.execute(f"BEGIN ISOLATION LEVEL {level}")
+        sql.execute(f"INSERT INTO {name} ({columns}) VALUES ({good})")
+        sql.execute(f"DELETE FROM {name}")
+        sql.execute(f"INSERT INTO {name} ({columns}) VALUES ({good})")
+        sql.execute("COMMIT")
+    assert store.run_all(pageviews.total("/home"), baskets.count(42), likes.size(7), visits.push(Visit(5, 1))) == (
+        2, 1, 1, 3
+    )  # fmt: skip
+
+
+def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: str) -> list[Any]:
+    """Run a statement that has to wait for another client's open transaction; return its answer, or its error."""
+    told: list[Any] = []
+
+    def run() -> None:
+        try:
+            told.append(rows(sql, late))
+        except psycopg.Error as error:
+            told.append(error)
+
+    with other.transaction():
+        other.execute(first)
+        thread = Thread(target=run)
+        thread.start()
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
+        while not rows(other, blocked, sql.info.backend_pid):
+            other.execute("SELECT pg_stat_clear_snapshot()")
+    thread.join()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("structure", "first", "late"),
+    [
+        (visits, "DELETE FROM visits", "DELETE FROM visits RETURNING visitor"),
+        (visits, "DELETE FROM visits", "UPDATE visits SET visitor = 8 RETURNING visitor"),
+        (refreshing, "DELETE FROM refreshing", "DELETE FROM refreshing RETURNING visitor"),
+        (
+            refreshing,
+            "INSERT INTO refreshing (uid, visitor) VALUES (5, 7)",
+            "DELETE FROM refreshing WHERE visitor = 7 RETURNING visitor",
+        ),
+        (likes, "DELETE FROM likes", "DELETE FROM likes RETURNING member"),
+        (pageviews, "DELETE FROM pageviews", "DELETE FROM pageviews RETURNING total"),
+        (pageviews, "DELETE FROM pageviews", "UPDATE pageviews SET total = 8 RETURNING total"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_row_that_has_gone_meanwhile_is_skipped(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, structure: Any, first: str, late: str
+) -> None:
+    open_store(structure)
+    columns = {"pageviews": "('/home', 3)", "likes": "(7, 'ada')"}.get(structure.name, "(5, 7)")
+    names = "(uid, visitor) " if columns == "(5, 7)" else ""
+    sql.execute(f"INSERT INTO {structure.name} {names}VALUES {columns}")
+    assert waiting(sql, other, first, late) == [[]]
+    left = rows(sql, f"SELECT * FROM {structure.name}")
+    assert len(left) == (1 if first.startswith("INSERT") else 0)
+
+
+def test_an_update_of_what_another_has_changed_is_told_to_try_again(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient
+) -> None:
+    store = open_store(visits)
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    add = "UPDATE visits SET visitor = visitor + 1 RETURNING visitor"
+    (error,) = waiting(sql, other, add, add)
+    assert isinstance(error, psycopg.errors.SerializationFailure)
+    assert "try again" in str(error)
+    sql.execute(add)
+    assert store.run(visits.latest(5)) == [Visit(5, 9)]
+
+
+def test_an_update_of_a_total_loses_no_add(open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient) -> None:
+    store = open_store(pageviews)
+    sql.execute("INSERT INTO pageviews VALUES ('/home', 3)")
+    add = "UPDATE pageviews SET total = total + {} RETURNING total"
+    assert waiting(sql, other, add.format(10), add.format(100)) == [[(113,)]]
+    assert store.run(pageviews.total("/home")) == 113
+
+
+# Objects of the application's own
+
+
+def test_columns_of_any_name(open_store: Open, sql: PostgreSQLClient) -> None:
+    """The triggers have variables and aliases of their own."""
+
+    @dataclass(frozen=True)
+    class Line:
+        it: int
+        last: int
+        gone: int
+        made: int
+        found: int
+        new: int
+        old: int
+        s: int
+
+    class Key(NamedTuple):
+        it: int
+        had: int
+        made: int
+        s: int
+        r: int
+
+    lines = roost.Capped("lines", Line, per=("it", "new", "s"), keep=2, unique=("last", "made"))
+    ticks = roost.Ring("ticks", Line, per=("it", "new", "s"), keep=2)
+    counts = roost.Counter("counts", key=Key)
+    pairs = roost.Set("pairs", key=Key, member=str)
+    store = open_store(lines, ticks, counts, pairs)
+    for name in ("lines", "ticks"):
+        for n in range(4):
+            sql.execute(
+                f"INSERT INTO {name} (it, last, gone, made, found, new, old, s) VALUES (1, {n}, 3, 4, 5, 6, 7, 8)"
+            )
+        sql.execute(f"UPDATE {name} SET found = found + 1, gone = 0")
+        sql.execute(f"DELETE FROM {name} WHERE last = 2")
+    left = [Line(1, 3, 0, 4, 6, 6, 7, 8)]
+    assert store.run_all(lines.latest((1, 6, 8)), ticks.latest((1, 6, 8))) == (left, left)
+    sql.execute("INSERT INTO counts VALUES (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7)")
+    sql.execute("UPDATE counts SET total = total + 1")
+    sql.execute("INSERT INTO pairs VALUES (1, 2, 3, 4, 5, 'a'), (1, 2, 3, 4, 5, 'a')")
+    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (14, 1)
+    for name in ("counts", "pairs"):
+        sql.execute(f"DELETE FROM {name}")
+
+
+def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
+    store = open_store(visits)
+    sql.execute("CREATE TABLE log (visitor int)")
+    sql.execute(
+        "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS\n"
+        "$$ BEGIN INSERT INTO log VALUES (NEW.visitor); RETURN NEW; END $$"
+    )
+    sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits FOR EACH ROW EXECUTE FUNCTION noted()")
+    sql.execute("COMMENT ON VIEW visits IS 'who''s been here'")
+    sql.execute(f"GRANT SELECT ON visits TO {role} WITH GRANT OPTION")
+    sql.execute(f"GRANT UPDATE (visitor) ON visits TO {role}")
+    assert store.alter(nine) == ["keep: 5 -> 9"]
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
+    assert rows(sql, "SELECT obj_description('visits'::regclass)") == [("who's been here",)]
+    assert rows(
+        sql,
+        "SELECT has_table_privilege(?, 'visits', 'SELECT WITH GRANT OPTION'), has_table_privilege(?, 'visits',"
+        " 'UPDATE'), has_column_privilege(?, 'visits', 'visitor', 'UPDATE')",
+        *(role, role, role),
+    ) == [(True, False, True)]
+    assert store.check() == []
+    with pytest.raises(roost.Invalid, match="has triggers of your own"):
+        store.alter(nine, view=False)
+    sql.execute("DROP TRIGGER mine ON visits")
+    assert store.alter(nine, view=False) == ["view dropped"]
+
+
+def test_a_view_that_is_made_of_a_view_is_never_dropped(open_store: Open, sql: PostgreSQLClient) -> None:
+    store = open_store(visits)
+    sql.execute("CREATE VIEW report AS SELECT uid, count(*) FROM visits GROUP BY uid")
+    for declared, view in ((nine, None), (visits, False)):
+        with pytest.raises(roost.Invalid, match="report would go with it; drop that first"):
+            store.alter(declared, view=view)
+    assert store.alter(visits) == []
+    assert rows(sql, "SELECT * FROM report") == []
+    sql.execute("DROP VIEW report")
+    store.alter(nine)
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        (
+            "CREATE FUNCTION roost_visits_insert() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "function roost_visits_insert",
+        ),
+        ("CREATE TYPE visits AS ENUM ('a')", "type visits"),
+        ("CREATE SEQUENCE visits", "sequence visits"),
+        ("CREATE MATERIALIZED VIEW visits AS SELECT 1", "materialized view visits"),
+    ],
+)
+def test_other_objects_of_a_view_s_names_are_told(
+    open_store: Open, sql: PostgreSQLClient, taken: str, told: str
+) -> None:
+    sql.execute(taken)
+    with pytest.raises(roost.Invalid, match=rf"already \({told}\)"):
+        open_store().create(visits)
+    assert sql.private_tables() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TRIGGER roost_visits_delete ON visits",
+        "CREATE OR REPLACE VIEW visits AS SELECT uid, sequence, at, visitor FROM roost_visits_rows WHERE slot > 0",
+        "CREATE OR REPLACE FUNCTION roost_visits_delete() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
+        "ALTER FUNCTION roost_visits_insert() SECURITY INVOKER",
+        "ALTER FUNCTION roost_visits_insert() RESET search_path",
+        "GRANT EXECUTE ON FUNCTION roost_visits_insert() TO PUBLIC",
+        "COMMENT ON TRIGGER roost_visits_insert ON visits IS 'mine'",
+    ],
+)
+def test_what_somebody_has_changed_is_found_and_made_anew(open_store: Open, sql: PostgreSQLClient, change: str) -> None:
+    store = open_store(visits)
+    sql.execute(change)
+    assert [each.rule for each in store.check()] == ["view"]
+    assert store.alter(visits, view=True) == []
+    assert store.check() == []
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    assert rows(sql, "DELETE FROM visits RETURNING visitor") == [(7,)]
+
+
+def test_a_comment_of_one_s_own_hides_no_view(open_store: Open, sql: PostgreSQLClient) -> None:
+    store = open_store(visits)
+    sql.execute("COMMENT ON VIEW visits IS 'mine'")
+    store.create(visits)
+    assert store.check() == []
+
+
+def test_the_statements_of_ddl_make_the_same_view(open_store: Open, sql: PostgreSQLClient) -> None:
+    store = open_store()
+    for statement in store.ddl(*ALL):
+        sql.execute(statement)
+    made = rows(sql, "SELECT max(oid) FROM pg_proc")
+    store.create(*ALL)
+    assert rows(sql, "SELECT max(oid) FROM pg_proc") == made
+    assert store.check() == []
+
+
+def test_a_dump_that_was_restored_has_the_same_views(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
+    try:
+        dumps, restores = [
+            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
+        ]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    store = open_store(*ALL)
+    store.run(visits.push(Visit(5, 7)))
+    sql.execute(f"CREATE DATABASE {sql.info.dbname}_restored")
+    dump = subprocess.run([dumps, store_url], check=True, capture_output=True).stdout
+    subprocess.run([restores, "-q", f"{store_url}_restored"], input=dump, check=True, capture_output=True)
+    with roost.Store(f"{store_url}_restored") as restored:
+        restored.create(*ALL)
+        assert restored.check() == []
+        with clients.connect(f"{store_url}_restored") as client:
+            client.execute("INSERT INTO visits (uid, visitor) VALUES (5, 8)")
+        assert restored.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 7)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET f = 'NaN'",
+        "SET f = '-Infinity'",
+        "SET price = 'NaN'",
+        "SET day = 'infinity'",
+        "SET moment = '0044-03-15 00:00:00+00 BC'",
+        "SET s = 'long'",
+        "SET b = '\\x00112233'",
+        "SET colour = 'blue'",
+    ],
+)
+def test_a_value_that_python_has_not_is_found(open_store: Open, sql: PostgreSQLClient, change: str) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1)))
+    sql.execute(f"UPDATE roost_ring_rows {change}")
+    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
+    sql.execute("DELETE FROM ring")
+
+
+# What it tells
+
+
+def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: PostgreSQLClient) -> None:
+    store = open_store(slotted)
+    held = [("a", slot, 2**62) for slot in range(4)] + [("b", slot, -5) for slot in range(4)]
+    sql.executemany("INSERT INTO roost_slotted_rows VALUES (?, ?, ?)", held)
+    assert store.run(slotted.total("a")) == 2**64
+    assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 2**64), ("b", -20)]
+    for total in (2**63 - 1, -(2**63)):
+        assert rows(sql, "UPDATE slotted SET total = ? WHERE key = 'a' RETURNING total", total) == [(total,)]
+        assert rows(sql, "SELECT total FROM slotted WHERE key = 'a'") == [(total,)]
+    for beyond in (2**63, 1.5, "NaN"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=r"slotted\.total: it takes an integer"):
+            sql.execute("INSERT INTO slotted VALUES ('a', ?)", (beyond,))
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="64 bits"):
+        sql.execute("INSERT INTO slotted VALUES ('a', -1)")
+    assert len(rows(sql, "DELETE FROM slotted RETURNING total")) == 2
+    assert store.run(slotted.totals(["a", "b"])) == {"a": 0, "b": 0}
+
+
+def test_what_was_set_comes_back(open_store: Open, sql: PostgreSQLClient) -> None:
+    store = open_store(visits, refreshing, likes)
+    insert = "INSERT INTO {} (uid, visitor) VALUES (5, 7), (5, 8), (5, 7) RETURNING sequence, at"
+    for structure in (visits, refreshing):
+        told = rows(sql, insert.format(structure.name))
+        assert [sequence for sequence, _ in told] == [1, 2, 3]
+        assert [(each.sequence, each.at) for each in store.run(structure.entries(5))] == told[
+            -len(store.run(structure.latest(5))) :
+        ]
+    assert rows(sql, "INSERT INTO likes VALUES (7, 'ada'), (7, 'ada'), (7, 'bob') RETURNING member") == [
+        ("ada",),
+        ("bob",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("INSERT INTO rejecting (uid, visitor) VALUES (5, 1), (5, 1)", psycopg.errors.UniqueViolation),
+        ("INSERT INTO rejecting (uid, visitor) VALUES (5, 1), (5, 2), (5, 3)", psycopg.errors.CheckViolation),
+        ("INSERT INTO rejecting (uid) VALUES (5)", psycopg.errors.CheckViolation),
+        ("INSERT INTO rejecting (uid, visitor, sequence) VALUES (5, 1, 1)", psycopg.errors.FeatureNotSupported),
+        ("UPDATE rejecting SET uid = 6", psycopg.errors.FeatureNotSupported),
+        ("INSERT INTO pageviews VALUES ('a', 9223372036854775807), ('a', 1)", psycopg.errors.NumericValueOutOfRange),
+    ],
+)
+def test_an_error_has_the_code_that_a_table_s_would_have(
+    open_store: Open, sql: PostgreSQLClient, statement: str, error: type[Exception]
+) -> None:
+    store = open_store(rejecting, pageviews)
+    store.run(rejecting.add(Visit(7, 7)))
+    with pytest.raises(error, match=r"^(rejecting|pageviews)(\.visitor)?: "):
+        sql.execute(statement)
+
+
+@pytest.mark.parametrize("name", ["pageviews", "visits", "baskets", "likes"])
+def test_a_key_is_looked_up(open_store: Open, sql: PostgreSQLClient, name: str) -> None:
+    store = open_store(*ALL)
+    store.run_all(*[visits.push(Visit(k, n)) for k in range(300) for n in range(5)])
+    store.run_all(*[baskets.add(Egg(k, n)) for k in range(300) for n in range(3)])
+    store.run_all(*[likes.add(k, "a", "b") for k in range(900)], *[pageviews.add(str(k)) for k in range(900)])
+    sql.execute("ANALYZE")
+    sql.execute("CREATE TABLE own (k bigint)")
+    sql.execute("INSERT INTO own VALUES (5), (6)")
+    sql.execute("ANALYZE own")
+    key = WRITES[name][0].split(",")[0]
+    queries = [f"SELECT * FROM {name} WHERE {key} = '5'", f"DELETE FROM {name} WHERE {key} = '5'"]
+    if name != "pageviews":
+        queries.append(f"SELECT * FROM own LEFT JOIN {name} ON {key} = k")
+    for query in queries:
+        plan = "\n".join(line for (line,) in rows(sql, f"EXPLAIN {query}"))
+        assert f"Seq Scan on roost_{name}" not in plan, plan
+        assert f"roost_{name}_" in plan.partition("Index")[2], plan
+    if name == "baskets":
+        sql.execute("SET enable_bitmapscan = off")
+        newest = "EXPLAIN SELECT * FROM baskets WHERE basket = 5 ORDER BY sequence DESC LIMIT 3"
+        plan = "\n".join(line for (line,) in rows(sql, newest))
+        assert "Index Scan Backward using roost_baskets_newest" in plan, plan

@@ -1,0 +1,119 @@
+"""Views on SQLite: its forms of INSERT, the order without ORDER BY, triggers of one's own, settings, query plans."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import roost
+from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.views import FORMS, WRITES, baskets, both, obeys_its_declaration, refreshing, rejecting, slotted
+
+pytestmark = pytest.mark.needs("sqlite3")
+
+Open = Callable[..., roost.Store]
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_on_full_and_on_duplicate_rule_whatever_the_form(open_store: Open, sql: sqlite3.Connection, form: str) -> None:
+    obeys_its_declaration(open_store(refreshing, rejecting, both), sql, form)
+
+
+def test_every_row_of_a_ring_is_shown_once_whatever_its_place(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(visits)
+    for pushed in range(1, 14):
+        store.run(visits.push(Visit(5, pushed)))
+        newest = list(range(pushed, max(0, pushed - 5), -1))
+        assert rows(sql, "SELECT visitor FROM visits WHERE uid = 5") == [(n,) for n in newest]
+        assert rows(sql, "SELECT visitor FROM visits WHERE uid = 5 LIMIT 2 OFFSET 1") == [(n,) for n in newest[1:3]]
+
+
+def test_the_application_s_own_triggers_on_a_view_stay(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(visits)
+    sql.execute("CREATE TABLE log (visitor)")
+    sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits BEGIN INSERT INTO log VALUES (NEW.visitor); END")
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
+    sql.execute("DROP TRIGGER roost_visits_delete")
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=True)
+    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
+    assert store.check() == []
+    with pytest.raises(roost.Invalid, match="has triggers of your own"):
+        store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False)
+    sql.execute("DROP TRIGGER mine")
+    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False) == ["view dropped"]
+
+
+def test_a_trigger_of_a_view_s_name_is_told(open_store: Open, sql: sqlite3.Connection) -> None:
+    sql.executescript("CREATE TABLE t (a); CREATE TRIGGER roost_visits_insert AFTER INSERT ON t BEGIN SELECT 1; END")
+    with pytest.raises(roost.Invalid, match=r"already \(trigger roost_visits_insert\)"):
+        open_store().create(visits)
+
+
+def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(slotted)
+    held = [("a", slot, 2**62) for slot in range(4)] + [("b", slot, -5) for slot in range(4)]
+    sql.executemany("INSERT INTO roost_slotted_rows VALUES (?, ?, ?)", held)
+    assert store.run(slotted.total("a")) == 2**64
+    assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 2.0**64), ("b", -20)]
+    for form in FORMS:
+        with pytest.raises(sqlite3.IntegrityError, match="64 bits"):
+            sql.execute(f"{form} INTO slotted VALUES ('a', 1)")
+    sql.execute("UPDATE slotted SET total = ? WHERE key = 'a'", (2**63 - 1,))
+    with pytest.raises(sqlite3.IntegrityError, match="64 bits"):
+        sql.execute("INSERT INTO slotted VALUES ('a', 1)")
+    assert rows(sql, "SELECT * FROM slotted WHERE key = 'a'") == [("a", 2**63 - 1)]
+    sql.execute("UPDATE slotted SET total = ? WHERE key = 'a'", (-(2**63),))
+    assert rows(sql, "SELECT * FROM slotted WHERE key = 'a'") == [("a", -(2**63))]
+    sql.execute("DELETE FROM slotted")
+    assert store.run(slotted.totals(["a", "b"])) == {"a": 0, "b": 0}
+
+
+def test_a_client_s_own_settings_change_nothing(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(pageviews, visits, baskets, likes)
+    for pragma in ("recursive_triggers = ON", "foreign_keys = ON", "trusted_schema = OFF", "case_sensitive_like = ON",
+                   "reverse_unordered_selects = ON", "count_changes = ON", "defer_foreign_keys = ON"):  # fmt: skip
+        sql.execute(f"PRAGMA {pragma}")
+    for name, (columns, good, _, _) in WRITES.items():
+        sql.execute(f"INSERT INTO {name} ({columns}) VALUES ({good})")
+    for visitor in range(7):
+        sql.execute("INSERT INTO visits (uid, visitor) VALUES (6, ?)", (visitor,))
+    assert rows(sql, "SELECT visitor FROM visits WHERE uid = 6 LIMIT 3") == [(6,), (5,), (4,)]
+    assert store.run_all(baskets.count(42), likes.size(7), pageviews.total("/home")) == (1, 1, 2)
+
+
+def test_an_attached_database_has_its_own(open_store: Open, sql: sqlite3.Connection, tmp_path: Path) -> None:
+    store = open_store(visits)
+    other = sqlite3.connect(":memory:", isolation_level=None)
+    other.execute("CREATE TABLE roost_visits_rows (x)")
+    other.execute("ATTACH ? AS r", (str(tmp_path / "suite.db"),))
+    other.execute("INSERT INTO r.visits (uid, visitor) VALUES (5, 7)")
+    other.close()
+    assert store.run(visits.latest(5)) == [Visit(5, 7)]
+
+
+@pytest.mark.parametrize("name", [each.name for each in (pageviews, slotted, visits, baskets, likes)])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["", "analyzed"])
+def test_a_key_is_looked_up_and_its_order_comes_from_an_index(
+    open_store: Open, sql: sqlite3.Connection, name: str, analyzed: bool
+) -> None:
+    store = open_store(pageviews, slotted, visits, baskets, likes)
+    if analyzed:
+        store.run_all(*[visits.push(Visit(k, n)) for k in range(50) for n in range(6)])
+        store.run_all(*[baskets.add(Egg(k, n)) for k in range(50) for n in range(3)])
+        store.run_all(*[likes.add(k, "a", "b") for k in range(50)], *[pageviews.add(str(k)) for k in range(50)])
+        sql.execute("ANALYZE")
+    key = WRITES.get(name, ("key",))[0].split(",")[0]
+    queries = [f"SELECT * FROM {name} WHERE {key} = 5", f"SELECT * FROM {name} WHERE {key} = 5 LIMIT 3"]
+    if name in ("visits", "baskets"):
+        queries.append(f"SELECT * FROM {name}")
+    if name == "baskets":
+        queries.append(f"SELECT * FROM {name} WHERE {key} = 5 ORDER BY sequence DESC LIMIT 3")
+    for query in queries:
+        steps = " / ".join(step for *_, step in rows(sql, f"EXPLAIN QUERY PLAN {query}"))
+        assert "B-TREE" not in steps, (query, steps)
+        assert "WHERE" not in query or "SCAN r" not in steps, (query, steps)
+        assert "WHERE" not in query or "SEARCH" in steps, (query, steps)

@@ -1,0 +1,324 @@
+"""Views: what SQL clients may write as a value is what Python may, and is stored the same way."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.clients import Client
+from tests.suite.shapes import rows
+from tests.suite.views import Colour, Everything, Level, forms, ring
+
+Open = Callable[..., roost.Store]
+
+
+@dataclass(frozen=True)
+class Text:
+    k: int
+    s: str
+
+
+UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+MOMENT = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
+
+# Column, what a SQL client writes, what Python reads.
+TAKEN: list[tuple[str, Any, Any]] = [
+    ("i", 2**63 - 1, 2**63 - 1),
+    ("i", -(2**63), -(2**63)),
+    ("i", "-7", -7),
+    ("i", 7.0, 7),
+    ("f", "1.5", 1.5),
+    ("f", 1.5, 1.5),
+    ("f", 2, 2.0),
+    ("f", -0.0, 0.0),
+    ("f", 1.7976931348623157e308, 1.7976931348623157e308),
+    ("s", "", ""),
+    ("s", "😀éx", "😀éx"),
+    ("b", b"\0\xff\0", b"\0\xff\0"),
+    ("t", "1", True),
+    ("t", "0", False),
+    ("moment", "2008-01-01 22:03:23", MOMENT),
+    ("moment", "2008-01-01 22:03:23.000001", MOMENT.replace(microsecond=1)),
+    ("moment", "0001-01-01 00:00:00", dt.datetime(1, 1, 1, tzinfo=dt.UTC)),
+    ("moment", "9999-12-31 23:59:59.999999", dt.datetime.max.replace(tzinfo=dt.UTC)),
+    ("day", "2008-02-29", dt.date(2008, 2, 29)),
+    ("price", "-123.40", Decimal("-123.40")),
+    ("price", "0.00", Decimal("0.00")),
+    ("whole", "999", Decimal(999)),
+    ("whole", "0", Decimal(0)),
+    ("part", "0.99", Decimal("0.99")),
+    ("part", "-0.01", Decimal("-0.01")),
+    ("ident", UUID, uuid.UUID(UUID)),
+    ("ident", UUID.upper(), uuid.UUID(UUID)),
+    ("colour", "it's", Colour.QUOTED),
+    ("level", "2", Level.HIGH),
+    ("level", 2.0, Level.HIGH),
+    ("level", -1, Level.LOW),
+]
+TAKEN_BY_SQLITE: list[tuple[str, Any, Any]] = [
+    ("s", "a\0b", "a\0b"),
+    ("t", 0.0, False),
+    ("t", 1, True),
+    ("t", 0, False),
+]
+# PostgreSQL makes of what is written what the column's type makes of it, as for any table.
+TAKEN_BY_POSTGRESQL: list[tuple[str, Any, Any]] = [
+    ("i", 1.5, 2),
+    ("s", 5, "5"),
+    ("t", True, True),
+    ("t", "true", True),
+    ("moment", MOMENT, MOMENT),
+    ("moment", "2008-01-01T22:03:23Z", MOMENT),
+    ("moment", "2008-01-01 23:03:23+01", MOMENT),
+    ("moment", dt.datetime(2008, 1, 1, 23, 3, 23, tzinfo=dt.timezone(dt.timedelta(hours=1))), MOMENT),
+    ("day", dt.date(2008, 2, 29), dt.date(2008, 2, 29)),
+    ("day", "20080229", dt.date(2008, 2, 29)),
+    ("price", Decimal("1.5"), Decimal("1.50")),
+    ("price", "1.567", Decimal("1.57")),
+    ("price", 1, Decimal("1.00")),
+    ("ident", uuid.UUID(UUID), uuid.UUID(UUID)),
+    ("ident", UUID.replace("-", ""), uuid.UUID(UUID)),
+]
+REFUSED: list[tuple[str, Any]] = [
+    *[("i", bad) for bad in ("1x", "", "one", b"1", 2.0**63, str(2**63))],
+    *[("f", bad) for bad in ("x", "", "1.5x", float("inf"), float("-inf"), b"")],
+    *[("s", bad) for bad in ("long", b"a", "a\0bc")],
+    *[("b", bad) for bad in (b"long", 1)],
+    *[("t", bad) for bad in (2, -1, 0.5, b"")],
+    *[
+        ("moment", bad)
+        for bad in (
+            *("2008-13-01 00:00:00", "2008-02-30 00:00:00", "2008-01-01 22:60:23", "", "2008-01-01 22:03:23\0"),
+            *(1199224203, b"", "0000-01-01 00:00:00"),
+        )
+    ],
+    *[("day", bad) for bad in ("2008-02-30", "", "2008-01-01\0", "0000-01-01", 1)],
+    *[
+        ("price", bad)
+        for bad in ("1234.00", "-1234.00", "1.5e", "NaN", "", "--1.00", "1.-0", "1,00", "1.00\0", "1..0", "-")
+    ],
+    *[("whole", bad) for bad in ("1000", "", "-")],
+    *[("part", bad) for bad in ("1.00",)],
+    *[("ident", bad) for bad in (UUID[:-1], f"{UUID}\0", "g" + UUID[1:], b"x" * 16)],
+    *[("colour", bad) for bad in ("blue", "White", "", "white ", "white\0", 1)],
+    *[("level", bad) for bad in (0, 3, "x")],
+]
+REFUSED_BY_SQLITE: list[tuple[str, Any]] = [
+    *[("i", bad) for bad in (1.5, "0x10")],
+    ("b", "abc"),
+    ("t", "true"),
+    *[
+        ("moment", bad)
+        for bad in (
+            *("2008-01-01", "2008-01-01T22:03:23", "2008-01-01 22:03:23Z", "2008-01-01 22:03", "-001-01-01 00:00:00"),
+            *("2008-01-01 24:00:00", "2008-01-01 22:03:60", "now"),
+            *("2008-01-01 22:03:23.123", "2008-01-01 22:03:23.1234567"),
+        )
+    ],
+    *[("day", bad) for bad in ("2008-1-1", "today", "20080101")],
+    *[("price", bad) for bad in ("1.5", "1", "1.500", "+1.00", "01.00", ".50", "1e2", "-0.00", " 1.00", 1, 1.5)],
+    *[("whole", bad) for bad in ("1.", "1.0", "-0", "007")],
+    *[("part", bad) for bad in (".99", "-0.00", "0.9", "00.99")],
+    *[("ident", bad) for bad in (UUID.replace("-", ""), f"{{{UUID}}}")],
+    ("level", 2.5),
+]
+# What its types would take.
+REFUSED_BY_POSTGRESQL: list[tuple[str, Any]] = [
+    *[("f", bad) for bad in ("NaN", "Infinity", "-Infinity", float("nan"))],
+    *[("moment", bad) for bad in ("infinity", "-infinity", "0044-03-15 00:00:00 BC", "10000-01-01 00:00:00")],
+    *[("day", bad) for bad in ("infinity", "0044-03-15 BC", "10000-01-01")],
+    *[("price", bad) for bad in (Decimal("NaN"), "nan")],
+    *[("s", bad) for bad in ("😀éxx", 12345)],
+    ("b", "\\x00112233"),
+]
+
+
+@pytest.mark.needs("views")
+@pytest.mark.parametrize(("column", "value", "read"), TAKEN, ids=repr)
+def test_a_value_is_stored_as_python_stores_it(
+    open_store: Open, sql: Client, column: str, value: Any, read: Any
+) -> None:
+    is_taken(open_store, sql, column, value, read)
+
+
+@pytest.mark.needs("sqlite3")
+@pytest.mark.parametrize(("column", "value", "read"), TAKEN_BY_SQLITE, ids=repr)
+def test_a_value_that_sqlite_takes(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
+    is_taken(open_store, sql, column, value, read)
+
+
+@pytest.mark.needs("psycopg")
+@pytest.mark.parametrize(("column", "value", "read"), TAKEN_BY_POSTGRESQL, ids=repr)
+def test_a_value_that_postgresql_takes(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
+    is_taken(open_store, sql, column, value, read)
+
+
+def is_taken(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
+    """Write a value by SQL, and see that it is stored as Python stores what it reads of it."""
+    store = open_store(ring)
+    sql.execute(f"INSERT INTO ring (k, {column}) VALUES (1, ?)", (value,))
+    store.run(ring.push(Everything(2, **{column: read})))
+    (by_sql,) = rows(sql, f"SELECT {sql.as_stored(column)} FROM ring WHERE k = 1")
+    (by_python,) = rows(sql, f"SELECT {sql.as_stored(column)} FROM ring WHERE k = 2")
+    assert by_sql == by_python
+    sql.execute(f"UPDATE ring SET {column} = NULL")
+    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1)], [Everything(2)])
+    sql.execute(f"UPDATE ring SET {column} = ? WHERE k = 1", (value,))
+    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1, **{column: read})], [Everything(2)])
+
+
+ANY_WORDS, OUR_WORDS = ".", r"ring\.{}: it takes .* or NULL"
+
+
+@pytest.mark.needs("sqlite3")
+@pytest.mark.parametrize(("column", "value"), REFUSED + REFUSED_BY_SQLITE, ids=repr)
+def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Client, column: str, value: Any) -> None:
+    is_refused(open_store, sql, column, value, OUR_WORDS)
+
+
+@pytest.mark.needs("psycopg")
+@pytest.mark.parametrize(("column", "value"), REFUSED, ids=repr)
+def test_a_value_that_postgresql_or_the_view_refuses(open_store: Open, sql: Client, column: str, value: Any) -> None:
+    is_refused(open_store, sql, column, value, ANY_WORDS)
+
+
+@pytest.mark.needs("psycopg")
+@pytest.mark.parametrize(("column", "value"), REFUSED_BY_POSTGRESQL, ids=repr)
+def test_a_value_that_postgresql_s_types_would_take(open_store: Open, sql: Client, column: str, value: Any) -> None:
+    is_refused(open_store, sql, column, value, OUR_WORDS)
+
+
+def is_refused(open_store: Open, sql: Client, column: str, value: Any, told: str) -> None:
+    """Write a value that is refused, in every form."""
+    store = open_store(ring)
+    store.run(ring.push(Everything(1)))
+    for statement in [
+        *[
+            f"{form} INTO ring (k, {column}) VALUES (2, ?)"
+            for form in ("INSERT", "INSERT OR IGNORE")
+            if form in forms(sql)
+        ],
+        f"UPDATE ring SET {column} = ?",
+    ]:
+        with pytest.raises(sql.Error, match=told.format(column)):
+            sql.execute(statement, (value,))
+    assert store.run_all(ring.latest(1), ring.keys()) == ([Everything(1)], [1])
+
+
+@pytest.mark.needs("views")
+def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: Client) -> None:
+    store = open_store(ring)
+    sql.execute("INSERT INTO ring (k) VALUES (1)")
+    assert store.run(ring.latest(1)) == [Everything(1)]
+    with pytest.raises(sql.IntegrityError, match=r"ring\.k: it takes an integer"):
+        sql.execute("INSERT INTO ring (i) VALUES (1)")
+
+
+KEYS: list[tuple[Any, Any, Any]] = [
+    (uuid.UUID, UUID.upper(), uuid.UUID(UUID)),
+    (dt.datetime, "2008-01-01 22:03:23", MOMENT),
+    (dt.date, "2008-01-01", dt.date(2008, 1, 1)),
+    (roost.decimal(6, 2), "1.50", Decimal("1.5")),
+    (bool, "1", True),
+    (bytes, b"a\0b", b"a\0b"),
+    (str, "it's 😀", "it's 😀"),
+    (Colour, "it's", Colour.QUOTED),
+    (Level, 2, Level.HIGH),
+]
+
+
+@pytest.mark.needs("views")
+@pytest.mark.parametrize(("kind", "written", "read"), KEYS, ids=repr)
+def test_keys_and_members_meet_those_of_python(
+    open_store: Open, sql: Client, kind: Any, written: Any, read: Any
+) -> None:
+    counter = roost.Counter("counter", key=kind)
+    members = roost.Set("members", key=kind, member=kind)
+    store = open_store(counter, members)
+    store.run_all(counter.add(read), members.add(read, read))
+    sql.execute("INSERT INTO counter VALUES (?, 2)", (written,))
+    sql.execute("INSERT INTO members VALUES (?, ?)", (written, written))
+    assert store.run_all(counter.totals([read]), members.members(read), members.size(read)) == ({read: 3}, {read}, 1)
+
+
+@pytest.mark.needs("sqlite3")
+def test_a_number_is_no_text(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(ring)
+    with pytest.raises(sqlite3.IntegrityError, match=r"ring\.s: it takes a text"):
+        sql.execute("INSERT INTO ring (k, s) VALUES (1, 5)")
+    sql.execute("INSERT INTO ring (k, price) VALUES (1, '12.34')")
+    for change in ("s = 5", "price = price + 0.16", "price = 12.5", "day = 2008", "colour = 1"):
+        with pytest.raises(sqlite3.IntegrityError, match="it takes"):
+            sql.execute(f"UPDATE ring SET {change}")
+    assert store.run(ring.latest(1)) == [Everything(1, price=Decimal("12.34"))]
+
+
+@pytest.mark.needs("sqlite3")
+def test_only_what_an_update_changes_is_judged(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(ring)
+    store.run(ring.push(Everything(1, s="é\0é")))  # three characters, which SQLite cannot count
+    sql.execute("UPDATE ring SET i = 7")
+    assert store.run(ring.latest(1)) == [Everything(1, i=7, s="é\0é")]
+
+
+@pytest.mark.parametrize("raw", [b"caf\xe9", b"\xff", b"\xed\xa0\x80", b"a\xc3"])
+def test_a_text_that_python_could_not_read_is_refused_and_found(make_store: Any, tmp_path: Path, raw: bytes) -> None:
+    texts = roost.Ring("texts", Text, per="k", keep=3)
+    store = roost.Store(f"sqlite:///{tmp_path}/texts.db")
+    store.create(texts)
+    sql = sqlite3.connect(tmp_path / "texts.db", isolation_level=None)
+    for word in ("INSERT", "INSERT OR REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError, match=r"texts\.s: it takes a text"):
+            sql.execute(f"{word} INTO texts (k, s) VALUES (1, CAST(? AS TEXT))", (raw,))
+    sql.execute("INSERT INTO texts (k, s) VALUES (1, ?)", ("a \ufffd is a character",))
+    assert store.check() == []
+    sql.execute("UPDATE roost_texts_rows SET s = CAST(? AS TEXT)", (raw,))
+    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
+    sql.close()
+    store.close()
+
+
+def test_a_database_in_utf16(tmp_path: Path) -> None:
+    path = tmp_path / "utf16.db"
+    sql = sqlite3.connect(path, isolation_level=None)
+    sql.executescript("PRAGMA encoding = 'UTF-16le'; CREATE TABLE own (a)")
+    with roost.Store(f"sqlite:///{path}") as store:
+        store.create(ring)
+        insert = "INSERT INTO ring (k, s, moment, price, ident) VALUES (1, 'abc', '2008-01-01 22:03:23', '1.50', ?)"
+        sql.execute(insert, (UUID,))
+        row = Everything(1, s="abc", moment=MOMENT, price=Decimal("1.50"), ident=uuid.UUID(UUID))
+        assert store.run(ring.latest(1)) == [row]
+        for bad in ("'abcd', NULL", "'a' || char(0) || 'bc', NULL", "NULL, '2008-01-01 22:03:23' || char(0)"):
+            with pytest.raises(sqlite3.IntegrityError):
+                sql.execute(f"INSERT INTO ring (k, s, moment) VALUES (1, {bad})")
+        assert store.check() == []
+    sql.close()
+
+
+@pytest.mark.needs("views")
+def test_names_that_sql_has_words_for(open_store: Open, sql: Client) -> None:
+    @dataclass(frozen=True)
+    class Line:
+        group: int
+        order: int
+        select: str | None = None
+
+    lines = roost.Capped("index", Line, per="group", keep=2, unique="order", on_duplicate="refresh")
+    table = roost.Ring("table", Line, per="group", keep=2)
+    store = open_store(lines, table)
+    for name in ("index", "table"):
+        sql.execute(
+            f'INSERT INTO "{name}" ("group", "order", "select") VALUES (1, 2, \'x\'), (1, 3, NULL), (1, 4, NULL)'
+        )
+        sql.execute(f'UPDATE "{name}" SET "select" = \'y\' WHERE "order" = 4')
+        sql.execute(f'DELETE FROM "{name}" WHERE "order" = 3')
+    assert store.run_all(lines.latest(1), table.latest(1)) == ([Line(1, 4, "y")], [Line(1, 4, "y")])
