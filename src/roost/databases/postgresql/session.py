@@ -41,9 +41,9 @@ SETTINGS = (
     Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
     Setting("client_encoding", "UTF8", fits=lambda told: told == "UTF8", why="which cannot carry every text; set UTF8"),
     # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
-    Setting("timezone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
-    Setting("datestyle", begin="ISO", met=lambda told: told.startswith("ISO")),
-    Setting("intervalstyle", begin="postgres", met=lambda told: told == "postgres"),
+    Setting("TimeZone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
+    Setting("DateStyle", begin="ISO", met=lambda told: told.startswith("ISO")),
+    Setting("IntervalStyle", begin="postgres", met=lambda told: told == "postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
     # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
