@@ -65,8 +65,7 @@ class Single:
             return UNANSWERED  # it would be asked in vain where another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:
-            ask = plan.questions.get(op.verb)
-            question = None if ask is None else ask(op)
+            question = plan.question(op)
             if question is None:
                 return UNANSWERED
             return self._alone(self._readers, self._reader, partial(self._ask, question, wait))

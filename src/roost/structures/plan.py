@@ -180,10 +180,15 @@ class StructurePlan(TargetPlan):
         if dialect.placeholder == "%s":
             self._is_stored = self._is_stored.replace("%", "%%")
         # What one operation by itself is, by its verb.
-        self.questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
+        self._questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
             "exchange_" if dialect.exchanges else "transact_"
         )
+
+    def question(self, op: Operation[Any]) -> Question | None:
+        """Return an operation that reads as one statement; None where it is not."""
+        ask = self._questions.get(op.verb)
+        return None if ask is None or not self.dialect.alone else ask(op)
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}

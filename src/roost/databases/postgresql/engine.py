@@ -213,7 +213,7 @@ class Limited(psycopg.Connection[Row]):
         return found
 
     @cached_property
-    def _read(self) -> Transformer:
+    def _read(self) -> Any:
         return Transformer(self)
 
     def _limited(self, gen: PQGen[T]) -> PQGen[T]:
@@ -519,6 +519,11 @@ class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(raw, row_factory=psycopg.rows.tuple_row)
         self.format = BINARY
+
+
+def is_failed(raw: Any) -> bool:
+    """Return whether the transaction of a connection has failed."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.INERROR)
 
 
 def is_idle(raw: Any) -> bool:

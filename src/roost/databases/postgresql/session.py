@@ -20,7 +20,7 @@ from psycopg.types.array import BaseListDumper, ListBinaryDumper, register_all_a
 
 from roost.errors import Invalid
 
-BINARY = psycopg.pq.Format.BINARY
+BINARY, TEXT = psycopg.pq.Format.BINARY, psycopg.pq.Format.TEXT
 TEXT_ARRAY = 1009  # the number of the type text[]
 
 
