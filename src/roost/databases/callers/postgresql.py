@@ -92,7 +92,7 @@ class _PsycopgExecutor(GuestExecutor):
         try:
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
-                cursor.execute(";\n".join(texts), prepare=False)  # type: ignore[arg-type]
+                cursor.execute(";\n".join(texts), prepare=False)
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:

@@ -26,7 +26,7 @@ from roost.databases.engine import Trace, Wait
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import NO_LIMIT, own, too_small
-from roost.databases.server import PAUSE, READS, ServerConnection
+from roost.databases.server import COMMITS, PAUSE, READS, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
@@ -376,6 +376,7 @@ class MariaDBConnection(ServerConnection):
         note = NOTE.format(writer=self._writer, batch=self._batch)
         written = ";\n".join([note, *[self._text(sql, row) for sql, row in said]])
         self._open = True
+        said += COMMITS[exchange.commits]
         answers = self._together(f"{ALONE}{written};\n{'COMMIT;' if exchange.commits else ''} END", said)
         self._open = not exchange.commits
         return answers

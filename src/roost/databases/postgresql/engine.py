@@ -29,7 +29,7 @@ from psycopg.generators import execute
 from roost.databases.engine import GRACE, Trace, Wait
 from roost.databases.postgresql.session import ADAPTERS, BINARY, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.databases.server import PAUSE, READS, ServerConnection
+from roost.databases.server import COMMITS, PAUSE, READS, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
@@ -347,16 +347,19 @@ class PostgreSQLConnection(ServerConnection):
         first, *rest = exchange.statements
         said = [(noted(first.template.sql), (self._writer, self._batch, *first.rows[0]))]
         said += [(each.template.sql, each.rows[0]) for each in rest]
-        return self._together(said, begin="" if exchange.commits else "BEGIN ISOLATION LEVEL READ COMMITTED;\n")
+        begin = "" if exchange.commits else "BEGIN ISOLATION LEVEL READ COMMITTED;\n"
+        return self._together(said, begin=begin, commits=exchange.commits)
 
-    def _together(self, said: Sequence[tuple[str, Row]], sets: str = "", begin: str = "") -> list[list[Row]]:
+    def _together(
+        self, said: Sequence[tuple[str, Row]], sets: str = "", begin: str = "", commits: bool = False
+    ) -> list[list[Row]]:
         # One text; returns the rows of those statements that have any.
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
         written = [self._text(sql, row) for sql, row in said]
         if self._trace is not None:
-            for sql, row in said:
+            for sql, row in [*said, *COMMITS[commits]]:
                 self._trace(sql, row)
         text = ";\n".join([f"{self._mark}{begin}SET LOCAL lock_timeout = {wait}{sets}", *written])
         self._bound(len(text))
