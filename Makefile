@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 
-.PHONY: run test format bench campaigns faults mutants clean
+.PHONY: run test types suite format bench campaigns faults mutants clean
 
 run: $(DEV)
 	$(BIN)/roost demo --yes
@@ -12,9 +12,14 @@ run: $(DEV)
 test: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --no-print-directory --jobs types suite  # side by side; the outcome of both is told
+
+types: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest --numprocesses 4  # half of the time is waiting for disks and databases
+
+suite: $(DEV)  # neighbours stay in one process, which has their servers; much of the time is waiting for databases
+	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 format: $(DEV)
 	$(BIN)/ruff format .

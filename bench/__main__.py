@@ -13,6 +13,7 @@ from bench import (
     growth,
     handlersocket,
     memcached,
+    modes,
     servers,
     threads,
     views,
@@ -31,6 +32,7 @@ MEASUREMENTS = {
     "servers": servers.main,
     "handlersocket": handlersocket.main,
     "memcached": memcached.main,
+    "modes": modes.main,
 }
 
 

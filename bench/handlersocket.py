@@ -83,7 +83,7 @@ def works(rows: int, seconds: float) -> list[Work]:
     ]
 
 
-# The rows as works.py has them; `{row}` is the number of the row, `{…}` what the two kinds of SQL call differently.
+# The rows as workloads.py has them; `{row}` is the number of the row, `{…}` what the two kinds of SQL call differently.
 _VALUE = "{concat_open}{char}(97 + {row} % 8){then}{pad}{then}'-00-abcdefghijklmnopqrstuvwxyz'{concat_close}"
 _WIDE = ", ".join(
     f"{{concat_open}}'c{place}-'{{then}}{{row}}{{concat_close}}" if place % 2 == 0 else f"{{row}} + {place}"

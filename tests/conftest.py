@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ from tests.ids import used
 MakeStore = Callable[..., roost.Store]
 
 MEMORY, ROOM = "/dev/shm", 2 * 2**30
+
+# Hundreds of processes import Roost and the tests: compiled once, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# PyMySQL and asyncpg read the system's certificates for each connection, though nothing is verified: 40 ms of CPU. The
+# tests' authorities are named where they are needed.
+os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 
 def pytest_configure() -> None:

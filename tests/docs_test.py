@@ -102,6 +102,16 @@ def test_the_examples_of_the_page_on_transactions_run(tmp_path: Path) -> None:
         assert store.check() == []
 
 
+def test_the_page_on_own_structures_shows_the_code_that_the_tests_run() -> None:
+    def bare(code: str) -> str:  # ruff indents and spaces a page's code as that of a module, not of a class
+        return "\n".join(line.strip() for line in code.splitlines() if line.strip())
+
+    code = bare("\n".join(path.read_text() for path in sorted((ROOT / "tests/latest").glob("*.py"))))
+    shown = blocks(ROOT / "docs/own-structure.md", "python")
+    assert len(shown) > 5
+    assert [block for block in shown if bare(block) not in code] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
@@ -138,10 +148,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
-    from roost.structures.kinds import KINDS
+    from roost.structures.registry import declaration_of
 
     page = (ROOT / "docs" / f"{kind}.md").read_text()
-    methods = inspect.getmembers(KINDS[kind], inspect.isfunction)
+    methods = inspect.getmembers(declaration_of(kind), inspect.isfunction)
     operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
     assert {"clear", "forget", "keys"} < set(operations)
     assert [name for name in operations if f"{name}(" not in page] == []

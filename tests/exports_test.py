@@ -103,8 +103,8 @@ def test_every_class_has_an_example_or_is_an_error_or_an_answer() -> None:
 
 # --- imports -----------------------------------------------------------------------------------------------------
 
-# The rooms below the store, lowest first: each imports from itself and from those before it.
-ROOMS = ["errors", "types", "dialects", "structures", "protocols", "catalog", "capping", "databases", "batching"]
+# The packages below the store, lowest first: each imports from itself and from those before it.
+PACKAGES = ["errors", "types", "dialects", "structures", "protocols", "catalog", "capping", "databases", "batching"]
 # What makes something of stores, and may therefore import `roost` itself.
 USERS = {"__init__", "__main__", "cli", "contrib", "server", "client"}
 
@@ -126,7 +126,7 @@ def imports(path: Path, *, at_runtime: bool = False) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the room"
+            assert node.level == 0, f"{path}: relative imports hide the package"
             module = node.module or ""
             submodules = {f"{module}.{alias.name}" for alias in node.names} & MODULES.keys()
             found.update(submodules or {module})
@@ -141,26 +141,26 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {module_of(path): path for path in FILES}
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the part behind `roost.`, the file or the folder; that of `roost` itself is `__init__`."""
     return [*module.split("."), "__init__"][1]
 
 
 def test_there_are_files_in_every_room() -> None:
-    found = {room_of(module) for module in MODULES}
-    assert found >= {*ROOMS, "store", "__init__"}
+    found = {package_of(module) for module in MODULES}
+    assert found >= {*PACKAGES, "store", "__init__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=[module_of(path) for path in FILES])
 def test_imports_go_downwards(path: Path) -> None:
-    room = room_of(module_of(path))
-    rooms = {room_of(module) for module in imports(path)}
-    if room in ROOMS:
-        assert rooms <= set(ROOMS[: ROOMS.index(room) + 1])
-    elif room not in USERS:
-        assert not rooms & USERS
-    if room not in USERS | {"store"}:
-        assert "store" not in rooms
+    package = package_of(module_of(path))
+    packages = {package_of(module) for module in imports(path)}
+    if package in PACKAGES:
+        assert packages <= set(PACKAGES[: PACKAGES.index(package) + 1])
+    elif package not in USERS:
+        assert not packages & USERS
+    if package not in USERS | {"store"}:
+        assert "store" not in packages
 
 
 def third_party(path: Path) -> set[str]:
@@ -194,7 +194,7 @@ OPTIONAL = {
 def test_other_libraries_are_imported_in_their_rooms(path: Path) -> None:
     module = module_of(path).removeprefix("roost.")
     for library in third_party(path):
-        assert any(module == room or module.startswith(f"{room}.") for room in OPTIONAL[library]), library
+        assert any(module == package or module.startswith(f"{package}.") for package in OPTIONAL[library]), library
 
 
 def test_what_one_integration_needs_is_not_imported_by_roost() -> None:
@@ -215,7 +215,7 @@ def test_the_rooms_below_the_databases_do_no_io() -> None:
     io = {"asyncio", "concurrent", "io", "os", "pathlib", "random", "select", "selectors", "shutil", "socket"}
     io |= {"sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "urllib"}
     for module, path in MODULES.items():
-        if room_of(module) in ROOMS[: ROOMS.index("databases")]:
+        if package_of(module) in PACKAGES[: PACKAGES.index("databases")]:
             tree = ast.parse(path.read_text())
             names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
             names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -159,7 +159,7 @@ def test_the_sample_is_the_same_for_a_seed_and_leans_to_what_matters() -> None:
     assert chosen == sample(found, 40, 3) != sample(found, 40, 4)
     assert chosen[1:] == sample([each for each in found if each != chosen[0]], 39, 3)
     assert len({each.name for each in found}) == len(found)
-    assert len([each for each in chosen if each.path.endswith("queues.py")]) > 25
+    assert len([each for each in chosen if each.path.endswith("queue.py")]) > 25
 
 
 def test_every_file_has_tests_that_are_there_and_every_equivalent_mutant_a_reason() -> None:

@@ -74,10 +74,10 @@ CONCERN = [
     (("engines/mariadb_rows",), ["tests/suite/mariadb_rows_test.py"]),
     (("engines/filelock", "engines/sqlite", "engines/forks", "links", "own"),
      [*_SUITE[:2], *[f"tests/faults/{name}_test.py" for name in (
-         "bad_file", "full_disk", "forked", "own_transaction", "many_processes", "interrupted", "windows")]]),
+         "bad_file", "full_disk", "forked", "open_transaction", "many_processes", "interrupted", "windows")]]),
     (("engines/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,
                      "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
-    (("atoms", "batches", "known", "queues", "detours", "core", "single", "store", "runner"),
+    (("atoms", "batches", "known", "queues", "slow_path", "core", "single", "store", "runner"),
      ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
     (("plans/view",), ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
     (("plans/adop", "plans/cap_", "plans/caps", "adoption", "cli/adopt", "structures/adopted"),

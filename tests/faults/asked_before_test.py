@@ -32,7 +32,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def blocked(store: Any) -> set[Any]:
     """The keys that are waited for aside."""
-    found: set[Any] = store._core._detours._blocked
+    found: set[Any] = store._core._slow_writes._blocked
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import roost
+from roost.databases.sqlite.engine import _forbidden, forbid
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent
 from tests.campaigns.processes import Child, Line
 from tests.conftest import MakeStore
@@ -320,3 +321,20 @@ def test_two_users_of_one_file(public: Path) -> None:
             assert child.wait() == 0
     finally:
         os.umask(before)
+
+
+def test_new_files_are_not_taken_for_a_forbidden_one_that_is_gone(tmp_path: Path) -> None:
+    for _ in range(2):
+        with roost.Store(f"sqlite:///{tmp_path}/old") as store:
+            store.create(counts)
+        forbid(f"{tmp_path}/old")
+        with roost.Store(f"sqlite:///{tmp_path}/old") as store, pytest.raises(roost.CannotOpen, match="forked"):
+            store.run(counts.add(1))
+        for each in tmp_path.iterdir():
+            each.unlink()
+        for n in range(10):  # many file systems give the number of the one that is gone to one of the next
+            (tmp_path / f"{n}").touch()
+            with roost.Store(f"sqlite:///{tmp_path}/{n}") as store:
+                store.create(counts)
+    held = [os.readlink(f"/proc/self/fd/{n}") for n in _forbidden.values()]
+    assert [each for each in held if each.startswith(f"{tmp_path}/")] == [f"{tmp_path}/old (deleted)"]

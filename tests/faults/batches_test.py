@@ -76,8 +76,8 @@ def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) ->
         late, patient = Atom([visits.push(Visit(1, 1))]), Atom([visits.push(Visit(1, 2))])
         now = time.monotonic()
         late.deadline, patient.deadline = now + 0.5, now + PATIENCE
-        late.aside = patient.aside = 0
-        waiting = threading.Thread(target=store._core.submit_aside, args=([late, patient],))
+        late.slow_path = patient.slow_path = 0
+        waiting = threading.Thread(target=store._core.submit_slow, args=([late, patient],))
         with held(server_url, HEAD):
             waiting.start()
             until(lambda: late.done, "the end of the first one's time")
@@ -108,12 +108,12 @@ def test_f84_a_key_that_was_blocked_goes_the_usual_way_again(server_url: str) ->
         store.run(visits.push(Visit(1, 0)))
         with held(server_url, HEAD):
             waiting, answers = in_thread(lambda: store.run(visits.push(Visit(1, 1))))
-            until(lambda: any(lane._led for lane, _ in store._core._lanes), "it waits aside")
+            until(lambda: any(queue._led for queue, _ in store._core._slow_queues), "it waits on the slow path")
         waiting.join(PATIENCE)
         assert answers == [2]
         atom = Atom([visits.push(Visit(1, 2))])
         store._core.submit_some([atom])
-        assert atom.aside is None
+        assert atom.slow_path is None
         assert atom.answer == (3,)
 
 

@@ -20,7 +20,7 @@ from tests.model import by_sql
 from tests.model.model import MOST, Model
 
 # A campaign: ROOST_MODEL_EXAMPLES=20000 make test
-EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "60"))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 
 import roost
 from roost.batching.batch import Atom, Batch, Known, Stats, perform
-from roost.batching.slow_path import Trying
+from roost.batching.slow_path import Retries
 from roost.capping.plan import adoption_for
 from roost.catalog.alter import alter
 from roost.catalog.catalog import ddl
@@ -275,7 +275,7 @@ def test_slots_that_go_are_added_to_the_first() -> None:
 def at_once(operations: Any, *answers: Any) -> list[Any]:
     """Return what is sent first by a batch that waits for nobody, with its parameters."""
     structure = (operations if isinstance(operations, list) else [operations])[0].structure
-    return play(plan_for(structure, MYSQL), operations, *answers, hasty=True).sent[:1]
+    return play(plan_for(structure, MYSQL), operations, *answers, nowait=True).sent[:1]
 
 
 def test_who_cannot_wait_a_second_takes_the_heads_with_nowait_first() -> None:
@@ -306,17 +306,17 @@ def test_of_a_counter_the_slots_that_will_be_written() -> None:
 
 def test_the_definition_is_not_waited_for_either() -> None:
     context = Context(lambda: NOW, 0)
-    for how, end in ((context, "FOR SHARE"), (context.hastily(), "FOR SHARE NOWAIT")):
+    for how, end in ((context, "FOR SHARE"), (context.without_waiting(), "FOR SHARE NOWAIT")):
         assert definition(next(perform([likes.add(7, "ada")], Known(MYSQL), how))).endswith(end)
 
 
 def test_a_batch_that_could_not_have_a_lock_asks_at_once_when_it_is_run_again() -> None:
-    batch = Batch(Known(MYSQL), Context(lambda: NOW, 0), Stats(), Trying())
+    batch = Batch(Known(MYSQL), Context(lambda: NOW, 0), Stats(), Retries())
     work = batch.run(Control.BEGIN, lambda: [Atom([likes.add(7, "ada")]), Atom([likes.add(8, "ada")])])
     assert next(work) is Control.BEGIN
     assert definition(work.send(None)).endswith("FOR SHARE")
     assert work.throw(roost.Busy("somebody holds it")) is Control.ROLLBACK
-    assert work.send(None) is Control.BEGIN_HASTY
+    assert work.send(None) is Control.BEGIN_NOWAIT
     assert definition(work.send(None)).endswith("FOR SHARE NOWAIT")
     heads = work.send([[(likes.definition,)]])
     assert isinstance(heads, Statement)

@@ -33,7 +33,7 @@ def play(
     spot: int = 0,
     joined: bool = False,
     careful: bool = False,
-    hasty: bool = False,
+    nowait: bool = False,
 ) -> Played:
     """Drive a plan to its end with one answer for each of its statements.
 
@@ -43,7 +43,7 @@ def play(
     """
     if isinstance(operations, roost.Operation):
         operations = [operations]
-    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful, hasty))
+    work = plan.run(operations, Context(lambda: NOW, spot, joined, careful, nowait))
     given = iter(answers)
     sent: Sent = []
     try:

@@ -136,7 +136,7 @@ def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:
 
 
 def test_a_worker_that_does_not_leave_is_killed(serve: Serve) -> None:
-    served = serve("--workers", "1", "--drain", "0", env={"ROOST_TEST_GRACE": "0.1"})
+    served = serve("--workers", "1", "--drain", "0", "--timeout", "0", env={"ROOST_TEST_GRACE": "0.1"})
     (pid,) = served.pids("write")
     os.kill(pid, signal.SIGSTOP)
     assert served.stop() == 1

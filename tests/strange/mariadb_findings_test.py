@@ -15,6 +15,7 @@ import pytest
 import roost
 from roost.databases.mariadb.session import judge, looked_at, own, question
 from roost.dialects import MARIADB, MYSQL
+from tests.strange import behaviour
 from tests.strange.mariadb import Client, connection, default_mode, strange
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -293,3 +294,8 @@ def test_dollar_quotes_do_not_end_within_a_literal(server_url: str) -> None:
         store.create(offers)
         store.run(offers.push(Offer(1, Price.DEAR)))
         assert store.check() == []
+
+
+def test_where_names_are_lower_case_a_capped_table_is_found_by_the_name_it_was_made_with() -> None:
+    with strange({}, ("--lower-case-table-names=1",)) as url, connection(url) as application:
+        behaviour.capped_table(url, application.read, "Posts", "BIGINT AUTO_INCREMENT PRIMARY KEY")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -462,3 +462,66 @@ def test_an_account_that_may_make_no_event_is_told_to_watch(store_url: str, visi
     finally:
         visits(f"SET GLOBAL event_scheduler = {before}")
         visits(f"DROP USER IF EXISTS capper_{name}@'%'")
+
+
+@pytest.fixture
+def capper(store_url: str, visits: Application) -> Iterator[tuple[str, Callable[[], roost.Store]]]:
+    """An account with all rights on the database, and what opens a store as it; the event scheduler is on."""
+    before = visits("SELECT @@event_scheduler")[0][0]
+    database = visits.url.rpartition("/")[2]
+    name = f"definer_{database}@'%'"
+    visits("SET GLOBAL event_scheduler = ON")
+    visits(f"CREATE USER {name} IDENTIFIED BY 'x'")
+    visits(f"GRANT ALL ON {database}.* TO {name}")
+    url = urlsplit(store_url)
+    netloc = f"definer_{database}:x@{url.netloc.rpartition('@')[2]}"
+    yield name, lambda: roost.Store(url._replace(netloc=netloc).geturl())
+    visits(f"SET GLOBAL event_scheduler = {before}")
+    visits(f"DROP USER IF EXISTS {name}")
+
+
+@passes
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("REVOKE INSERT ON {database}.* FROM {name}", ["roostcap_visits_insert", "roostcap_visits_update"]),
+        ("REVOKE DELETE ON {database}.* FROM {name}", ["roostcap_visits"]),
+        ("REVOKE EVENT ON {database}.* FROM {name}", ["roostcap_visits"]),
+        ("DROP USER {name}", ["roostcap_visits", "roostcap_visits_insert", "roostcap_visits_update"]),
+    ],
+    ids=lambda each: each.split()[1].lower() if isinstance(each, str) else "",
+)
+def test_a_cap_whose_account_has_lost_its_rights_is_told_and_made_anew(
+    open_store: Open, visits: Application, capper: tuple[str, Callable[[], roost.Store]], lost: str, told: list[str]
+) -> None:
+    name, as_capper = capper
+    store = open_store()
+    with as_capper() as theirs:
+        cap(theirs, keep=2)
+        assert theirs.check() == store.check() == []
+    visits(lost.format(database=visits.url.rpartition("/")[2], name=name))
+    found = store.check()
+    assert {each.rule for each in found} == {"triggers"}
+    assert sorted(each.detail.partition(" ")[0] for each in found) == told
+    assert all("an account that is gone or may not do it any more" in each.detail for each in found)
+    cap(store, keep=2)
+    assert store.check() == []
+    several(visits, 5)
+    settle(store)
+    assert visits(COUNT) == [(2,)]
+    bursts.uncap(store, "visits")
+
+
+@passes
+def test_a_noted_key_that_no_pass_works_off_is_told(open_store: Open, visits: Application) -> None:
+    store = open_store()
+    cap(store, keep=2)
+    made = bursts.inspect(store, "visits", [], None, None).cap
+    visits("DROP EVENT IF EXISTS roostcap_visits")
+    bursts.claim(store, made)
+    several(visits, 5)
+    assert store.check() == []  # the next pass does it
+    visits("UPDATE roostcap_visits_grown SET roostcap_at = roostcap_at - INTERVAL 1 HOUR")
+    assert [(each.rule, each.key) for each in store.check()] == [("keep", 1)]
+    assert settle(store) == 3
+    assert store.check() == []

@@ -26,7 +26,7 @@ def test_a_batch_answers_as_if_one_by_one(open_store: Make, monkeypatch: Any, se
     monkeypatch.setattr(capped_adds, "DOUBTS", doubts)  # so that the hopeful way is gone again and again
     store, model, chance = open_store(small), Model(), random.Random(seed)
     fresh = iter(range(100, 10**6))
-    for _ in range(60):
+    for _ in range(25):
         ids = [chance.randrange(6) if chance.random() < 0.3 else next(fresh) for _ in range(chance.randrange(1, 7))]
         batch: list[roost.Operation[Any]] = [small.add(Visit(chance.randrange(3), id_)) for id_ in ids]
         if chance.random() < 0.2:

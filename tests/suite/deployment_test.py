@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("second store", "application")
 
 Make = Callable[..., Any]
 PATIENCE = 60.0
-MEANWHILE = 15  # rounds of every worker between two changes
+MEANWHILE = 8  # rounds of every worker between two changes
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,7 @@ def test_a_lock_that_is_not_had_in_time_is_busy_and_the_transaction_goes_on(stor
     assert store.run(pageviews.total("/kept")) == (way.engine != "sqlite-file")
 
 
+@pytest.mark.ways("driver")
 def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, app: Connect, way: Way) -> None:
     done = threading.Event()
     errors: list[BaseException] = []

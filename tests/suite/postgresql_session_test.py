@@ -109,6 +109,26 @@ def test_f19_the_first_and_the_last_year_are_read_in_a_session_of_another_zone(
 
 @pytest.mark.needs("psycopg")
 @pytest.mark.ways("postgresql")
+def test_f19_the_first_and_the_last_day_are_stored_as_such_or_refused(
+    open_store: Open, app: Callable[..., App], application: Application
+) -> None:
+    days = roost.Set("days", key=int, member=dt.date)
+    store = open_store(days)
+    one = app()
+    for day in (dt.date.min, dt.date.max):
+        if "over asyncpg" in one.way.capabilities:  # which takes these two for infinity
+            with pytest.raises(roost.StatementFailed, match="infinity"):
+                one.run(days.add(1, day))
+        else:
+            one.run(days.add(1, day))
+            assert one.run(days.contains(1, day))
+    one.commit()
+    assert application("SELECT 1 FROM roost_days_rows WHERE NOT isfinite(member)") == []
+    assert store.check() == []
+
+
+@pytest.mark.needs("psycopg")
+@pytest.mark.ways("postgresql")
 def test_f19_what_the_driver_cannot_read_is_an_error_of_roosts_and_the_transaction_goes_on(
     open_store: Open, app: Callable[..., App], application: Application
 ) -> None:

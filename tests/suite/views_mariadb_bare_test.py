@@ -169,6 +169,22 @@ def test_a_binary_log_without_trust_is_explained(sql: Any, url: str) -> None:
     sql.execute(f"DROP USER {user}")
 
 
+def test_procedures_whose_account_is_gone_are_told_and_made_anew(sql: Any, url: str) -> None:
+    user = f"gone{next(_numbers)}"
+    sql.execute(f"CREATE USER {user} IDENTIFIED BY 'secret'")
+    sql.execute(f"GRANT ALL ON *.* TO {user}")
+    with roost.Store(url.replace("root@", f"{user}:secret@")) as theirs:
+        theirs.create(likes)
+    sql.execute(f"DROP USER {user}")
+    with roost.Store(url) as store:
+        (found,) = store.check()
+        assert "likes, likes_add, likes_remove, roost_likes_deleted not as" in found.detail
+        store.alter(likes, view=True)
+        assert store.check() == []
+        sql.execute("CALL likes_add(7, 'ada')")
+        assert store.run(likes.members(7)) == {"ada"}
+
+
 def test_a_format_that_cannot_hold_it_is_explained(sql: Any, url: str) -> None:
     sql.execute("SET GLOBAL binlog_format = 'STATEMENT'")
     try:

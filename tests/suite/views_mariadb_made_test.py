@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -15,7 +16,7 @@ from roost.dialects import MARIADB
 from roost.structures.registry import plan_for
 from roost.structures.views.making import view_of
 from tests.suite import clients
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, rows, visits
 from tests.suite.views import both, refreshing, slotted
 
 pytestmark = pytest.mark.needs("pymysql")
@@ -188,6 +189,9 @@ def test_a_create_that_was_cut_off_is_finished_by_the_next(open_store: Open, sql
 # Rights
 
 
+WRITING = ("roost_baskets_in", "roost_baskets_out")
+
+
 @pytest.fixture
 def user(store_url: str, sql: Any) -> Iterator[Callable[..., str]]:
     """Make an account with some privileges on the test's database; the answer is its URL."""
@@ -204,6 +208,44 @@ def user(store_url: str, sql: Any) -> Iterator[Callable[..., str]]:
     yield make
     for name in made:
         sql.execute(f"DROP USER {name}")
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("REVOKE SELECT ON {database}.* FROM {name}", {"baskets", *WRITING, "roost_baskets_deleted"}),
+        ("REVOKE INSERT ON {database}.* FROM {name}", {"roost_baskets_in"}),
+        ("REVOKE DELETE ON {database}.* FROM {name}", {*WRITING}),
+        ("REVOKE TRIGGER ON {database}.* FROM {name}", {*WRITING, "roost_baskets_deleted"}),
+        ("RENAME USER {name} TO {name}_gone", {"baskets", *WRITING, "roost_baskets_deleted"}),
+    ],
+    ids=lambda each: each.split()[1].lower() if isinstance(each, str) else "",
+)
+def test_a_view_whose_account_has_lost_its_rights_is_told_and_made_anew(
+    open_store: Open, store_url: str, sql: Any, user: Callable[..., str], lost: str, told: set[str]
+) -> None:
+    database = store_url.rpartition("/")[2].partition("?")[0]
+    url = user(f"ALL ON {database}.*")
+    name = url.partition("//")[2].partition(":")[0]
+    with roost.Store(url) as theirs:
+        theirs.create(baskets)
+        assert theirs.check() == []
+    store = open_store()
+    assert store.check() == []
+    sql.execute(lost.format(database=database, name=name))
+    try:
+        (found,) = store.check()
+        assert found.rule == "view"
+        assert set(re.findall(r"\w+", found.detail.partition(" not as")[0])) == told
+        store.alter(baskets, view=True)
+        assert store.check() == []
+        sql.execute("INSERT INTO baskets_in VALUES (5, 1, 'red'), (5, 2, 'red')")
+        sql.execute("INSERT INTO baskets_out VALUES (5, 1)")
+        assert [*rows(sql, "SELECT egg FROM baskets")] == [(2,)]
+    finally:
+        store.alter(baskets, view=False)  # what the account has made and may still do goes on being its own
+        if lost.startswith("RENAME"):
+            sql.execute(f"RENAME USER {name}_gone TO {name}")
 
 
 def test_who_may_use_the_view_alone_needs_no_right_on_the_tables(

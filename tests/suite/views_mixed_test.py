@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs("psycopg")
 
 Open = Callable[..., roost.Store]
 Work = Callable[[Any, int], Iterator[Any]]  # a store or a client, and the worker's number; yields what it was told
-TURNS = 60
+TURNS = 40
 
 
 def at_once(open_store: Open, url: str, library: Work, *foreign: Work) -> list[list[Any]]:

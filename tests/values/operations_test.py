@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -147,6 +148,37 @@ def test_a_row_is_copied_when_the_operation_is_made() -> None:
     assert repr(op) == "visits.push(Visit(uid=5, visitor=7))"
     assert op == visits.push(Visit(5, 7))
     assert hash(op) == before
+
+
+def test_a_member_of_an_int_enum_is_the_whole_number_that_it_is() -> None:
+    class Amount(enum.IntEnum):
+        SOME = 3
+
+    pairs: list[tuple[Any, Any]] = [
+        (pageviews.add("/home", Amount.SOME), pageviews.add("/home", 3)),
+        (pageviews.top(Amount.SOME), pageviews.top(3)),
+        (pageviews.keys(n=Amount.SOME), pageviews.keys(n=3)),
+        (visits.latest(5, Amount.SOME), visits.latest(5, 3)),
+        (visits.entries(5, after=Amount.SOME), visits.entries(5, after=3)),
+        (by_id.find("=", Amount.SOME, limit=Amount.SOME), by_id.find("=", 3, limit=3)),
+    ]
+    for op, same in pairs:
+        assert op == same
+        assert repr(op) == repr(same)
+        assert "Amount" not in str(op.args)
+        assert pickle.loads(pickle.dumps(op)) == same
+    assert roost.Counter("pageviews", slots=Amount.SOME) == roost.Counter("pageviews", slots=3)
+    assert roost.Ring("visits", Visit, per="uid", keep=Amount.SOME).definition == visits_of(3).definition
+    for make in (lambda n: pageviews.add("/home", n), pageviews.top, lambda n: visits.entries(5, after=n), visits_of):
+        with pytest.raises(roost.Invalid, match="True"):
+            make(True)
+
+
+by_id = roost.Index("item", columns=["id"])
+
+
+def visits_of(keep: int) -> roost.Ring[Visit, int]:
+    return roost.Ring("visits", Visit, per="uid", keep=keep)
 
 
 def test_lists_of_keys_are_copied_when_the_operation_is_made() -> None:

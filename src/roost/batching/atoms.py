@@ -19,7 +19,7 @@ FEW = 64  # operations whose bytes are not counted: that takes a good part of th
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("aside", "deadline", "done", "error", "future", "operations", "results", "writes")
+    __slots__ = ("deadline", "done", "error", "future", "operations", "results", "slow_path", "writes")
 
     def __init__(self, operations: Sequence[Operation[Any]]) -> None:
         writes = False
@@ -33,7 +33,7 @@ class Atom:
         self.results: Sequence[Any] = ()
         self.error: BaseException | None = None
         self.done = False
-        self.aside: int | None = None  # the lane in which it is to wait for a lock
+        self.slow_path: int | None = None  # the slow-path queue in which it is to wait for a lock
         self.deadline = 0.0  # by the monotonic clock: until when
         self.future: Any = None  # what its task awaits, in asyncio
 
@@ -95,7 +95,7 @@ def fitting(atoms: Sequence[Atom], most: int) -> int:
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
     """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
     for atom in atoms:
-        if not atom.done and atom.aside is None:
+        if not atom.done and atom.slow_path is None:
             atom.error = copied(error)
             atom.done = True
 

@@ -8,7 +8,7 @@ threads and for asyncio:
 - An operation that its plan refuses (duplicate, full, overflow) fails alone. When it is one of several in an atom, the
   batch is rolled back, run without that atom, and the atom is then run by itself: its outcome there is its answer.
 - A statement that fails all the same undoes the batch, which is run again in halves until the culprit stands alone.
-- An atom that needs a lock which somebody else holds for long leaves the batch, and waits aside (`detours.py`).
+- An atom that needs a lock which somebody else holds for long leaves the batch for the slow path (`slow_path.py`).
 - A connection that is lost before COMMIT costs a new one, and the batch is run again. When it is lost during COMMIT,
   the engine is asked for the outcome; only where that cannot be known, `OutcomeUnknown` is the answer.
 - What is known to concern the whole database (a full disk, a lost file, one that takes no writes) is every atom's
@@ -39,11 +39,11 @@ from roost.errors import (
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Plan
 
-__all__ = ["Aside", "Atom", "Batch", "Known", "Stats", "joined", "perform", "refuse_all", "retried"]
+__all__ = ["Atom", "Batch", "Known", "SlowPath", "Stats", "joined", "perform", "refuse_all", "retried"]
 
 Work = Generator[Wanted, Any, None]
 
-HASTY = {Control.BEGIN: Control.BEGIN_HASTY, Control.BEGIN_READ: Control.BEGIN_READ_HASTY}
+NOWAIT = {Control.BEGIN: Control.BEGIN_NOWAIT, Control.BEGIN_READ: Control.BEGIN_READ_NOWAIT}
 
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
 SHORT = 0.1  # seconds, with which nobody is sent back to the queue
@@ -58,7 +58,7 @@ def _halves(part: list[Atom]) -> list[list[Atom]]:
     return [part[middle:], part[:middle]] if middle else []
 
 
-class Aside(Protocol):
+class SlowPath(Protocol):
     """Where atoms go that need a lock which somebody else holds."""
 
     def concerns(self, atom: Atom) -> bool:
@@ -73,14 +73,14 @@ class Aside(Protocol):
 class Batch:
     """The work of one turn: what is taken from the queue, run in a transaction, and answered.
 
-    aside: where atoms are sent that would hold up the others; None: they wait here.
+    slow_path: where atoms are sent that would hold up the others; None: they wait here.
     """
 
-    def __init__(self, known: Known, context: Context, stats: Stats, aside: Aside | None = None) -> None:
+    def __init__(self, known: Known, context: Context, stats: Stats, slow_path: SlowPath | None = None) -> None:
         self._known = known
         self._context = context
         self._stats = stats
-        self._aside = aside
+        self._slow_path = slow_path
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
@@ -88,14 +88,14 @@ class Batch:
         self.committing: Sequence[Atom] = ()  # whose COMMIT is under way
 
     def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
-        """Begin, then take what waits by then, run it and answer it, or send it aside.
+        """Begin, then take what waits by then, run it and answer it, or send it to the slow path.
 
         An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
         """
         yield begin
         taken = [atom for atom in take() if not self._known.refuses(atom)]
-        if self._aside is not None:
-            taken = [atom for atom in taken if not self._aside.concerns(atom)]
+        if self._slow_path is not None:
+            taken = [atom for atom in taken if not self._slow_path.concerns(atom)]
         if not taken:
             yield Control.ROLLBACK
             return
@@ -120,7 +120,7 @@ class Batch:
                 yield from self._failed(part, parts, error, begins)
 
     def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception, begins: bool) -> Work:
-        # Undoes what failed, and refuses it, sends it aside, or puts it back into `parts`, what is to be run again.
+        # Undoes what failed, and refuses it, sends it to the slow path, or puts it back into `parts`: to be run again.
         # begins: it was BEGIN that failed, and no statement of theirs.
         self.committing = ()
         yield Control.ROLLBACK
@@ -131,10 +131,10 @@ class Batch:
                 yield Control.JITTER
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
-        if isinstance(error, Busy) and self._aside is not None:
-            self._begin = HASTY.get(self._begin, self._begin)
+        if isinstance(error, Busy) and self._slow_path is not None:
+            self._begin = NOWAIT.get(self._begin, self._begin)
             if len(part) == 1:
-                self._aside.send(part[0], error)
+                self._slow_path.send(part[0], error)
             parts += _halves(part)
         elif isinstance(error, Busy) and self._known.dialect.row_locks:
             late = [atom for atom in part if atom.deadline <= time.monotonic()]
@@ -204,7 +204,7 @@ class Batch:
     def _attempt(self, part: list[Atom]) -> Generator[Wanted, Any, list[list[Atom]]]:
         # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
         operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
-        context = self._context.hastily() if self._begin is Control.BEGIN_HASTY else self._context
+        context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
         try:
             results = yield from perform(operations, self._known, context)
         except Careful:

@@ -49,7 +49,7 @@ class Known:
         self.stats = Stats()
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
-        self._told: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
+        self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -110,7 +110,7 @@ class Known:
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
-        held_by = plan.held_at_once if context.hasty else plan.held
+        held_by = plan.held_nowait if context.nowait else plan.held
         question = held_by if held else plan.stored
         if plan.trusted_by is self and self.dialect.exchanges and not context.joined and not context.careful:
             work = plan.run(operations, context)
@@ -142,10 +142,12 @@ class Known:
         if isinstance(found, Error):
             return [found] * len(operations)
         if found.overlaps:
-            told = difference(definition, structure.definition)
+            message = difference(definition, structure.definition)
             if self._exact:
-                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {told}")] * len(operations)
-            self.tell({structure.name: told})
+                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")] * len(
+                    operations
+                )
+            self.log_differences({structure.name: message})
             self.stats.overlaps += len(operations)
             return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
@@ -154,12 +156,12 @@ class Known:
         made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
         return Missing(f"{plan.structure.name} is not in this database; {made_by}")
 
-    def tell(self, differences: Mapping[str, str]) -> None:
+    def log_differences(self, differences: Mapping[str, str]) -> None:
         """Log once in this process, for each structure, that another declaration of it is stored."""
-        for name, told in differences.items():
-            if (process := (os.getpid(), name)) not in self._told:
-                self._told.add(process)
-                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, told)
+        for name, message in differences.items():
+            if (process := (os.getpid(), name)) not in self._logged:
+                self._logged.add(process)
+                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, message)
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:

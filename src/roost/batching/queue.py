@@ -57,7 +57,7 @@ class Waiter:
 
 
 class Queue:
-    """Atoms in order of arrival, worked off by one of the threads that wait for them, or sent aside.
+    """Atoms in order of arrival, worked off by one of the threads that wait for them, or sent to the slow path.
 
     work: called by the leader with its deadline, a function that takes what waits, and one that wakes those whom the
         leader before has answered. It answers all that it takes. It wakes them before it waits for anything, or at
@@ -184,7 +184,7 @@ class Queue:
         for waiter in leader.taken:
             if waiter is leader:
                 continue
-            if not all([atom.done or atom.aside is not None for atom in waiter.atoms]):
+            if not all([atom.done or atom.slow_path is not None for atom in waiter.atoms]):
                 unanswered.append(waiter)
             elif last is None:
                 first = last = waiter

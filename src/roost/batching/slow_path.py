@@ -1,15 +1,15 @@
-"""Keys that somebody else's transaction holds for long: who needs one waits aside, and no batch waits for him.
+"""The slow path, for atoms that need a lock which another transaction holds for long: no batch waits for it.
 
 A batch waits for a lock for `lock_wait`. When that was not enough it is run again in halves that wait for nobody, until
 the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
-a few lanes, each a queue with a connection of its own, until the store's `timeout`. While it waits there, whoever else
-writes the same key goes aside at once. So a transaction that is left open costs the others one `lock_wait`, once.
+a few queues, each with a connection of its own, until the store's `timeout`. While it waits there, whoever else
+writes the same key goes there at once. So a transaction that is left open costs the others one `lock_wait`, once.
 
 Reads wait for nobody but those who have locked a whole table (LOCK TABLE, an ALTER). They try again and again, in a
-lane of their own, and while one does, other reads of its structure go there at once.
+queue of their own, and while one does, other reads of its structure go there at once.
 
 An atom that needs several locks must not hold the others while it waits for one: it tries again and again instead, in a
-lane for such atoms.
+queue for such atoms.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from roost.dialects.dialect import Row
 from roost.errors import Busy
 from roost.structures.plan import Context
 
-LANES = 4  # connections that may wait for locks beside the writer's
-TRYING = LANES  # the lane of those who do not wait but try
-READING = LANES + 1  # the same, for those who read
+QUEUES = 4  # connections that may wait for locks beside the writer's
+RETRYING = QUEUES  # the queue of those who do not wait but try
+READING = QUEUES + 1  # the same, for those who read
 PAUSE = 0.02  # seconds between two tries, at most twice as long
 
 Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
 
 
-class Detours:
-    """Which keys are waited for aside."""
+class SlowWrites:
+    """Which keys are waited for on the slow path."""
 
     def __init__(self, known: Known, context: Context) -> None:
         self._known = known
@@ -39,19 +39,19 @@ class Detours:
         self._blocked: set[Head] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs what is waited for; if so it is sent aside."""
+        """Whether the atom needs what is waited for; if so it is sent to the slow path."""
         if not self._blocked:
             return False
         heads = self._known.heads(atom)
         if heads.isdisjoint(self._blocked):
             return False
-        atom.aside = _lane(heads)
+        atom.slow_path = _queue_for(heads)
         return True
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Send aside an atom that could not have a lock."""
+        """Send an atom that could not have a lock to the slow path."""
         heads = self._known.heads(atom)
-        atom.aside = _lane(heads)
+        atom.slow_path = _queue_for(heads)
         if len(heads) == 1:  # of several nobody knows which it was, and those who need the others need not wait
             self._blocked |= heads
 
@@ -60,23 +60,23 @@ class Detours:
         self._blocked -= self._known.heads(atom)
 
 
-class ReadDetours:
+class SlowReads:
     """Which structures cannot be read at the moment, as somebody has locked their tables."""
 
     def __init__(self) -> None:
         self._blocked: set[str] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom reads one of them; if so it is sent aside."""
+        """Whether the atom reads one of them; if so it is sent to the slow path."""
         if not self._blocked or self._blocked.isdisjoint(_names(atom)):
             return False
-        atom.aside = READING
+        atom.slow_path = READING
         return True
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Send aside an atom that could not have a lock."""
+        """Send an atom that could not have a lock to the slow path."""
         names = _names(atom)
-        atom.aside = READING
+        atom.slow_path = READING
         if len(names) == 1:  # of several nobody knows which it was
             self._blocked |= names
 
@@ -85,8 +85,8 @@ class ReadDetours:
         self._blocked -= _names(atom)
 
 
-class Trying:
-    """The lane of those who do not wait but try: who could not have a lock goes back to its queue."""
+class Retries:
+    """The queue of those who do not wait but try: who could not have a lock goes back to its queue."""
 
     def __init__(self) -> None:
         self.again = False  # whether somebody did
@@ -107,5 +107,5 @@ def _names(atom: Atom) -> set[str]:
     return {op.structure.name for op in atom.operations}
 
 
-def _lane(heads: set[Head]) -> int:
-    return hash(min(heads)) % LANES if len(heads) == 1 else TRYING
+def _queue_for(heads: set[Head]) -> int:
+    return hash(min(heads)) % QUEUES if len(heads) == 1 else RETRYING

@@ -1,8 +1,8 @@
 """Caps: how a table of the application's own is kept short, in the words that every dialect has.
 
 No head and no count: the row that is too many is found by its place in an index, which is right whatever has happened
-to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the room
-of each dialect: `adoption_sqlite`, `adoption_postgresql`, `adoption_mariadb`.
+to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the file
+of each dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
 """
 
 from __future__ import annotations

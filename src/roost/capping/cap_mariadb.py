@@ -9,7 +9,7 @@ from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.structures.plan import CUT_JOINED
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
-NUMBER = "roostcap_n"  # the column of the notes that no key of the application's has
+NUMBER, AT = "roostcap_n", "roostcap_at"  # the columns of the notes that no key of the application's has
 # For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 
@@ -31,7 +31,8 @@ class MariaDBWords(Words):
     def notes_sql(self) -> str:
         """The statement that makes it, with the types that the key's columns have."""
         return (
-            f"CREATE TABLE {self.notes} ({NUMBER} BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY) ENGINE=InnoDB\n"
+            f"CREATE TABLE {self.notes} ({NUMBER} BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY,\n"
+            f"  {AT} TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE=InnoDB\n"
             f"  SELECT {self.key} FROM {self.table} WHERE 0"
         )
 

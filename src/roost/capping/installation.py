@@ -1,7 +1,7 @@
 """Making an existing table a capped collection, in place, and undoing it: look, install, trim, release.
 
 Everything is found out before anything is done: a table that cannot be capped safely is refused with the reason. What
-is here is the same in every dialect; each has a room beside this one for what is not.
+is here is the same in every dialect; each has a file beside this one for what is not.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Adoption(ABC):
     """How tables are capped in one dialect."""
 
     dialect: ClassVar[Dialect]
-    definition_of: ClassVar[str]  # asks for what the catalog has of a name
+    definition_of: ClassVar[str]  # asks for what the catalog has of a {name}
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
 
@@ -144,11 +144,16 @@ class Adoption(ABC):
         """Return a name as the database compares it, where it is not found as it is."""
         return name.lower()
 
+    def stored(self, table: str) -> Statement:
+        """Return the question for what the catalog has of a table."""
+        sql = self.definition_of.format(name=self.dialect.placeholder)
+        return read(sql, *[table] * sql.count(self.dialect.placeholder))
+
     def capped(self, table: str) -> Asking:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
         if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None
-        found = yield read(self.definition_of, table)
+        found = yield self.stored(table)
         if not found[0]:
             return None
         structure = from_definition(found[0][0][0])
@@ -360,11 +365,13 @@ class Adoption(ABC):
             yield from self.may_lose_rows(cap.table)
         except Invalid as error:
             found.append(("foreign key", None, str(error)))
-        why = "was changed, or made by an earlier version of Roost"
+        why = (
+            "was changed, made by an earlier version of Roost, or by an account that is gone or may not do it any more"
+        )
         changed: list[str] = yield from self.changed(cap)
         found += [
             ("triggers", None, f"{name} is not as Roost makes it ({why}); `roost cap {cap.table}` again replaces it")
-            for name in changed
+            for name in [*changed, *(yield from self.idle(cap))]
         ]
         if not (yield from self.index(cap)):
             found.append(
@@ -384,6 +391,11 @@ class Adoption(ABC):
         if len(full[0]) > MOST and overdue:
             found.append(("keep", None, MORE))
         return found
+
+    def idle(self, cap: Cap) -> Asking:
+        """Return the names of what should make the passes and cannot."""
+        yield from ()
+        return []
 
     def unfit(self, table: str) -> str:
         """Return why no table of this name can be capped; "" when one can."""

@@ -21,13 +21,15 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.cap_mariadb import CUT, NUMBER, MariaDBWords
+from roost.capping.cap_mariadb import AT, CUT, NUMBER, MariaDBWords
 from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
+from roost.dialects.mariadb_definers import powerless
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 
+LATE = 10  # seconds after which a note should have been worked off: a pass comes every second
 LONGEST = 64  # characters of a name
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
 TEXTS = frozenset(["char", "varchar", "enum"])
@@ -36,11 +38,6 @@ BYTES = frozenset(["binary", "varbinary"])
 KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
 HERE = "TABLE_SCHEMA = DATABASE()"
-# Whether an account still exists, where this one may see others (not for roles, which are listed elsewhere).
-THERE_IS = """\
-(DEFINER = CURRENT_USER() OR DEFINER LIKE '%%@'
-   OR NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') <> CURRENT_USER())
-   OR EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') = DEFINER))"""
 IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
 
 Noted = tuple[Row, list[int]]  # a key, and the numbers of its notes
@@ -50,7 +47,11 @@ class MariaDBAdoption(Adoption):
     """Notes of the keys that grow, and passes."""
 
     dialect = MARIADB
-    definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    # With lower_case_table_names the table is called otherwise than it was asked for, and so is its entry.
+    definition_of = (
+        "SELECT definition FROM roost_catalog\n"
+        "  WHERE name = {name} OR @@lower_case_table_names = 1 AND name = LOWER({name})"
+    )
     by_itself = False
 
     def words(self, cap: Cap) -> MariaDBWords:
@@ -108,8 +109,8 @@ class MariaDBAdoption(Adoption):
         long = max([*words.triggers, words.grown], key=len)
         if len(long) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} characters")
-        if any(self.folded(name) == NUMBER for name in cap.per):
-            raise Invalid(f"{cap.table}: a column of the key is called {NUMBER}, as that of Roost's notes")
+        if taken := [name for name in cap.per if self.folded(name) in (NUMBER, AT)]:
+            raise Invalid(f"{cap.table}: a column of the key is called {taken[0]}, as that of Roost's notes")
         types = yield from self._types(cap)
         for name in cap.per:
             if types[name] not in KEYS:
@@ -328,22 +329,39 @@ class MariaDBAdoption(Adoption):
     def has_event(self, cap: Cap) -> Asking:
         """Return whether a server event makes the passes."""
         found = yield read(
-            "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s\n"
-            f"  AND STATUS = 'ENABLED' AND @@event_scheduler = 'ON' AND EVENT_DEFINITION = %s AND {THERE_IS}",
-            *(cap.index_name, self.words(cap).event.partition(" DO\n")[2]),
+            "SELECT STATUS = 'ENABLED' AND @@event_scheduler = 'ON'\n"
+            "  FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
+            cap.index_name,
         )
-        return bool(found[0][0][0])
+        return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
+
+    def idle(self, cap: Cap) -> Asking:
+        """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
+        words = self.words(cap)
+        found = yield read(
+            "SELECT EVENT_DEFINITION = %s, DEFINER\n"
+            "  FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
+            *(words.event.partition(" DO\n")[2], cap.index_name),
+        )
+        if not found[0]:
+            return []
+        is_same, definer = found[0][0]
+        rights = [(table, right) for table in (cap.table, words.grown) for right in ("SELECT", "DELETE")]
+        lost = yield from powerless({cap.index_name: (definer, [("", "EVENT"), *rights])})
+        return [] if is_same and not lost else [cap.index_name]
 
     def changed(self, cap: Cap) -> Asking:
         """Return the names of the triggers that are not as Roost makes them, and of the notes if these are not."""
         words = self.words(cap)
         found = yield read(
-            f"SELECT TRIGGER_NAME, IF({THERE_IS}, ACTION_STATEMENT, '') FROM information_schema.TRIGGERS\n"
+            "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER FROM information_schema.TRIGGERS\n"
             "  WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )
-        stored = dict(found[0])
-        changed = [name for name, body in words.bodies.items() if stored.get(name) != body]
+        stored = {name: body for name, body, _ in found[0]}
+        rights = [(cap.table, "TRIGGER"), (words.grown, "INSERT")]
+        lost = yield from powerless({name: (of, rights) for name, _, of in found[0] if name in words.bodies})
+        changed = [name for name, body in words.bodies.items() if stored.get(name) != body or name in lost]
         found = yield read(
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, count(*) FROM information_schema.COLUMNS\n"
             f"  WHERE {HERE} AND TABLE_NAME IN (%s, %s) GROUP BY 1, 2, 3",
@@ -351,10 +369,11 @@ class MariaDBAdoption(Adoption):
         )
         there = {name for name, *_ in found[0]}
         both = [name for name, *_, n in found[0] if n == 2]
-        return changed if NUMBER in there and all(name in both for name in cap.per) else [*changed, words.grown]
+        right = {NUMBER, AT} <= there and all(name in both for name in cap.per)
+        return changed if right else [*changed, words.grown]
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
-        """Return the keys that nobody has noted, or all when nobody makes the passes."""
+        """Return the keys that nobody has noted, or a pass should have trimmed; all when nobody makes the passes."""
         words = self.words(cap)
         if not keys or changed:
             return keys
@@ -364,8 +383,9 @@ class MariaDBAdoption(Adoption):
         where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
         overdue = []
         for key in keys:
-            found = yield read(f"SELECT EXISTS (SELECT 1 FROM {words.notes} WHERE {where})", *key)
-            if not found[0][0][0]:
+            recent = f"MIN({AT}) > CURRENT_TIMESTAMP - INTERVAL {LATE} SECOND"
+            found = yield read(f"SELECT {recent} FROM {words.notes} WHERE {where}", *key)
+            if not found[0][0][0]:  # NULL: there is no note
                 overdue.append(key)
         return overdue
 

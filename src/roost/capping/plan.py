@@ -41,7 +41,7 @@ class AdoptedPlan(StructurePlan):
         self.adoption = dialect.choose(_ROOMS)
         self.tables = ()
         self.made_by = f"`roost cap {structure.name} --per … --keep …` makes it a capped collection"
-        self.stored = read(self.adoption.definition_of, structure.name)
+        self.stored = self.adoption.stored(structure.name)
         self.cap = Cap.of(structure) if structure.facts else None
         self._told: dict[str, AdoptedPlan] = {}
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}

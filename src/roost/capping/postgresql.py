@@ -81,7 +81,7 @@ class PostgreSQLAdoption(Adoption):
     """Triggers on the table."""
 
     dialect = POSTGRESQL
-    definition_of = "SELECT definition FROM roost_catalog WHERE name = %s"
+    definition_of = "SELECT definition FROM roost_catalog WHERE name = {name}"
     patience = ("SET LOCAL lock_timeout = '100ms'",)
 
     def words(self, cap: Cap) -> PostgreSQLWords:

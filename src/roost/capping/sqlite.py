@@ -65,7 +65,7 @@ class SQLiteAdoption(Adoption):
     """Triggers on the table."""
 
     dialect = SQLITE
-    definition_of = "SELECT definition FROM roost_catalog WHERE lower(name) = lower(?)"
+    definition_of = "SELECT definition FROM roost_catalog WHERE lower(name) = lower({name})"
 
     def words(self, cap: Cap) -> SQLiteWords:
         """Return a cap in SQLite's words."""

@@ -13,26 +13,22 @@ from typing import Any
 from roost.catalog.catalog import PRIVATE, Catalog, guarded
 from roost.catalog.check import COLUMNS
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
-from roost.errors import Busy, Error, Invalid, Missing, Overflow, StatementFailed
-from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.plan import CounterPlan
-from roost.structures.plan import StructurePlan, each
+from roost.errors import Busy, Error, Invalid, Missing
+from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
-from roost.structures.ring.plan import RingPlan
 from roost.structures.rows import RowStructure
 from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
-Facts = dict[str, Any]
-
-_FIXED = {
+_COPY = "create another structure and import into it"
+_REASONS = {
     "kind": "it is another structure: create one under another name",
-    "key": "every stored key would have to be told anew: create another structure and import into it",
-    "member": "every stored member would have to be told anew: create another structure and import into it",
-    "per": "the rows would belong to other keys: create another structure and import into it",
-    "unique": "stored rows could clash: create another structure and import into it",
+    "key": f"every stored key would have to be written anew: {_COPY}",
+    "member": f"every stored member would have to be written anew: {_COPY}",
+    "per": f"the rows would belong to other keys: {_COPY}",
+    "unique": f"stored rows could clash: {_COPY}",
 }
 
 
@@ -54,8 +50,9 @@ def alter(
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
-    for fact, reason in _FIXED.items():
-        if old.get(fact) != new.get(fact):
+    for fact in dict.fromkeys(["kind", *old, *new]):
+        if old.get(fact) != new.get(fact) and fact not in (*structure.options, "columns"):
+            reason = _REASONS.get(fact, _COPY)
             raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
     stored = yield from found_view(plan)
     had_view = bool(stored.objects)
@@ -63,28 +60,28 @@ def alter(
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
         dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
         if view or (view is None and dropped.objects):
             yield from make_view(plan, dropped)
     else:
         if had_view and old != new:  # one of an older version may have what is to be changed written into it
             yield from make_view(type(plan)(was, plan.dialect))
-        told = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
         try:
             if view is False:
                 yield from drop_view(plan)
             elif view or had_view:
                 yield from make_view(plan)
         except Error as error:
-            if not told:
+            if not changes:
                 raise
             raise type(error)(
-                f"{structure.name} was changed ({', '.join(told)}), but not its view: {error}; "
+                f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
     if view is not None and view is not had_view:
-        told.append("view added" if view else "view dropped")
-    return told
+        changes.append("view added" if view else "view dropped")
+    return changes
 
 
 def _change(
@@ -94,8 +91,8 @@ def _change(
     if old != new:
         yield Statement(Template(catalog.former_table), [()])
         yield from guarded(catalog.dialect, PRIVATE, writes=True)
-        yield from guarded(catalog.dialect, plan.layout, writes=True, inserts=isinstance(plan, CounterPlan))
-    told = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
+        yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
+    changes = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
         # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
         # in nobody's way if this ends here.
@@ -103,17 +100,15 @@ def _change(
         again = yield Statement(catalog.lock, [(name,)])
         if again != found:
             raise Busy(f"{name}: another process changed it meanwhile")
-    for fact, change in (("slots", _slots), ("keep", _keep)):
-        if old.get(fact) != new.get(fact):
-            yield from change(plan, old, new)
-            told.append(f"{fact}: {old[fact]} -> {new[fact]}")
+    changed = [fact for fact in plan.structure.options if old.get(fact) != new.get(fact)]
+    for fact in changed:
+        if fact in plan.alterations:
+            yield from plan.alterations[fact](plan, old, new)
     if old != new:
         yield Statement(catalog.outdated, [(name, name)])
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
-    return told + [
-        f"{fact}: {old[fact]} -> {new[fact]}" for fact in ("on_full", "on_duplicate") if old.get(fact) != new.get(fact)
-    ]
+    return changes + [f"{fact}: {old.get(fact)} -> {new.get(fact)}" for fact in changed]
 
 
 def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:
@@ -144,10 +139,10 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
             stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
         if column.name not in there:
             yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
-    told = [f"column {column.name} ({column.spec}) added" for column in added]
-    if not told and list(before) != list(after):
-        told = ["the order of the columns"]
-    return told
+    changes = [f"column {column.name} ({column.spec}) added" for column in added]
+    if not changes and list(before) != list(after):
+        changes = ["the order of the columns"]
+    return changes
 
 
 def _default(structure: RowStructure[Any, Any], column: Column) -> Any:
@@ -179,74 +174,3 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
         # reads it by that of whoever opens the table.
         return f"(CONVERT(X'{text.encode().hex()}' USING utf8mb4))"
     return dialect.literal(text)
-
-
-def _slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    assert isinstance(plan, CounterPlan)
-    before, after = old["slots"] or plan.dialect.slots, plan.slots
-    key = plan.dialect.names(plan.structure.key.columns)
-    table = plan.rows_table
-    try:
-        for slot in range(after, before):
-            moved = f"SELECT {key}, 0, n FROM {table} WHERE slot = {slot}"
-            if plan.dialect.family == "mariadb":
-                moved = f"SELECT * FROM (SELECT {key}, 0 AS slot, n AS total FROM {table} WHERE slot = {slot}) moved"
-                put = (
-                    f"INSERT INTO {table} ({key}, slot, n) {moved}\n"
-                    f"  ON DUPLICATE KEY UPDATE n = {table}.n + moved.total"
-                )
-            else:
-                put = (
-                    f"INSERT INTO {table} AS r ({key}, slot, n) {moved}\n"
-                    f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n"
-                )
-            yield Statement(Template(put), [()])
-    except StatementFailed as error:
-        raise Overflow(f"{plan.structure.name}: a total would not fit into {after} slots: {error}") from error
-    yield Statement(Template(f"DELETE FROM {table} WHERE slot >= {after}"), [()])
-
-
-def _keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    keep = new["keep"]
-    rows, head = plan.rows_table, plan.head_table
-    key = plan.structure.key.columns
-    names = plan.dialect.names(key)
-    if isinstance(plan, RingPlan):
-        yield Statement(
-            Template(
-                f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n"
-                f"  WHERE {plan.dialect.same(key, 'h.', f'{rows}.')}) - {keep}"
-            ),
-            [()],
-        )
-        # By way of negative slots: a row never lands on one that has yet to move.
-        slot = plan.dialect.modulo.format("sequence", keep)
-        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - {slot}"), [()])
-        yield Statement(Template(f"UPDATE {rows} SET slot = -1 - slot"), [()])
-        return
-    assert isinstance(plan, CappedPlan)
-    if keep > old["keep"]:
-        return
-    if "reject" in (old["on_full"], new["on_full"]):
-        found = yield Statement(each(f"SELECT count(*) FROM {head} WHERE n > {keep}"), [()])
-        if found[0][0][0]:
-            raise Invalid(
-                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
-                "collection that rejects never drops a row; remove some first"
-            )
-    ids = plan.dialect.names(plan.structure.id.columns)
-    yield Statement(
-        Template(
-            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
-            f"row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}) ranked "
-            f"WHERE place > {keep})"
-        ),
-        [()],
-    )
-    yield Statement(
-        Template(
-            f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {plan.dialect.same(key, 'r.', f'{head}.')})\n"
-            f"  WHERE n > {keep}"
-        ),
-        [()],
-    )

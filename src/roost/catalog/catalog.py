@@ -168,7 +168,10 @@ def strange(
             Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
         )
         found = yield Statement(each(sql), [()])
-    return {name: told and f"{name} {told}{f'; {owner} owns it' if owner else ''}" for name, told, owner, _ in found[0]}
+    return {
+        name: problem and f"{name} {problem}{f'; {owner} owns it' if owner else ''}"
+        for name, problem, owner, _ in found[0]
+    }
 
 
 def guarded(
@@ -176,10 +179,10 @@ def guarded(
 ) -> Generator[Statement, Any, set[str]]:
     """Return which private tables are there; `Invalid` when one would run others' code. See `strange`."""
     found = yield from strange(dialect, tables, writes=writes, inserts=inserts)
-    for told in filter(None, found.values()):
+    for problem in filter(None, found.values()):
         raise Invalid(
-            f"{told}. What somebody made of it would run by the rights of this account: run this as the owner, or drop "
-            "what Roost has not made"
+            f"{problem}. What somebody made of it would run by the rights of this account: run this as the owner, or "
+            "drop what Roost has not made"
         )
     return {*found}
 
@@ -219,12 +222,12 @@ def create(
         if not found[0]:
             missing.append(plan)
         elif found[0][0][0] != plan.structure.definition:
-            told = difference(found[0][0][0], plan.structure.definition)
+            problem = difference(found[0][0][0], plan.structure.definition)
             if not exact and (yield from _was_stored(catalog, plan, found[0][0][0])):
-                former[name] = told
+                former[name] = problem
                 continue
             raise Mismatch(
-                f"{name} is declared otherwise than it is stored: {told}. "
+                f"{name} is declared otherwise than it is stored: {problem}. "
                 f"store.alter({name}) changes what is stored, where it can be changed"
             )
     for plan in dict.fromkeys(missing):

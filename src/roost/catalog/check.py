@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.catalog.catalog import PRIVATE, Catalog, listed, strange
-from roost.dialects.conditions import no_moment, wrong
+from roost.dialects.conditions import wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
-from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.plan import CounterPlan
-from roost.structures.plan import MORE, MOST, StructurePlan, each
+from roost.structures.plan import MORE, MOST, Rule, StructurePlan, each
 from roost.structures.registry import from_definition, plan_for
-from roost.structures.ring.plan import RingPlan
-from roost.structures.set.plan import SetPlan
 from roost.structures.views.making import found_view, wanted_view
 from roost.types.columns import Column
 
@@ -62,8 +58,6 @@ class Violation:
 
 
 Checking = Generator[Statement, Any, list[Violation]]
-# A rule, and a query for the keys that break it, with what is wrong in words as the last column.
-Rule = tuple[str, str]
 
 
 def check(catalog: Catalog, names: Sequence[str]) -> Checking:
@@ -103,7 +97,7 @@ def _check_structure(plan: StructurePlan) -> Checking:
     if found or not plan.layout:
         return found
     there = yield from strange(plan.dialect, plan.layout)
-    found = [Violation(name, "tables", None, told) for told in there.values() if told]
+    found = [Violation(name, "tables", None, message) for message in there.values() if message]
     found = found or (yield from _check_layout(plan))
     if found:
         return found
@@ -129,8 +123,8 @@ def _check_view(plan: StructurePlan) -> Checking:
     if stored == wanted:
         return []
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
-    told = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
-    return [Violation(name, "view", None, told)]
+    message = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
+    return [Violation(name, "view", None, message)]
 
 
 def _check_layout(plan: StructurePlan) -> Checking:
@@ -145,12 +139,12 @@ def _check_layout(plan: StructurePlan) -> Checking:
         stored = {(column, _type(type_), int(not_null)) for column, type_, not_null in there[0]}
         for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
-            told = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
-            found.append(Violation(name, "tables", None, told))
-    if isinstance(plan, CappedPlan):
-        index = yield Statement(each(dialect.choose(INDEX)), [(f"roost_{name}_newest",)])
-        if not index[0]:
-            found.append(Violation(name, "tables", None, f"there is no index roost_{name}_newest"))
+            message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
+            found.append(Violation(name, "tables", None, message))
+    for index in plan.indexes:
+        there = yield Statement(each(dialect.choose(INDEX)), [(index,)])
+        if not there[0]:
+            found.append(Violation(name, "tables", None, f"there is no index {index}"))
     return found
 
 
@@ -162,74 +156,18 @@ def _type(declared: str) -> str:
 
 
 def _rules(plan: StructurePlan) -> Iterator[Rule]:
-    rows, head = plan.rows_table, plan.head_table
-    dialect, key = plan.dialect, plan.structure.key.columns
-    told = dialect.told
-    r_key, h_key = dialect.names(key, "r."), dialect.names(key, "h.")
-    join = " AND ".join(f"h.{dialect.name_of(c)} = r.{dialect.name_of(c)}" for c in key)
-    yield from (
-        _value_rule(plan, column, r_key)
-        for column in plan.structure.columns
-        if wrong(plan.dialect, column, column.name)
-    )
-    if isinstance(plan, CounterPlan):
-        yield (
-            "slot",
-            f"SELECT {r_key}, {told(f'slot ? of {plan.slots}', 'slot')} FROM {rows} r\n"
-            f"  WHERE slot NOT BETWEEN 0 AND {plan.slots - 1}",
-        )
-        return
-    yield (
-        "head",
-        f"SELECT {r_key}, {told('? rows without a head', 'count(*)')} FROM {rows} r LEFT JOIN {head} h ON {join}\n"
-        f"  WHERE h.{dialect.name_of(key[0])} IS NULL GROUP BY {r_key}",
-    )
-    if isinstance(plan, RingPlan | CappedPlan):
-        keep = plan.structure.keep
-        yield (
-            "sequence",
-            f"SELECT {r_key}, {told('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
-            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence > h.sequence OR r.sequence < 1",
-        )
-        if dialect.name == "sqlite":
-            yield "at", f"SELECT {r_key}, 'at ' || at || ' is no moment' FROM {rows} r WHERE {no_moment('at')}"
-    if isinstance(plan, RingPlan):
-        yield (
-            "slot",
-            f"SELECT {r_key}, {told(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
-            f"  FROM {rows} r WHERE slot <> {dialect.modulo.format('sequence', keep)}",
-        )
-        yield (
-            "keep",
-            f"SELECT {r_key}, {told('sequence ? should be gone, the head says ?', 'r.sequence', 'h.sequence')}\n"
-            f"  FROM {rows} r JOIN {head} h ON {join} WHERE r.sequence <= h.sequence - {keep}",
-        )
-    if isinstance(plan, CappedPlan):
-        yield (
-            "keep",
-            f"SELECT {r_key}, {told(f'? rows, keep is {keep}', 'count(*)')} FROM {rows} r\n"
-            f"  GROUP BY {r_key} HAVING count(*) > {keep}",
-        )
-        yield (
-            "order",
-            f"SELECT {r_key}, {told('? rows have sequence ?', 'count(*)', 'sequence')} FROM {rows} r\n"
-            f"  GROUP BY {r_key}, sequence HAVING count(*) > 1",
-        )
-    if isinstance(plan, CappedPlan | SetPlan):
-        yield (
-            "count",
-            f"SELECT {dialect.names(key)}, {told('the head says ?, there are ?', 'said', 'there')}\n"
-            f"  FROM (SELECT {h_key}, h.n AS said, count(r.{dialect.name_of(key[0])}) AS there\n"
-            f"    FROM {head} h LEFT JOIN {rows} r ON {join} GROUP BY {h_key}, h.n) q\n"
-            f"  WHERE said <> there",
-        )
+    key = plan.dialect.names(plan.structure.key.columns, "r.")
+    for column in plan.structure.columns:
+        if wrong(plan.dialect, column, column.name):
+            yield _value_rule(plan, column, key)
+    yield from plan.rules()
 
 
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
     name = plan.dialect.name_of(column)
-    told = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
+    message = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
     return (
         "value",
-        f"SELECT {key}, {told}\n"
+        f"SELECT {key}, {message}\n"
         f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
     )

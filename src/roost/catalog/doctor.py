@@ -277,9 +277,9 @@ def _sqlite(facts: Facts) -> Iterator[Finding]:
     yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
 
 
-def _isolation(told: str) -> Finding:
+def _isolation(level: str) -> Finding:
     return Finding(
-        "isolation", f"{told.replace('-', ' ').lower()} by default",
+        "isolation", f"{level.replace('-', ' ').lower()} by default",
         "batches say READ COMMITTED for themselves; store.on works in whatever your transaction has",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import roost
 from roost.capping.cap import Cap
 from roost.capping.installation import Found
 from roost.cli.app import Failure, Settings, must_agree, shared
-from roost.cli.intake import uninterrupted
+from roost.cli.importing import uninterrupted
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
@@ -79,7 +79,7 @@ def cap(
         keeper = "watch" if watch else bursts.keeper(store, found.cap)
         table = found.cap.table
         document = {"table": table, "deleted": done.deleted, "seconds": round(done.seconds, 3), "kept_by": keeper}
-        answer(settings, document, [f"{table}: {done.told}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
+        answer(settings, document, [f"{table}: {done.summary}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
         if watch:
             _watch(store, done.made)
 
@@ -139,7 +139,7 @@ class _Done:
     seconds: float = 0.0
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The same in words."""
         if not self.deleted:
             return "no row was too many"
@@ -164,12 +164,12 @@ def _trim(store: roost.Store, found: Found) -> _Done:
                     done.seconds = time.perf_counter() - began
                 bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
     except KeyboardInterrupt:
-        click.echo(f"\n{found.cap.table}: {done.told}; `roost cap {found.cap.table}` goes on", err=True)
+        click.echo(f"\n{found.cap.table}: {done.summary}; `roost cap {found.cap.table}` goes on", err=True)
         raise
     except roost.Error as error:
         if not done.deleted:
             raise
-        raise Failure(f"{error}\n{done.told}; `roost cap {found.cap.table}` goes on") from error
+        raise Failure(f"{error}\n{done.summary}; `roost cap {found.cap.table}` goes on") from error
     finally:
         steps.close()
     return done

@@ -13,7 +13,7 @@ import click
 
 import roost
 from roost.cli.values import printable
-from roost.structures.kinds import Adopted
+from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,12 +27,12 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it on stderr; what came from a file or a database may not command the terminal."""
-        told = "\n".join(map(printable, self.format_message().split("\n")))
-        click.echo(f"error: {told}", file=file, err=True)
+        message = "\n".join(map(printable, self.format_message().split("\n")))
+        click.echo(f"error: {message}", file=file, err=True)
 
 
 class Commands(click.Group):
-    """Commands in the order in which they are needed; an error of Roost is told, never traced."""
+    """Commands in the order in which they are needed; an error of Roost is a message, never a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names as `--help` lists them."""
@@ -135,17 +135,17 @@ def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structur
         raise Failure(f"the catalog of {store.url} cannot be read ({error}); `roost check` tells more") from error
 
 
-def lookup(store: roost.Store, name: str, *, own: bool = True) -> Structure:
+def lookup(store: roost.Store, name: str, *, to_write: bool = False) -> Structure:
     """Return the structure of this name, or fail and say which there are.
 
-    own: whether a table of the application's own that was capped will do.
+    to_write: fail also where the structure is not written or changed by commands.
     """
     found = {each.name: each for each in stored(store)}
     if name not in found:
         there = f"it has {', '.join(found)}" if found else "it has none yet"
         raise Failure(f"there is no structure {name!r} in {store.url}; {there}; `roost create` makes one")
-    if isinstance(found[name], Adopted) and not own:
-        raise Failure(f"{name} is a table of your own: write it with SQL; `roost cap {name}` changes what it keeps")
+    if to_write and (why := console_of(found[name]).read_only):
+        raise Failure(why.format(name=name))
     return found[name]
 
 

@@ -1,4 +1,4 @@
-"""bench: drive a HandlerSocket server, Roost's or MariaDB's plugin, and tell how fast it answers."""
+"""bench: drive a HandlerSocket server, Roost's or MariaDB's plugin, and report how fast it answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _secret(option: str, path: str | None, name: str) -> str:
 @click.option("--hot", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to increment.")
 @click.option("--connections", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--pipeline", type=click.IntRange(min=1), default=1, show_default=True, help="Requests sent at once.")
-@click.option("--idle", type=click.IntRange(min=0), default=0, help="Connections more that say nothing.")
+@click.option("--idle", type=click.IntRange(min=0), default=0, help="Further connections that send nothing.")
 @click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Of the load generator.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True)
 @click.option(
@@ -61,7 +61,7 @@ def bench(
     processes: int,
     **options: Any,
 ) -> None:
-    """Load a HandlerSocket server and tell how fast it answers.
+    """Load a HandlerSocket server and report how fast it answers.
 
     Any server: Roost's, or MariaDB's plugin. Every answer is compared with what it has to be; what is not right is
     counted by kind, and the command fails. A connection sends --pipeline requests at once, and the next ones when
@@ -80,16 +80,16 @@ def bench(
       roost bench increment --database main --table counts
       roost bench get --read db:9998 --secret-file secret --idle 9900
     """
-    told = secret if secret is not None else _secret("--secret-file", secret_file, "ROOST_BENCH_SECRET")
+    key = secret if secret is not None else _secret("--secret-file", secret_file, "ROOST_BENCH_SECRET")
     address = read if work in READS else write
-    plan = Load(work=work, address=address, secret=told, zipf=zipf or 0.0, pace=pace or 0.0, **options)
+    load = Load(work=work, address=address, secret=key, zipf=zipf or 0.0, pace=pace or 0.0, **options)
     if work == "fill":
-        plan = Load(**{**vars(plan), "seconds": 1e6, "warmup": 0.0})
+        load = Load(**{**vars(load), "seconds": 1e6, "warmup": 0.0})
     try:
-        report = drive(plan, processes)
+        report = drive(load, processes)
     except Invalid as error:
         raise click.UsageError(str(error)) from error
-    rows = _lines(plan, report, processes)
+    rows = _lines(load, report, processes)
     answer_table(settings, _document(report), f"{work} at {address}", ("", ""), rows)
     if report.errors:
         example = f": {report.example}" if report.example else ""
@@ -118,11 +118,11 @@ def _document(report: Report) -> dict[str, Any]:
     }
 
 
-def _lines(plan: Load, report: Report, processes: int) -> list[tuple[str, str]]:
+def _lines(load: Load, report: Report, processes: int) -> list[tuple[str, str]]:
     own, kernel = report.cost
     lines = [
         ("requests", f"{report.rate:,.0f} per second"),
-        ("connections", f"{plan.connections} with {plan.pipeline} in flight, {plan.idle} idle"),
+        ("connections", f"{load.connections} with {load.pipeline} in flight, {load.idle} idle"),
         *[(f"{name} of a chunk", _time(report.percentile(share))) for name, share in SHARES],
         *[(f"error {kind}", f"{number:,}") for kind, number in report.errors.most_common()],
         (

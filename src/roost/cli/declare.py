@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +16,8 @@ import click
 import roost
 from roost.cli.app import Failure
 from roost.cli.values import text_parser
-from roost.structures.kinds import KINDS
-from roost.structures.rows import RowStructure
+from roost.structures.console import REQUIRED
+from roost.structures.registry import DECLARATIONS, console_class, console_of, declaration_of
 from roost.structures.structure import Structure
 from roost.types.columns import parse_column
 
@@ -30,20 +29,7 @@ _NAMED = re.compile(r"\s*(\w+)\s*:(.*)\Z", re.DOTALL)
 # A type, its limits in brackets (strings in them may hold anything), then a default.
 _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\??\s*)(?:=(.*))?\Z""", re.DOTALL)
 
-# The options that each kind takes, and those that it cannot do without.
-TAKES = {
-    "counter": ("key", "slots"),
-    "ring": ("per", "keep", "column"),
-    "capped": ("per", "keep", "column", "unique", "on_full", "on_duplicate"),
-    "set": ("key", "member"),
-}
-NEEDS = {"counter": (), "ring": ("per", "keep"), "capped": ("per", "keep", "unique"), "set": ()}
-CHANGES = {
-    "counter": ("slots",),
-    "ring": ("keep", "add"),
-    "capped": ("keep", "add", "on_full", "on_duplicate"),
-    "set": (),
-}
+GROUPS = ("key", "member")  # options that name columns which are one value to the caller
 
 KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped).")
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counter).")
@@ -76,16 +62,25 @@ def declaring(command: F) -> F:
 def declared(targets: Sequence[str], options: Options) -> list[Structure]:
     """Return the structures that the arguments declare: those of modules, or one in words."""
     given = _given(options)
-    if targets[0] in KINDS:
+    if _is_kind(targets[0]):
         if len(targets) != 2:
             raise click.UsageError(f"a {targets[0]} takes one NAME: roost create {targets[0]} NAME --…")
         return [_in_words(targets[0], targets[1], given)]
     if given:
+        kinds = ", ".join(filter(_is_kind, DECLARATIONS))
         raise click.UsageError(
-            f"{_flag(next(iter(given)))} goes with a KIND ({', '.join(KINDS)}) and a NAME; a module has its own"
+            f"{_flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME; a module has its own"
         )
     found = [structure for target in targets for structure in imported(target)]
     return list(dict.fromkeys(found))
+
+
+def _is_kind(word: str) -> bool:
+    """Whether structures of this kind can be declared in words."""
+    try:
+        return bool(console_class(word).takes)
+    except roost.Invalid:
+        return False
 
 
 def imported(target: str) -> list[Structure]:
@@ -134,7 +129,7 @@ def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def _only(kind: str, given: Options, allowed: Sequence[str]) -> None:
+def _only(kind: str, given: Options, allowed: Iterable[str]) -> None:
     for option in given:
         if option not in allowed:
             takes = ", ".join(map(_flag, allowed)) or "nothing"
@@ -142,19 +137,20 @@ def _only(kind: str, given: Options, allowed: Sequence[str]) -> None:
 
 
 def _in_words(kind: str, name: str, given: Options) -> Structure:
-    _only(kind, given, TAKES[kind])
-    for option in NEEDS[kind]:
-        if option not in given:
+    takes = console_class(kind).takes
+    _only(kind, given, takes)
+    for option, default in takes.items():
+        if default is REQUIRED and option not in given:
             raise click.UsageError(f"a {kind} needs {_flag(option)}")
-    facts: Options
-    if kind in ("counter", "set"):
-        facts = {option: _group(option, given.get(option, ())) for option in ("key", "member")}
-        facts["slots"] = given.get("slots")
-    else:
-        facts = {"keep": given["keep"], **_columns(given)}
-        facts |= {"on_full": given.get("on_full", "evict"), "on_duplicate": given.get("on_duplicate", "error")}
+    facts = {
+        **takes,
+        **given,
+        **{option: _group(option, given.get(option, ())) for option in GROUPS if option in takes},
+    }
+    if "per" in takes:
+        facts |= _columns(given)
     try:
-        return KINDS[kind].from_facts(name, facts)
+        return declaration_of(kind).from_facts(name, facts)
     except roost.Error:
         raise
     except (TypeError, ValueError) as error:  # a name that Python's own classes refuse
@@ -199,27 +195,15 @@ def _once(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def altered(stored: Structure, options: Options) -> Structure:
     """Return the declaration of what is stored with the changes that options ask for."""
-    given = _given(options)
-    _only(stored.kind, given, CHANGES[stored.kind])
-    facts = json.loads(stored.definition) | {name: value for name, value in given.items() if name != "add"}
-    changed = KINDS[stored.kind].from_facts(stored.name, facts)
-    if "add" not in given:
-        return changed
-    assert isinstance(changed, roost.Ring | roost.Capped)
-    row = _with_columns(changed, [_added(stored.name, each) for each in given["add"]])
-    if isinstance(changed, roost.Ring):
-        return roost.Ring(stored.name, row, per=facts["per"], keep=facts["keep"])
-    rules = {name: facts[name] for name in ("per", "keep", "unique", "on_full", "on_duplicate")}
-    return roost.Capped(stored.name, row, **rules)
-
-
-def _with_columns(structure: RowStructure[Any, Any], fields: list[tuple[str, Any, Any]]) -> type[Any]:
-    there = [column.name for column in structure.columns]
-    for place, (name, _, _) in enumerate(fields):
-        if name in there or name in [other for other, _, _ in fields[:place]]:
-            raise click.UsageError(f"{structure.name} has a column {name} already")
-    row = structure.rows.type
-    return dataclasses.make_dataclass(row.__name__, fields, bases=(row,), frozen=True)
+    given, console = _given(options), console_of(stored)
+    _only(stored.kind, given, console.changes)
+    added = [_added(stored.name, each) for each in given.pop("add", ())]
+    names = [column.name for column in stored.columns]
+    for name, _, _ in added:
+        if name in names:
+            raise click.UsageError(f"{stored.name} has a column {name} already")
+        names.append(name)
+    return console.altered(given, added)
 
 
 def _added(structure: str, text: str) -> tuple[str, Any, Any]:

@@ -11,8 +11,8 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.structures.kinds import Capped, Ring
 from roost.structures.plan import difference
+from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
 
@@ -50,9 +50,9 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
 def _must_agree_with(old: Structure | None, new: Structure) -> None:
     # `Store.create` refuses it as well, in words for Python.
     if old is not None and old != new:
-        told = difference(old.definition, new.definition)
+        differs = difference(old.definition, new.definition)
         raise Failure(
-            f"{new.name} is declared otherwise than it is stored: {told}; `roost alter` changes what can be changed"
+            f"{new.name} is declared otherwise than it is stored: {differs}; `roost alter` changes what can be changed"
         )
 
 
@@ -87,10 +87,10 @@ def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **op
     wanted = [] if by_option else _declared_now(target)
     with settings.open() as store:
         if by_option:
-            wanted = [altered(lookup(store, target, own=False), options)]
+            wanted = [altered(lookup(store, target, to_write=True), options)]
         _may_delete([(lookup(store, each.name), each) for each in wanted], yes)
         changes = _alter_each(store, wanted, view)
-    answer(settings, changes, [f"{each['name']}: {_told(each['changes'])}" for each in changes])
+    answer(settings, changes, [f"{each['name']}: {_in_words(each['changes'])}" for each in changes])
 
 
 def _declared_now(target: str) -> list[Structure]:
@@ -105,8 +105,8 @@ def _declared_now(target: str) -> list[Structure]:
 
 def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None:
     for old, new in pairs:
-        if isinstance(old, Ring | Capped) and isinstance(new, Ring | Capped) and new.keep < old.keep:
-            must_agree(f"{new.name}: rows beyond the newest {new.keep} of each key are deleted. Go on?", yes)
+        if deleted := console_of(old).deletes(new):
+            must_agree(f"{new.name}: {deleted}. Go on?", yes)
 
 
 def _alter_each(store: roost.Store, wanted: Sequence[Structure], view: bool | None) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def _alter_each(store: roost.Store, wanted: Sequence[Structure], view: bool | No
     return changed
 
 
-def _told(changes: Any) -> str:
+def _in_words(changes: Any) -> str:
     return "; ".join(changes) or "nothing to change"
 
 

@@ -45,7 +45,7 @@ Records = Iterator[Record]
 
 
 def format_of(name: str) -> str | None:
-    """Return the format that a file's name tells, with or without `.gz`."""
+    """Return the format that a file's name shows, with or without `.gz`."""
     stem = name.lower().removesuffix(".gz")
     return next((found for suffix, found in SUFFIXES.items() if stem.endswith(suffix)), None)
 

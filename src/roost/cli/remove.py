@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from roost.cli.app import Settings, lookup, must_agree, shared
-from roost.cli.screen import answer, counted
+from roost.cli.screen import answer
 from roost.cli.values import key_from_text, key_in_words, plain
-from roost.structures.kinds import Counter
-from roost.structures.structure import Structure
+from roost.structures.registry import console_of
 
 
 @click.command()
@@ -51,14 +50,12 @@ def forget(settings: Settings, name: str, key: str, yes: bool) -> None:
 
 def _remove(settings: Settings, verb: str, name: str, text: str, yes: bool) -> None:
     with settings.open() as store:
-        structure = lookup(store, name, own=False)
+        structure = lookup(store, name, to_write=True)
         key = key_from_text(structure, text)
         operation = structure.clear(key) if verb == "clear" else structure.forget(key)
         must_agree(f"{verb} key {key_in_words(key)} of {name}: what it holds is deleted. Go on?", yes)
         removed = store.run(operation)
     document = {"structure": name, "key": plain(key), "removed": removed}
-    answer(settings, document, [f"{name}: {_told(structure, removed)} removed from key {key_in_words(key)}"])
-
-
-def _told(structure: Structure, removed: int) -> str:
-    return f"a total of {removed:,}" if isinstance(structure, Counter) else counted(removed, "row")
+    answer(
+        settings, document, [f"{name}: {console_of(structure).removed(removed)} removed from key {key_in_words(key)}"]
+    )

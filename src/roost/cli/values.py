@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any
 
 import roost
-from roost.structures.kinds import Adopted
 from roost.structures.structure import Structure
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -144,7 +143,7 @@ def key_from_text(structure: Structure, text: str) -> Any:
     """
     columns = structure.key.columns
     name = structure.name
-    if isinstance(structure, Adopted):  # SQLite takes a text for a number where the column is one
+    if not columns:  # their types are the application's; SQLite takes a text for a number where the column is one
         parts, _ = _parts(text)
         return text if len(structure.key.names) == 1 else structure.key.value([str(part) for part in parts])
     if len(columns) == 1:
@@ -177,7 +176,10 @@ def key_in_words(key: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has for a value: times in ISO 8601, bytes in hexadecimal, a Decimal and a UUID as strings."""
+    """Return what JSON has for a value, or for values in lists and dicts.
+
+    Times are in ISO 8601, bytes in hexadecimal, a Decimal and a UUID strings.
+    """
     match value:
         case enum.Enum():
             return value.value
@@ -189,8 +191,10 @@ def plain(value: Any) -> Any:
             return f"{value:f}"
         case uuid.UUID():
             return str(value)
-        case tuple():
+        case tuple() | list():
             return [plain(part) for part in value]
+        case dict():
+            return {name: plain(part) for name, part in value.items()}
     return value
 
 

@@ -1,1 +1,1 @@
-"""Roost inside other libraries: one room each, which alone imports that library."""
+"""Roost inside other libraries: one module each, which alone imports that library."""

@@ -19,7 +19,7 @@ log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
-READS = (Control.BEGIN_READ, Control.BEGIN_READ_HASTY)
+READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 COMMITS: dict[bool, list[tuple[str, Row]]] = {True: [("COMMIT", ())], False: []}  # what `trace` is told at the end
 
@@ -259,10 +259,10 @@ class ServerConnection(ServerExecutor):
         match word:
             case (
                 Control.BEGIN
-                | Control.BEGIN_HASTY
+                | Control.BEGIN_NOWAIT
                 | Control.BEGIN_ALONE
                 | Control.BEGIN_READ
-                | Control.BEGIN_READ_HASTY
+                | Control.BEGIN_READ_NOWAIT
             ):
                 self._reads = word in READS
                 self._ended = False
@@ -310,7 +310,7 @@ class ServerConnection(ServerExecutor):
 
     def lock_wait(self, word: Control) -> float:
         """Return the seconds that a transaction begun in this way waits for a single lock."""
-        most = HASTE if word in (Control.BEGIN_HASTY, Control.BEGIN_READ_HASTY) else self.wait.most
+        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
         return self.wait.left if most is None else min(most, self.wait.left)
 
     def reconnect(self, wait: Wait) -> None:
@@ -389,7 +389,7 @@ class ServerConnection(ServerExecutor):
 
     @abstractmethod
     def begin(self, word: Control) -> None:
-        """Begin a transaction, for a batch, hastily, alone or for reading, or leave in `_begin` how it is begun."""
+        """Begin a transaction for a batch, NOWAIT, alone or for reading, or leave in `_begin` how it is begun."""
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""

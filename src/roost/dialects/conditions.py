@@ -139,8 +139,8 @@ def wanted(dialect: Dialect, column: Column) -> str:
         "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
     }
-    told = _choice(column) if column.type.enum else words[column.type.kind]
-    return told + (" or NULL" if column.nullable else "")
+    description = _choice(column) if column.type.enum else words[column.type.kind]
+    return description + (" or NULL" if column.nullable else "")
 
 
 def _choice(column: Column) -> str:

@@ -92,10 +92,10 @@ class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 
     BEGIN = "begin"
-    BEGIN_HASTY = "begin, and wait for nobody's lock"
+    BEGIN_NOWAIT = "begin, and wait for nobody's lock"
     BEGIN_ALONE = "begin what no batch is: to make or change structures"
     BEGIN_READ = "begin read"
-    BEGIN_READ_HASTY = "begin read, and wait for nobody's lock"
+    BEGIN_READ_NOWAIT = "begin read, and wait for nobody's lock"
     COMMIT = "commit"
     ROLLBACK = "rollback"
     SAVEPOINT = "savepoint"
@@ -135,7 +135,7 @@ class Dialect:
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
-    at_once: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
+    nowait: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
     returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
     family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
 
@@ -163,7 +163,7 @@ class Dialect:
         """Return a name as an identifier, whatever is in it."""
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
-    def told(self, text: str, *parts: str) -> str:
+    def message(self, text: str, *parts: str) -> str:
         """Return the expression for a text with each ? replaced by what an expression has."""
         first, *rest = text.split("?")
         literals = [self.literal(each) if each else "" for each in rest]

@@ -79,8 +79,8 @@ def written(value: Any) -> str:
         case Decimal():
             return format(value, "f")
         case float() if math.isfinite(value):
-            told = repr(value)
-            return told if "e" in told else f"{told}e0"  # without, it would be a DECIMAL
+            text = repr(value)
+            return text if "e" in text else f"{text}e0"  # without, it would be a DECIMAL
         case uuid.UUID():  # of a column of that type
             return f"'{value}'"
         case dt.date() | dt.time():

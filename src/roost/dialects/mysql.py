@@ -21,6 +21,6 @@ MYSQL = replace(
     views=False,
     alone=False,  # it has no SET STATEMENT
     for_share=" FOR SHARE",
-    at_once=" NOWAIT",
+    nowait=" NOWAIT",
     returning=False,
 )

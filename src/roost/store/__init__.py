@@ -2,9 +2,10 @@
 
 from roost.capping.plan import AdoptedPlan
 from roost.store.store import AsyncStore, Store
+from roost.structures.adopted.console import AdoptedConsole
 from roost.structures.adopted.declaration import Adopted
 from roost.structures.registry import register
 
 __all__ = ["AsyncStore", "Store"]
 
-register(Adopted, AdoptedPlan)
+register(Adopted, AdoptedPlan, AdoptedConsole)

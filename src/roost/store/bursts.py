@@ -41,8 +41,8 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
 
     `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
     """
-    core, room = store._core, _room(store)
-    old: Cap | None = core.snapshot(room.capped(table))
+    core, adoption = store._core, _adoption(store)
+    old: Cap | None = core.snapshot(adoption.capped(table))
     if not per or keep is None:
         if old is None:
             raise Invalid(f"{table} is not capped yet: say --per COLUMN and --keep N")
@@ -50,7 +50,7 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
         keep = old.keep if keep is None else keep
     elif newest_by is None and old is not None and old.per == tuple(per):
         newest_by = old.newest_by
-    found: Found = core.snapshot(room.look(table, per, keep, newest_by))
+    found: Found = core.snapshot(adoption.look(table, per, keep, newest_by))
     return found
 
 
@@ -60,33 +60,33 @@ def cap(store: Store, found: Found) -> Generator[int, None, Cap]:
     Yields after every burst how many rows it has deleted. It may be left at any moment, and done again at any time:
     what is done is done. An index that is missing is made first; see `SMALL`.
     """
-    core, room = store._core, _room(store)
+    core, adoption = store._core, _adoption(store)
     manners = _manners(core)
     make_index = not found.index
     try:
         core.alone(manners.come)
-        core.alone(lambda connection: drive(room.before(found.cap, make_index), connection))
+        core.alone(lambda connection: drive(adoption.before(found.cap, make_index), connection))
         made: Cap = _patiently(
-            core, lambda: core.exclusive(room.install(core.known.catalog, found.cap, found.old, make_index))
+            core, lambda: core.exclusive(adoption.install(core.known.catalog, found.cap, found.old, make_index))
         )
-        yield from _sweep(core, room, made)
+        yield from _sweep(core, adoption, made)
         yield from work_off(store, made)
     finally:
         core.alone(manners.leave)
     return made
 
 
-def _sweep(core: Core, room: Adoption, made: Cap) -> Generator[int, None, None]:
+def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, None]:
     # Again until nothing is left: rows that somebody holds are passed over, and on servers writers go on meanwhile.
     deadline = time.monotonic() + core.timeout
     while True:
         deleted, after = 0, None
-        while keys := core.snapshot(room.full_keys(made, after, KEYS)):
+        while keys := core.snapshot(adoption.full_keys(made, after, KEYS)):
             after = keys[-1]
-            for gone in _bursts(core, deque(keys), lambda waiting, is_over: room.burst(made, waiting, is_over)):
+            for gone in _bursts(core, deque(keys), lambda waiting, is_over: adoption.burst(made, waiting, is_over)):
                 deleted += gone
                 yield gone
-        if after is None or not room.by_itself:  # where passes follow, what is left has a note
+        if after is None or not adoption.by_itself:  # where passes follow, what is left has a note
             return
         if deleted:
             deadline = time.monotonic() + core.timeout
@@ -96,44 +96,44 @@ def _sweep(core: Core, room: Adoption, made: Cap) -> Generator[int, None, None]:
 
 def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
     """Trim the keys that have grown since the last pass, where triggers cannot. Yields as `cap` does."""
-    core, room = store._core, _room(store)
-    if not isinstance(room, MariaDBAdoption):
+    core, adoption = store._core, _adoption(store)
+    if not isinstance(adoption, MariaDBAdoption):
         return
     after = 0
     while True:
-        noted, after = core.snapshot(room.noted(made, after, KEYS))
+        noted, after = core.snapshot(adoption.noted(made, after, KEYS))
         if not noted:
             return
-        yield from _bursts(core, noted, lambda waiting, is_over: room.work_off(made, waiting, is_over))
+        yield from _bursts(core, noted, lambda waiting, is_over: adoption.work_off(made, waiting, is_over))
 
 
 def claim(store: Store, made: Cap) -> None:
     """Make the passes from now on, as long as the store is open; `Invalid` when somebody does or nobody need to."""
-    core, room = store._core, _room(store)
-    if not isinstance(room, MariaDBAdoption):
+    core, adoption = store._core, _adoption(store)
+    if not isinstance(adoption, MariaDBAdoption):
         raise Invalid(f"{made.table}: triggers keep it short, so there is nothing to watch")
     had: list[bool] = []
-    core.alone(lambda connection: had.append(drive(room.claim(made, 5), connection)))
+    core.alone(lambda connection: had.append(drive(adoption.claim(made, 5), connection)))
     if had != [True]:
         raise Invalid(f"{made.table}: another `roost cap {made.table} --watch` trims it")
 
 
 def keeper(store: Store, made: Cap) -> str:
     """Return what keeps a capped table short from now on: triggers, event, or "" for nobody."""
-    room = _room(store)
-    if not isinstance(room, MariaDBAdoption):
+    adoption = _adoption(store)
+    if not isinstance(adoption, MariaDBAdoption):
         return "triggers"
-    return "event" if store._core.snapshot(room.has_event(made)) else ""
+    return "event" if store._core.snapshot(adoption.has_event(made)) else ""
 
 
 def uncap(store: Store, table: str) -> Cap:
     """Remove what keeps a table short, the index if Roost made one, and the entry of the catalog; the rows stay."""
-    core, room = store._core, _room(store)
-    released: Cap = _patiently(core, lambda: core.exclusive(room.release(table)))
+    core, adoption = store._core, _adoption(store)
+    released: Cap = _patiently(core, lambda: core.exclusive(adoption.release(table)))
     return released
 
 
-def _room(store: Store) -> Adoption:
+def _adoption(store: Store) -> Adoption:
     return adoption_for(store._core.engine.dialect)
 
 

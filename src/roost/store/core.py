@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from roost.batching.atoms import Atom, refuse_all
-from roost.batching.batch import Aside, Batch
+from roost.batching.batch import Batch, SlowPath
 from roost.batching.known import Known, Stats
 from roost.batching.queue import Queue, Take
-from roost.batching.slow_path import PAUSE, READING, TRYING, Detours, ReadDetours, Trying
+from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
 from roost.catalog.doctor import Finding, examine
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
@@ -26,7 +26,7 @@ from roost.databases.forks import at_fork
 from roost.dialects import Control, Statement, Wanted
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.store.links import Link, alive
-from roost.store.self_deadlock import Own, own_transaction
+from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, in_utc
@@ -71,8 +71,8 @@ class Core:
         self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
-        self._detours = Detours(self.known, self._context)
-        self._read_detours = ReadDetours()
+        self._slow_writes = SlowWrites(self.known, self._context)
+        self._slow_reads = SlowReads()
         self.joined_context = Context(self._clock, spot, joined=True)
         self._executor: ThreadPoolExecutor | None = None
         self._dismissed = False
@@ -84,14 +84,16 @@ class Core:
         self._looking: set[Link] = set()  # those of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
-        self._lanes = [self._lane(number) for number in range(READING + 1)] if self.engine.dialect.row_locks else []
+        self._slow_queues = (
+            [self._slow_queue(number) for number in range(READING + 1)] if self.engine.dialect.row_locks else []
+        )
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
         readers = self.readers[0] if self.engine.dialect.exchanges else None
         reader = self._writer if self.engine.memory else self._readers[0]
         self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
 
-    def _lane(self, number: int) -> tuple[Queue, Link]:
+    def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
         link = self._batch_link()
 
@@ -99,16 +101,16 @@ class Core:
             self._write(link, _Patience(self, deadline, wake, link=link), take, None)
 
         def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
-            trying = Trying()
+            retries = Retries()
             if number == READING:
-                self._read(link, deadline, take, wake, trying)
+                self._read(link, deadline, take, wake, retries)
             else:
-                self._write(link, _Patience(self, deadline, wake, link=link), take, trying, Control.BEGIN_HASTY)
-            if trying.again:
+                self._write(link, _Patience(self, deadline, wake, link=link), take, retries, Control.BEGIN_NOWAIT)
+            if retries.again:
                 wake()
                 time.sleep(PAUSE * (1 + self._random.random()))
 
-        return Queue(try_ if number in (TRYING, READING) else wait, self.lock_wait, self._worry), link
+        return Queue(try_ if number in (RETRYING, READING) else wait, self.lock_wait, self._worry), link
 
     def _link(self) -> Link:
         return Link(self.engine.file, self.timeout)
@@ -150,15 +152,15 @@ class Core:
         try:
             self.submit_some(atoms)
             for atom in atoms:
-                if atom.aside is not None:
-                    self.submit_aside([atom])
+                if atom.slow_path is not None:
+                    self.submit_slow([atom])
         except BaseException:
             for atom in atoms:
                 self.give_up(atom)
             raise
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        """Return when every atom has its answer, or is to be submitted aside; reads by one of the readers."""
+        """Return when every atom has its answer or is to be submitted to the slow path; reads by one of the readers."""
         deadline = atoms[0].deadline or time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
@@ -166,14 +168,14 @@ class Core:
         left = atoms
         while left:  # a leader may come back without all answers, while there is time
             queue.submit(left, deadline)
-            left = [atom for atom in left if not atom.done and atom.aside is None]
+            left = [atom for atom in left if not atom.done and atom.slow_path is None]
 
-    def submit_aside(self, atoms: Sequence[Atom]) -> None:
-        """Return when every atom has its answer: all are to wait in the same lane."""
-        assert atoms[0].aside is not None
-        queue, _ = self._lanes[atoms[0].aside]
+    def submit_slow(self, atoms: Sequence[Atom]) -> None:
+        """Return when every atom has its answer: all are to wait in the same slow-path queue."""
+        assert atoms[0].slow_path is not None
+        queue, _ = self._slow_queues[atoms[0].slow_path]
         for atom in atoms:
-            atom.aside = None
+            atom.slow_path = None
         left = atoms
         try:
             while left:  # a leader may come back without his answer, to try again
@@ -181,13 +183,13 @@ class Core:
                 left = [atom for atom in left if not atom.done]
         finally:
             for atom in atoms:
-                (self._detours if atom.writes else self._read_detours).settled(atom)
+                (self._slow_writes if atom.writes else self._slow_reads).settled(atom)
 
     def give_up(self, atom: Atom) -> None:
-        """Note that nobody waits for the atom any more: where it was sent aside, its key is nobody else's obstacle."""
-        if atom.aside is not None:
-            atom.aside = None
-            self._detours.settled(atom)
+        """Note that nobody waits for the atom any more: on the slow path, its key is nobody else's obstacle."""
+        if atom.slow_path is not None:
+            atom.slow_path = None
+            self._slow_writes.settled(atom)
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""
@@ -248,21 +250,21 @@ class Core:
 
     def disconnect(self) -> None:
         """Close the connections when their users are done; the next operation connects anew."""
-        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
             link.close()
 
     def close(self) -> None:
         """Answer what waits, then close the connections."""
         self.closed = True
-        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._lanes]):
+        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._slow_queues]):
             queue.close()
-        for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._slow_queues]):
             link.close()
         self._dismiss()
 
     def dispose(self) -> None:
         """Close the connections, now or when their users are done: nobody needs their answers any more."""
-        for link in (self._writer, *self._readers, *[link for _, link in self._lanes]):
+        for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
             link.leave()
         self._dismiss()
 
@@ -278,14 +280,14 @@ class Core:
         self._start()
 
     def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        aside = self._detours if self._lanes else None
-        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait, link=self._writer), take, aside)
+        slow_path = self._slow_writes if self._slow_queues else None
+        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait, link=self._writer), take, slow_path)
 
     def _write(
-        self, link: Link, wait: _Patience, take: Take, aside: Aside | None, begin: Control = Control.BEGIN
+        self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.known, self._context, self._counts[link], aside)
+            batch = Batch(self.known, self._context, self._counts[link], slow_path)
             try:
                 drive(batch.run(begin, take), connection)
             except BaseException:
@@ -312,21 +314,21 @@ class Core:
                 connection.wait = wait
                 work(connection)
             except Busy as error:
-                own = None if wait.told else self._own_transaction()
+                own = None if wait.said else self._open_transaction()
                 if own is None:
                     raise
-                raise Busy(f"{error}; {own.told}") from error
+                raise Busy(f"{error}; {own.message}") from error
             finally:
                 self._report(link.connection)
 
         link.use(use)
 
     def _read(
-        self, link: Link, deadline: float, take: Take, wake: Callable[[], None], trying: Trying | None = None
+        self, link: Link, deadline: float, take: Take, wake: Callable[[], None], retries: Retries | None = None
     ) -> None:
         wake()
-        aside = trying or (self._read_detours if self._lanes else None)
-        begin = Control.BEGIN_READ if trying is None else Control.BEGIN_READ_HASTY
+        slow_path = retries or (self._slow_reads if self._slow_queues else None)
+        begin = Control.BEGIN_READ if retries is None else Control.BEGIN_READ_NOWAIT
 
         def use(link: Link) -> None:
             connection = link.connection
@@ -334,7 +336,7 @@ class Core:
                 connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
             connection.wait = Wait(deadline, self.lock_wait)
             try:
-                drive(Batch(self.known, self._context, self._counts[link], aside).run(begin, take), connection)
+                drive(Batch(self.known, self._context, self._counts[link], slow_path).run(begin, take), connection)
             except BaseException:
                 connection.settle()
                 raise
@@ -349,15 +351,15 @@ class Core:
                 "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
             )
 
-    def _own_transaction(self) -> Own | None:
+    def _open_transaction(self) -> OpenTransaction | None:
         # Only a file can be held up by a transaction of the thread that waits for it, on a connection of its own.
-        return None if self.engine.file is None else own_transaction(self.engine.file, self._own())
+        return None if self.engine.file is None else open_transaction(self.engine.file, self._own())
 
     def _own(self) -> dict[int, bool]:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
         for core in alive(_cores):
-            for link in (core._writer, *core._readers, *core._looking):  # lanes are of servers only
+            for link in (core._writer, *core._readers, *core._looking):  # the slow path is of servers only
                 connection = link.connection
                 if connection is not None:
                     found[id(connection.raw)] = link is core._writer and connection.in_transaction
@@ -365,14 +367,14 @@ class Core:
 
     def _worry(self) -> Error | None:
         # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
-        own = self._own_transaction()
-        return Busy(own.told) if own is not None and own.sure else None
+        own = self._open_transaction()
+        return Busy(own.message) if own is not None and own.sure else None
 
 
 class _Patience(Wait):
     """Waits until the deadline; counts, logs, and after `lock_wait` asks whether the thread waits for itself."""
 
-    __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "told")
+    __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "said")
 
     def __init__(
         self,
@@ -389,7 +391,7 @@ class _Patience(Wait):
         self._wake = wake
         self._counted = False
         self._worried = False
-        self.told = False  # that it waits for itself
+        self.said = False  # that it waits for itself
 
     def pause(self) -> None:
         """Wake those who were answered by the batch before."""
@@ -409,7 +411,7 @@ class _Patience(Wait):
         log.info("waiting for the write lock of %s, which somebody else holds", core.engine.place)
         error = core._worry()
         if error is not None:
-            self.told = True
+            self.said = True
             raise error
 
 

@@ -318,10 +318,10 @@ class CacheCore:
                 yield Violation(structure.name, "shards", key, "some of its shards were evicted or lost")
             if header.complete and header.lost:
                 yield Violation(structure.name, "complete", key, "it says that it is complete, and that it is not")
-            told = header.expires
-            late = abs(told - expires) > CLOCKS if told and expires else told != expires
-            if told >= 0 and late:  # another program's item may have any
-                yield Violation(structure.name, "ttl", key, f"it is to expire at {told}, memcached says {expires}")
+            kept = header.expires
+            late = abs(kept - expires) > CLOCKS if kept and expires else kept != expires
+            if kept >= 0 and late:  # another program's item may have any
+                yield Violation(structure.name, "ttl", key, f"it is to expire at {kept}, memcached says {expires}")
 
 
 CLOCKS = 60  # seconds by which the clocks of clients and servers may differ

@@ -17,14 +17,14 @@ _WAL_WRITE = 120
 _RESERVED = 0x40000001
 
 
-class Own(NamedTuple):
+class OpenTransaction(NamedTuple):
     """A transaction of the calling thread: whether it surely holds the write lock, and a sentence about it."""
 
     sure: bool
-    told: str
+    message: str
 
 
-def own_transaction(path: str, ours: Mapping[int, bool]) -> Own | None:
+def open_transaction(path: str, ours: Mapping[int, bool]) -> OpenTransaction | None:
     """Return the transaction that the calling thread has open on this file, on a connection of its own, or None.
 
     None too when its transaction is known not to hold the write lock. Asked only by a thread that has been waiting
@@ -46,7 +46,7 @@ def own_transaction(path: str, ours: Mapping[int, bool]) -> Own | None:
             wrote = wrote or (began and connection.total_changes > 0)
     if not own:
         return None
-    return Own(
+    return OpenTransaction(
         bool(holds) and (wrote or not elsewhere),
         f"this thread has a transaction open on {path}, on a connection of its own, and would wait for itself: "
         "use store.on(connection), or commit first",
@@ -108,8 +108,8 @@ def _process_holds(path: str) -> bool | None:
     return False if seen else None
 
 
-def _end(told: str) -> float:
-    return float("inf") if told == "EOF" else int(told)
+def _end(offset: str) -> float:
+    return float("inf") if offset == "EOF" else int(offset)
 
 
 def _inode(path: str) -> str:

@@ -6,26 +6,24 @@ import asyncio
 import datetime as dt
 import random as random_module
 import sqlite3
-import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom, copied, fitting
+from roost.batching.atoms import Atom
 from roost.batching.known import Stats
-from roost.batching.queue import LATE
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_guest_of, guest_of
-from roost.databases.engine import GRACE, Trace
+from roost.databases.engine import Trace
 from roost.databases.urls import redacted
-from roost.errors import Busy, Closed, Invalid
+from roost.errors import Closed, Invalid
 from roost.store.core import Core, utc_now
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
+from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.kinds import Adopted
@@ -95,7 +93,7 @@ class _Base:
             self._working.create(structures)
         else:
             making = create(self._core.known.catalog, self._plans(structures), view, exact=False)
-            self._core.known.tell(self._core.exclusive(making, create=True))
+            self._core.known.log_differences(self._core.exclusive(making, create=True))
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
@@ -248,7 +246,7 @@ class AsyncStore(_Base, AsyncRunner):
         random: random_module.Random | None = None,
     ) -> None:
         super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
-        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = weakref.WeakKeyDictionary()
+        self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueues] = weakref.WeakKeyDictionary()
 
     async def create(self, *structures: Structure, view: bool = True) -> None:
         """Make what is missing; see `Store.create`."""
@@ -286,9 +284,9 @@ class AsyncStore(_Base, AsyncRunner):
         In another loop, what was asked for in its present turn comes later too.
         """
         self._working.closed = True
-        lanes = self._lanes.get(asyncio.get_running_loop())
-        if lanes is not None:
-            await lanes.drained()
+        queues = self._queues.get(asyncio.get_running_loop())
+        if queues is not None:
+            await queues.drained()
         await asyncio.to_thread(self._working.close)
 
     async def __aenter__(self) -> AsyncStore:
@@ -301,10 +299,10 @@ class AsyncStore(_Base, AsyncRunner):
 
     def _answered(self, atom: Atom) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
-        lanes = self._lanes.get(loop)
-        if lanes is None:
-            lanes = self._lanes[loop] = _Lanes(self._working)
-        return (lanes.writes if atom.writes else lanes.reads).join(atom, loop)
+        queues = self._queues.get(loop)
+        if queues is None:
+            queues = self._queues[loop] = LoopQueues(self._working)
+        return (queues.writes if atom.writes else queues.reads).join(atom, loop)
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
@@ -312,170 +310,3 @@ class AsyncStore(_Base, AsyncRunner):
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work
-
-
-class _Lanes:
-    """The lanes of one loop."""
-
-    def __init__(self, core: Core | CacheCore) -> None:
-        self._core = core
-        self.reads = _Lane(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)])
-        self.writes = _Lane(self, core, [core.submit_some])
-        self._aside: dict[int, _Lane] = {}
-
-    def aside(self, number: int) -> _Lane:
-        """Return the lane of those who wait for locks that somebody else holds for long."""
-        if number not in self._aside:
-            assert isinstance(self._core, Core)  # memcached has no locks
-            self._aside[number] = _Lane(self, self._core, [self._core.submit_aside], aside=True)
-        return self._aside[number]
-
-    async def drained(self) -> None:
-        """Return when nothing waits any more."""
-        for lane in (self.reads, self.writes):
-            await lane.drained()
-        for lane in self._aside.values():  # the writes of before have sent there whom they would
-            await lane.drained()
-
-
-# Reads for which it is worth to be a batch of their own while another one is under way, on the other connection: Python
-# makes the results of the one while the server works on the other. (Writes that wait behind writes gain nothing.)
-MANY = 128
-
-Submit = Callable[[Sequence[Atom]], None]
-
-
-class _Lane:
-    """The atoms of one loop that wait for the next batch, which runs in a thread.
-
-    submits: what runs a batch; as many may be under way at once.
-    aside: it is for those who wait for locks, whose time has begun already.
-
-    There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
-    loop itself is kept only meanwhile.
-    """
-
-    def __init__(self, lanes: _Lanes, core: Core | CacheCore, submits: Sequence[Submit], aside: bool = False) -> None:
-        self._lanes = lanes
-        self._core = core
-        self._aside = aside
-        self._free = list(submits)
-        self._most = len(submits)
-        self._waiting: list[Atom] = []
-        self._called = False  # `_send` is about to be
-        self._watched = False  # `_watch` is about to be
-        self._answered = 0.0  # by the monotonic clock: when somebody had a result
-        self._idle: list[asyncio.Future[None]] = []
-
-    def join(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return what is done when the atom has its answer."""
-        if self._core.closed:
-            raise Closed("the store was closed")
-        future = atom.future = loop.create_future()
-        atom.deadline = time.monotonic() + self._core.timeout
-        self._add(atom, loop)
-        return future
-
-    def _add(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting.append(atom)
-        if not self._called and self._may_send():
-            self._called = True
-            loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
-
-    def _may_send(self) -> bool:
-        free = len(self._free)
-        return free == self._most or (free > 0 and len(self._waiting) >= MANY)
-
-    async def drained(self) -> None:
-        """Return when nothing waits any more."""
-        if self._called or len(self._free) < self._most:
-            idle = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
-            await idle
-
-    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._called = False
-        self._waiting = waiting = [atom for atom in self._waiting if not self._given_up(atom)]
-        while waiting and self._may_send():
-            part = len(waiting)
-            if len(self._free) > 1 and part >= 2 * MANY:
-                part = (part + 1) // 2
-            part = fitting(waiting, part)
-            batch, self._waiting = waiting[:part], waiting[part:]
-            waiting = self._waiting
-            self._send_one(loop, batch)
-        if len(self._free) == self._most:
-            for idle in self._idle:
-                if not idle.done():
-                    idle.set_result(None)
-            self._idle.clear()
-
-    def _deadline(self, atom: Atom) -> float:
-        # Who waits behind others has the time anew with each batch that is answered: it is the database that is to be
-        # waited for until `timeout`, not what the application has asked for at once.
-        return atom.deadline if self._aside else max(atom.deadline, self._answered + self._core.timeout)
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Refuses those who have waited for too long behind a batch that has no answer.
-        self._watched = False
-        late = time.monotonic() - GRACE
-        while self._waiting and self._deadline(self._waiting[0]) <= late:
-            future = self._waiting.pop(0).future
-            if not future.done():
-                future.set_exception(Busy(LATE))
-        if len(self._free) < self._most:
-            self._watch_later(loop, self._deadline(self._waiting[0]) - late if self._waiting else None)
-
-    def _watch_later(self, loop: asyncio.AbstractEventLoop, seconds: float | None = None) -> None:
-        if not self._watched:
-            self._watched = True
-            loop.call_later(min(self._core.timeout + GRACE if seconds is None else seconds, 3600), self._watch, loop)
-
-    def _send_one(self, loop: asyncio.AbstractEventLoop, batch: list[Atom]) -> None:
-        submit = self._free.pop()
-        batch[0].deadline = self._deadline(batch[0])  # what the others go by, too
-        self._watch_later(loop)
-
-        def finished(error: BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(self._answer, loop, submit, batch, error)
-            except RuntimeError:  # the loop was closed, and with it everybody who waited
-                self._free.append(submit)
-                for atom in batch:
-                    atom.future = None
-                    self._core.give_up(atom)
-
-        try:
-            work = self._core.executor.submit(submit, batch)
-        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
-            finished(Closed("the store was closed"))
-        else:
-            work.add_done_callback(lambda work: finished(work.exception()))
-
-    def _answer(
-        self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: list[Atom], error: BaseException | None
-    ) -> None:
-        self._free.append(submit)
-        if any(atom.error is None for atom in batch) and error is None:
-            self._answered = time.monotonic()
-        for atom in batch:
-            if self._given_up(atom):
-                atom.future = None
-                continue
-            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
-            if error is not None and not atom.done:
-                self._core.give_up(atom)
-                future.set_exception(copied(error))
-            elif atom.aside is None:
-                future.set_result(None)
-            else:
-                atom.future = future
-                self._lanes.aside(atom.aside)._add(atom, loop)
-        self._send(loop)
-
-    def _given_up(self, atom: Atom) -> bool:
-        # Whether its task was cancelled. Nobody will wait for the lock for whose sake it may have been sent aside.
-        if not atom.future.done():
-            return False
-        self._core.give_up(atom)
-        return True

@@ -10,23 +10,22 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T", covariant=True)
 
-READS = frozenset(
-    [
-        "contains",
-        "count",
-        "entries",
-        "find",
-        "get",
-        "info",
-        "keys",
-        "latest",
-        "members",
-        "size",
-        "top",
-        "total",
-        "totals",
-    ]
-)
+# The verbs that change nothing. One verb has one meaning, whatever the structure; `register` adds those of other kinds.
+READS = {
+    "contains",
+    "count",
+    "entries",
+    "find",
+    "get",
+    "info",
+    "keys",
+    "latest",
+    "members",
+    "size",
+    "top",
+    "total",
+    "totals",
+}
 
 
 class Target:

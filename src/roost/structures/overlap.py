@@ -12,10 +12,6 @@ from typing import Any
 from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure
 
-# What another declaration can live with; every other fact says what is stored where.
-OPTIONS = ("keep", "slots", "on_full", "on_duplicate")
-CHANGEABLE = frozenset([*OPTIONS, "columns"])
-
 
 def overlap(declared: Structure, definition: str) -> Structure | None:
     """Return the declaration with the options that are stored, and its columns that are; None where that cannot be.
@@ -26,12 +22,12 @@ def overlap(declared: Structure, definition: str) -> Structure | None:
     """
     stored: dict[str, Any] = json.loads(definition)
     wanted: dict[str, Any] = json.loads(declared.definition)
-    for fact in {*stored, *wanted} - CHANGEABLE:
+    for fact in {*stored, *wanted} - {*declared.options, "columns"}:
         if stored.get(fact) != wanted.get(fact):
             return None
     made: Any = copy.copy(declared)
     made.plans, made.definition = {}, definition
-    for option in OPTIONS:
+    for option in declared.options:
         if option in stored:
             setattr(made, option, stored[option])
     if isinstance(declared, RowStructure):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -49,21 +49,21 @@ class Context:
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
-    hasty: bool = False  # a lock that somebody else holds is not waited for
+    nowait: bool = False  # a lock that somebody else holds is not waited for
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
-    def hastily(self) -> Context:
+    def without_waiting(self) -> Context:
         """Return the context for running a batch that waits for nobody's lock."""
-        return replace(self, hasty=True)
+        return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
     """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
 
-    def told() -> dt.datetime:
+    def now() -> dt.datetime:
         moment = clock()
         if type(moment) is dt.datetime and moment.tzinfo is dt.UTC:
             return moment
@@ -72,7 +72,7 @@ def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
         except Refused as refused:
             raise Invalid(f"the store's clock: {refused}") from None
 
-    return told
+    return now
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
@@ -91,6 +91,13 @@ CUT = {
         "DELETE FROM {rows} AS r USING unnest({pair_arrays}) AS q ({pairs}) WHERE {same_pair}", Gather.ARRAYS
     ),
 }
+
+
+Facts = dict[str, Any]  # of a definition
+Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
+
+# What `check` verifies: a rule, and a query for the keys that break it, with what is wrong in words as the last column.
+Rule = tuple[str, str]
 
 
 class Careful(Exception):
@@ -147,6 +154,8 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # what to do where it is missing
     tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()  # that `check` looks for
+    alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
@@ -170,7 +179,7 @@ class StructurePlan(TargetPlan):
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
-        self.held_at_once = Statement(definition_of(dialect, dialect.for_share + dialect.at_once), [(name,)])
+        self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
         for verb, run in self.together.items():
@@ -192,6 +201,10 @@ class StructurePlan(TargetPlan):
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables; that values fit their columns is verified of every structure."""
+        return iter(())
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
         """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
@@ -235,7 +248,7 @@ class StructurePlan(TargetPlan):
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations of this structure, in their order."""
-        if context.hasty and self.seize is not None:
+        if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             return (yield from self._verbs[operations[0].verb](operations, context, False))
@@ -343,8 +356,9 @@ def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], 
     unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
     """
     default = "excluded.{}" if dialect.name == "sqlite" else "DEFAULT"
-    told = [f"{name} = {given.format(name)}" for name in names]
-    return ", ".join([*told, *[f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]])
+    assigned = [f"{name} = {given.format(name)}" for name in names]
+    assigned += [f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]
+    return ", ".join(assigned)
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
@@ -357,11 +371,11 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
 
     A row that somebody else has inserted and not committed is there too.
     """
-    if not dialect.at_once:
+    if not dialect.nowait:
         return None
     where = dialect.equal(columns)
     return Template(
-        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.at_once})", Gather.UNION, Answer.ORDINAL
+        f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
 
 
@@ -390,6 +404,11 @@ def write(sql: str) -> Template:
     return Template(sql)
 
 
+def composed(encode: Callable[[Row], Row], take: Callable[[Row], Row]) -> Callable[[Row], Row]:
+    """Return the function that takes columns out of a row's values and encodes them."""
+    return take if encode is same else lambda values: encode(take(values))
+
+
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row
@@ -402,30 +421,34 @@ def difference(stored: str, declared: str) -> str:
     'keep is 5 in the database and 12 in the declaration'
     """
     old, new = json.loads(stored), json.loads(declared)
-    told = []
+    differences = []
     for fact in dict.fromkeys([*old, *new]):
         before, after = old.get(fact), new.get(fact)
         if before == after:
             continue
-        if fact in ("columns", "key", "member") and before and after:
-            told.append(_columns_difference(before, after))
+        if _are_columns(before) and _are_columns(after):
+            differences.append(_columns_difference(before, after))
         else:
-            told.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
         if fact == "kind":
             break
-    return "; ".join(told)
+    return "; ".join(differences)
+
+
+def _are_columns(fact: Any) -> bool:
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
     old, new = dict(before), dict(after)
-    told = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    told += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    told += [
+    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    differences += [
         f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
         for name in old
         if name in new and old[name] != new[name]
     ]
-    return "; ".join(told) or "the columns are in another order"
+    return "; ".join(differences) or "the columns are in another order"
 
 
 def _shown(fact: Any) -> str:

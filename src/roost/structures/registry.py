@@ -1,4 +1,4 @@
-"""Which kinds of structure there are: the declaration of each, and its plan.
+"""Which kinds of structure there are: the declaration of each, its plan, and how commands show it.
 
 The kinds of other packages are registered when their module is imported, or found by the entry points of the group
 `roost.structures`, so that the command line and the server know what the catalog of a database has.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import entry_points
+from typing import Any
 
 from roost.dialects.dialect import Dialect
 from roost.errors import Invalid
+from roost.structures.console import Console
+from roost.structures.operation import READS
 from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
@@ -19,14 +22,17 @@ ENTRY_POINTS = "roost.structures"
 # By kind. A declaration without a plan is not kept in SQL; one that `create` does not make is of the application's own.
 DECLARATIONS: dict[str, type[Structure]] = {}
 _PLANS: dict[str, type[StructurePlan]] = {}
+_CONSOLES: dict[str, type[Console[Any]]] = {}
 
 
-def register(declaration: type[Structure], plan: type[StructurePlan]) -> None:
+def register(declaration: type[Structure], plan: type[StructurePlan], console: type[Console[Any]] = Console) -> None:
     """Make a kind of structure known, under `declaration.kind`; `Invalid` when another one has that name."""
     kind = declaration.kind
     if DECLARATIONS.setdefault(kind, declaration) is not declaration:
         raise Invalid(f"there are two kinds of structure called {kind}: {DECLARATIONS[kind]} and {declaration}")
     _PLANS[kind] = plan
+    _CONSOLES[kind] = console
+    READS.update(declaration.reads)
 
 
 def declaration_of(kind: str) -> type[Structure]:
@@ -40,6 +46,17 @@ def declaration_of(kind: str) -> type[Structure]:
             f"its package (entry point {kind} of the group {ENTRY_POINTS})"
         )
     return DECLARATIONS[kind]
+
+
+def console_class(kind: str) -> type[Console[Any]]:
+    """Return what the commands know of a kind; `Invalid` as for `declaration_of`."""
+    declaration_of(kind)
+    return _CONSOLES[kind]
+
+
+def console_of(structure: Structure) -> Console[Any]:
+    """Return a structure as the commands see it."""
+    return console_class(structure.kind)(structure)
 
 
 def from_definition(definition: str) -> Structure:

@@ -6,12 +6,13 @@ import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure
-from roost.types.column_types import INT_MAX
+from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import Column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
@@ -29,6 +30,8 @@ class Entry(Generic[R]):
 
 class RowStructure(Structure, Generic[R, K]):
     """The reading half of a ring and of a capped collection."""
+
+    keep: int
 
     def __init__(self, name: str, rows: Rows) -> None:
         super().__init__(name, rows.key)
@@ -49,9 +52,10 @@ class RowStructure(Structure, Generic[R, K]):
         A reader of a ring who comes back with its last sequence and was lapped sees it: the first one it gets is more
         than one further. In a capped collection removed and refreshed rows leave such holes too.
         """
-        if type(after) is not int or not 0 <= after <= INT_MAX:
+        found = whole(after, 0, INT_MAX)
+        if found is None:
             raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
-        return Operation(self, "entries", (self.key.check(key), after, n if n is None else self._n(n)))
+        return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
         """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
@@ -81,9 +85,10 @@ def option(structure: str, name: str, value: Any, choices: Sequence[str]) -> str
 
 def keep_limit(structure: str, keep: Any) -> int:
     """Return `keep`, or raise `Invalid`."""
-    if type(keep) is not int or not 1 <= keep <= 2**31 - 1:
+    found = whole(keep, 1, 2**31 - 1)
+    if found is None:
         raise Invalid(f"{structure}: keep is a whole number from 1 to 2147483647, not {keep!r}")
-    return keep
+    return found
 
 
 class Rows:
@@ -109,6 +114,7 @@ class Rows:
         self._structure = structure
         self._declared = self.columns
         self._names = tuple(by_name)
+        self._values = values_of(self._names, attrgetter)
         self._checks = tuple(each.checker(structure) for each in self.columns)
         self._by_keyword = any(field.kw_only for field in dataclasses.fields(row))
         self.unknown: tuple[Column, ...] = ()  # that are stored and not declared
@@ -156,7 +162,7 @@ class Rows:
         """Return the neutral values of a row in the order of the columns, or raise `Invalid`."""
         if not isinstance(row, self.type):
             raise Invalid(f"{self._structure}: {row!r} is not a {self.type.__name__}")
-        return tuple([check(getattr(row, name)) for check, name in zip(self._checks, self._names, strict=True)])
+        return tuple([check(value) for check, value in zip(self._checks, self._values(row), strict=True)])
 
     def make(self, values: Sequence[Any]) -> Any:
         """Return the dataclass for the neutral values of a row, without those of columns that are absent."""
@@ -178,6 +184,18 @@ class Rows:
     def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
         """Return where in a declared row's values the columns of these names are."""
         return tuple(self._names.index(name) for name in wanted)
+
+    def taking(self, wanted: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return the function that takes the columns of these names out of a declared row's values."""
+        return values_of(self.places(wanted), itemgetter)
+
+
+def values_of(parts: Sequence[Any], getter: Callable[..., Callable[[Any], Any]]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that gets several parts as a tuple: `attrgetter` and `itemgetter` return one bare."""
+    if not parts:
+        return lambda _: ()
+    get = getter(*parts)
+    return get if len(parts) > 1 else lambda whole: (get(whole),)
 
 
 def names(structure: str, what: str, given: Any) -> tuple[str, ...]:

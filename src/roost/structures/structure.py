@@ -6,11 +6,11 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
-from roost.types.column_types import INT_MAX
+from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import (
     Column,
     column,
@@ -75,6 +75,10 @@ class Structure(Target):
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
+    # Facts of the definition that `alter` can change, and that a declaration of another release can live with; every
+    # other fact says what is stored where.
+    options: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
     name: str
     key: Group[Any]
 
@@ -115,6 +119,10 @@ class Structure(Target):
     def __reduce__(self) -> tuple[Any, ...]:
         return self.remade or (partial(type(self), **self._made_with), ())
 
+    def replaced(self, **arguments: Any) -> Self:
+        """Return the declaration that these arguments make in place of the ones it was made with."""
+        return type(self)(**{**self._made_with, **arguments})
+
     def describe(self, operation: Operation[Any]) -> str:
         """Return the call that made an operation, as a programmer would write it."""
         return f"{self.name}.{operation.verb}({', '.join(self._arguments(operation.verb, operation.args))})"
@@ -151,9 +159,10 @@ class Structure(Target):
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 
     def _n(self, n: Any, least: int = 1) -> int:
-        if type(n) is not int or not least <= n <= INT_MAX:
+        found = whole(n, least, INT_MAX)
+        if found is None:
             raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
-        return n
+        return found
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:

@@ -70,16 +70,30 @@ def decimal(digits: int, scale: int) -> ColumnType[Decimal]:
 
     Nothing is ever rounded: a value with more digits is refused.
     """
-    _limit("decimal", digits, DIGITS)
-    if type(scale) is not int or not 0 <= scale <= digits:
+    digits = _limit("decimal", digits, DIGITS)
+    found = whole(scale, 0, digits)
+    if found is None:
         raise Invalid(f"decimal: the scale is a whole number from 0 to {digits}, not {scale!r}")
-    return ColumnType("decimal", digits, scale)
+    return ColumnType("decimal", digits, found)
 
 
 def _limit(name: str, limit: int, most: int) -> int:
-    if type(limit) is not int or not 1 <= limit <= most:
+    found = whole(limit, 1, most)
+    if found is None:
         raise Invalid(f"{name}: the limit is a whole number from 1 to {most:,}, not {limit!r}")
-    return limit
+    return found
+
+
+def whole(value: Any, least: int, most: int) -> int | None:
+    """Return a whole number between two, a subclass of int (an IntEnum's member) as the int that it is; else None.
+
+    A bool is no number here: `True` in place of one is a mistake.
+    """
+    if type(value) is not int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        value = int(value)
+    return value if least <= value <= most else None
 
 
 class Refused(Exception):
@@ -88,8 +102,8 @@ class Refused(Exception):
 
 def shown(value: object) -> str:
     """Return a value as a message shows it: its repr, cut when it is long."""
-    told = repr(value)
-    return told if len(told) <= 60 else f"{told[:57]}..."
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _wrong(value: object, wanted: str) -> Refused:

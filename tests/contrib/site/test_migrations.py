@@ -24,6 +24,7 @@ from roost.contrib.django.operations import AlterStructure, CreateStructure, Dro
 from roost.contrib.django.testing import clear_structures
 from tests.contrib.site.pages import structures
 from tests.contrib.site.pages.structures import Mood, Visit, pageviews, store, visits
+from tests.latest import Latest
 
 
 @dataclass
@@ -126,6 +127,16 @@ class MigrateTests(TransactionTestCase):
         with self.assertRaisesMessage(roost.Invalid, "cannot go"):
             self.apply(written, back=True)
 
+    def test_a_structure_of_ones_own_is_made_used_and_dropped(self) -> None:
+        moods = Latest("extra", key=int, value=str)
+        self.apply(written_and_read(CreateStructure(moods)))
+        with transaction.atomic():
+            store.run_all(moods.set(1, "calm"), moods.set(1, "glad"))
+            self.assertEqual(store.run(moods.get(1)), "glad")
+        self.assertEqual(store.check(moods), [])
+        self.apply(written_and_read(DropStructure(moods)))
+        self.assertEqual([name for name in tables() if "extra" in name], [])
+
     def test_dropping_and_making_anew(self) -> None:
         store.run(pageviews.add("/"))
         drop = DropStructure(pageviews)
@@ -219,6 +230,7 @@ class WrittenTests(SimpleTestCase):
         for operation in (
             *[CreateStructure(each) for each in structures.ALL],
             CreateStructure(pageviews, view=False),
+            CreateStructure(Latest("moods", key=int, value=str)),
             AlterStructure(long, was=ring(), view=False),
             AlterStructure(pageviews),
             DropStructure(pageviews, view=False),

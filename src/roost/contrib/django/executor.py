@@ -227,7 +227,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             assert isinstance(cause, sqlite3.Error)
             return sqlite.translate(cause, place, sql)
         case "postgresql":
-            from roost.databases.postgresql import engine as postgresql
+            from roost.databases.postgresql import errors as postgresql
 
             return postgresql.translate(cause, place, sql)
     from roost.databases.mariadb import engine as mariadb

@@ -85,7 +85,7 @@ class DjangoStore(Runner):
         connection = connections[self.using]
         core = self._store(connection)._core
         plans = [core.known.plan(each) for each in structures]
-        core.known.tell(change(create(core.known.catalog, plans, view, exact=False), connection))
+        core.known.log_differences(change(create(core.known.catalog, plans, view, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, when none is named); return what is broken.

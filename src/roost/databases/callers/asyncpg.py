@@ -88,7 +88,9 @@ def _as_psycopg(error: Exception) -> psycopg.Error:
 def _is_infinite(value: Any) -> bool:
     if isinstance(value, list):
         return any([_is_infinite(each) for each in value])
-    return isinstance(value, dt.datetime) and value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max)
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max)
+    return isinstance(value, dt.date) and value in (dt.date.min, dt.date.max)
 
 
 def _read(value: Any) -> Any:
@@ -109,7 +111,9 @@ class _AsyncpgExecutor(AsyncGuestExecutor):
     async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
         raw, values = self._cursor, row or ()
         if any([_is_infinite(value) for value in values]):
-            raise _as_psycopg(asyncpg.DataError("asyncpg takes the first and the last moment of Python for infinity"))
+            raise _as_psycopg(
+                asyncpg.DataError("asyncpg takes the first and the last moment and day of Python for infinity")
+            )
         try:
             if returns:
                 found = await raw.fetch(sql, *values, record_class=asyncpg.Record)

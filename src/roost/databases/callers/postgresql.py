@@ -19,7 +19,8 @@ from roost.databases.callers.caller import (
     play,
 )
 from roost.databases.engine import Engine
-from roost.databases.postgresql.engine import FAILURES, AsyncPlainCursor, PlainCursor, is_failed, is_idle, translate
+from roost.databases.postgresql.engine import FAILURES, AsyncPlainCursor, PlainCursor, is_failed, is_idle
+from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import TEXT, local, refuse
 from roost.databases.postgresql.values import literal
 from roost.dialects.dialect import Control, Row, Statement, Wanted, render
@@ -51,6 +52,11 @@ class PostgreSQLGuest(Guest):
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
+        if error.sqlstate == "25P02":
+            return Invalid(
+                "store.on: an earlier statement of this transaction has failed, so PostgreSQL takes no more of it; "
+                "roll it back, or back to a savepoint, first"
+            )
         found = translate(error, self.place, sql)
         if self.is_lost() and not isinstance(found, ConnectionLost):  # psycopg's own error, which has no SQLSTATE
             return ConnectionLost(f"{self.place}: {str(error).strip()}")

@@ -27,6 +27,7 @@ from psycopg.adapt import Transformer
 from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import ADAPTERS, BINARY, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
 from roost.databases.server import COMMITS, PAUSE, READS, ServerConnection
@@ -35,15 +36,11 @@ from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
 from roost.errors import (
     Busy,
-    CannotOpen,
     Conflict,
     ConnectionLost,
-    DatabaseError,
-    DiskFull,
     Error,
     Invalid,
     Missing,
-    ReadOnly,
     StatementFailed,
 )
 from roost.structures.plan import Careful, Exchange
@@ -100,8 +97,6 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 FAILURES = psycopg.Error
 
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
-
-PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
 
 USES = 5  # of a statement before it is prepared, as with psycopg
 MOST_PREPARED = 100  # on one connection; the oldest goes
@@ -471,37 +466,6 @@ class PostgreSQLConnection(ServerConnection):
     def forget(self) -> None:
         """Remove the writer's row."""
         self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
-
-
-def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
-    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
-    state = error.sqlstate or ""
-    told = f"{place}: {str(error).strip()}"
-    where = f"{told}{f' in {sql}' if sql else ''}"
-    match state[:2], state:
-        case _, "40001" | "40P01":
-            return Conflict(told)
-        case _, "55P03" | "57014":
-            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
-        case _, "22P05":
-            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
-        case _, "3F000":
-            return Invalid(f"{told}: search_path names no schema that is there")
-        case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
-            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
-        case "53", "53100":
-            return DiskFull(told)
-        case _, "25006":
-            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
-        case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
-            return StatementFailed(where)
-        case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
-            return ConnectionLost(told)
-        case "57", _:
-            return CannotOpen(told)
-        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
-            return DatabaseError(where)
-    return StatementFailed(where)  # a trigger's author may choose any other
 
 
 class PlainCursor(psycopg.Cursor[Row]):

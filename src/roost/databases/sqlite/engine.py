@@ -134,7 +134,7 @@ class SQLiteEngine:
         return SQLiteConnection(self, raw, wait)
 
     def _must_be_ours(self) -> None:
-        if _forbidden and os.path.exists(self.path) and _identity(self.path) in _forbidden:
+        if _forbidden and os.path.exists(self.path) and _identity(os.stat(self.path)) in _forbidden:
             raise CannotOpen(
                 f"{self.path}: this process uses the file by another copy of SQLite (roost serve), or was forked while "
                 "a thread of its parent had been using it for too long (fork before the threads begin, or use spawn)"
@@ -312,19 +312,29 @@ class SQLiteConnection:
             self.lock.close()
 
 
-_forbidden: set[tuple[int, int]] = set()  # files that this process may not open, by device and number
+# Files that this process may not open, by device and number. Each is held by a descriptor: the number of a file that is
+# gone would be given to the next one, which is innocent. With O_PATH, since to close any other descriptor would release
+# the locks that SQLite has on the file.
+_forbidden: dict[tuple[int, int], int] = {}
+_HOLD: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def forbid(path: str) -> None:
     """Open no connection to this file any more."""
     try:
-        _forbidden.add(_identity(path))
+        if _identity(os.stat(path)) in _forbidden:
+            return
+        held = os.open(path, _HOLD)
     except OSError:
-        pass  # it is gone: whatever comes in its place is another one
+        return  # it is gone: whatever comes in its place is another one
+    for identity, other in list(_forbidden.items()):
+        if os.fstat(other).st_nlink == 0:
+            del _forbidden[identity]
+            os.close(other)
+    _forbidden[_identity(os.fstat(held))] = held
 
 
-def _identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)
+def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 

@@ -41,6 +41,7 @@ class Capped(RowStructure[R, K]):
     """
 
     kind = "capped"
+    options = ("keep", "on_full", "on_duplicate")
 
     @overload
     def __init__(

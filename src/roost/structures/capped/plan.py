@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.structures.capped.adds import Hopeful, Request
+from roost.structures.capped.alter import ALTERATIONS
+from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
@@ -22,8 +24,10 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
+    composed,
     each,
     locking,
     replaced,
@@ -174,10 +178,12 @@ class CappedPlan(StructurePlan):
 
     structure: Capped[Any, Any]
     views = VIEWS
+    alterations = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
+        self.indexes = (f"roost_{structure.name}_newest",)
         key, id_ = structure.key.columns, structure.id.columns
         others = [column for column in structure.columns if column not in key and column not in id_]
         quoted = [dialect.name_of(column) for column in others]
@@ -236,12 +242,11 @@ class CappedPlan(StructurePlan):
         self.drop = write(f"DELETE FROM {head} WHERE {equal}")
         self.first_keys, self.later_keys = self.key_after(head)
 
-        places = structure.rows.places
-        self._key_places = places([column.name for column in key])
-        self._id_places = places([column.name for column in id_])
-        self._other_places = places([column.name for column in others])
         self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
-        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        taking = structure.rows.taking
+        self._key_of = composed(self.key_out, taking([column.name for column in key]))
+        self._id_of = composed(self.id_out, taking([column.name for column in id_]))
+        self._others_of = composed(dialect.encoder(others) or same, taking([column.name for column in others]))
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._one_head = (
             f"INSERT INTO {head} ({words['key']}, sequence, n) VALUES ({words['key_holes']}, 1, {self.guarded('?')})\n"
@@ -263,10 +268,14 @@ class CappedPlan(StructurePlan):
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.structure.keep)
+
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""
         named = op.args[0]
-        return self.key_out(tuple([named[i] for i in self._key_places]) if op.verb == "add" else named)
+        return self._key_of(named) if op.verb == "add" else self.key_out(named)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
@@ -331,9 +340,9 @@ class CappedPlan(StructurePlan):
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
         """Add one row that is new; where the collection is full, the oldest one goes."""
         values, keep = op.args[0], self.structure.keep
-        key = self.key_out(tuple([values[i] for i in self._key_places]))
-        id_ = self.id_out(tuple([values[i] for i in self._id_places]))
-        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        key = self._key_of(values)
+        id_ = self._id_of(values)
+        others = self._others_of(values)
         refresh = self.structure.on_duplicate == "refresh"
         there = bool((yield self.find.sql, key + id_)) if refresh else False
         ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
@@ -350,9 +359,9 @@ class CappedPlan(StructurePlan):
             return Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
         values = op.args[0]
         return Request(
-            self.key_out(tuple([values[i] for i in self._key_places])),
-            self.id_out(tuple([values[i] for i in self._id_places])),
-            self._others_out(tuple([values[i] for i in self._other_places])),
+            self._key_of(values),
+            self._id_of(values),
+            self._others_of(values),
         )
 
     def _look_at_oldest(self, games: dict[Row, Game], reads: _Reads) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, whole
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -37,6 +37,7 @@ class Counter(Structure, Generic[K]):
     """
 
     kind = "counter"
+    options = ("slots",)
 
     @overload
     def __init__(self: Counter[str], name: str, *, slots: int | None = None) -> None: ...
@@ -45,10 +46,11 @@ class Counter(Structure, Generic[K]):
 
     def __init__(self, name: str, *, key: Any = str, slots: int | None = None) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        if slots is not None and (type(slots) is not int or not 1 <= slots <= MAX_SLOTS):
+        self.slots = None if slots is None else whole(slots, 1, MAX_SLOTS)
+        if self.slots != slots:
             raise Invalid(f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}, not {slots!r}")
-        self.slots = slots
         self._check_key = self.key.check
+        slots = self.slots
         self._define({"name": name, "key": key, "slots": slots}, key=column_facts(self.key.columns), slots=slots)
 
     @property
@@ -58,9 +60,10 @@ class Counter(Structure, Generic[K]):
 
     def add(self, key: K, n: int = 1) -> Operation[None]:
         """Add `n`, which may be negative or 0; `Overflow` when a slot would leave 64 bits."""
-        if type(n) is not int or not INT_MIN <= n <= INT_MAX:
+        found = whole(n, INT_MIN, INT_MAX)
+        if found is None:
             raise Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
-        return Operation(self, "add", (self._check_key(key), n))
+        return Operation(self, "add", (self._check_key(key), found))
 
     def total(self, key: K) -> Operation[int]:
         """Ask for the total; 0 for a key that was never counted."""

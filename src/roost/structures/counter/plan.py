@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
+from roost.structures.counter.alter import ALTERATIONS
+from roost.structures.counter.check import rules
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.view import VIEWS
 from roost.structures.operation import Operation
@@ -19,6 +21,7 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
     each,
@@ -138,6 +141,7 @@ class CounterPlan(StructurePlan):
 
     structure: Counter[Any]
     views = VIEWS
+    alterations = ALTERATIONS
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -172,6 +176,10 @@ class CounterPlan(StructurePlan):
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
         self._one_add = write(dialect.choose(ONE_ADD).format(**words))
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.slots)
 
     def slot(self, context: Context) -> int:
         """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
-from roost.types.column_types import INT_MAX, INT_MIN, shown
+from roost.types.column_types import INT_MAX, INT_MIN, shown, whole
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -241,16 +241,20 @@ class Index(Target):
         row = self._values(values)
         if not row:
             raise Invalid(f"{self.name}: a find takes a value of the index's first column at least")
+        bounds: list[int] = []
         for what, number, least in (("limit", limit, 1), ("offset", offset, 0)):
-            if type(number) is not int or not least <= number <= MOST:
+            found = whole(number, least, MOST)
+            if found is None:
                 raise Invalid(f"{self.name}: {what} is a whole number from {least} to {MOST}, not {shown(number)}")
+            bounds.append(found)
         among = None
         if in_ is not None:
-            place, listed = in_
-            if type(place) is not int or not 0 <= place < len(row):
-                raise Invalid(f"{self.name}: in_ takes the place of one of the {len(row)} values, not {shown(place)}")
+            given, listed = in_
+            place = whole(given, 0, len(row) - 1)
+            if place is None:
+                raise Invalid(f"{self.name}: in_ takes the place of one of the {len(row)} values, not {shown(given)}")
             among = (place, tuple([self._value(value) for value in listed]))
-        return op, row, limit, offset, among, tuple([self._filter(each) for each in filters])
+        return op, row, *bounds, among, tuple([self._filter(each) for each in filters])
 
     def _filter(self, given: Where | While | tuple[str, Comparison, Value]) -> Where | While:
         made = given if isinstance(given, (Where, While)) else Where(*given)
@@ -270,7 +274,7 @@ class Index(Target):
         kind = type(value)
         if value is None or kind is bytes or kind is float:
             found: Value = value
-        elif kind is int or kind is bool:
+        elif isinstance(value, int):
             found = int(value)
             if not INT_MIN <= found <= INT_MAX:
                 raise Invalid(f"{self.name}: {value} has more than 64 bits")

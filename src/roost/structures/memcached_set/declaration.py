@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts
-from roost.types.column_types import ColumnType, shown
+from roost.types.column_types import ColumnType, shown, whole
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -124,17 +124,18 @@ class MemcachedSet(Structure, Generic[K, M]):
         self.member: Group[M] = Group.declared(name, "member", member)
         if encoding not in ("binary", "readable"):
             raise Invalid(f'{name}: encoding is "binary" or "readable", not {encoding!r}')
-        if type(shards) is not int or not 0 <= shards <= MOST_SHARDS:
+        found = whole(shards, 0, MOST_SHARDS)
+        if found is None:
             raise Invalid(f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}, not {shards!r}")
-        if ttl is not None and (type(ttl) is not int or not 1 <= ttl <= MOST_TTL):
+        self.shards = found
+        self.ttl = None if ttl is None else whole(ttl, 1, MOST_TTL)
+        if self.ttl != ttl:
             raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
         self.encoding = encoding
         self._blanks = encoding == "readable"  # separate members, so none may have one
-        self.shards = shards
-        self.ttl = ttl
         self._key_texts = Texts(name, self.key, item=True)
         self.texts = Texts(name, self.member)
-        options: dict[str, Any] = {"encoding": encoding, "shards": shards, "ttl": ttl}
+        options: dict[str, Any] = {"encoding": encoding, "shards": self.shards, "ttl": self.ttl}
         self._define(
             {"name": name, "key": key, "member": member, **options},
             key=column_facts(self.key.columns),

@@ -40,6 +40,7 @@ class Ring(RowStructure[R, K]):
     """
 
     kind = "ring"
+    options = ("keep",)
 
     @overload
     def __init__(self: Ring[S, Any], name: str, Row: type[S], *, per: str | Sequence[str], keep: int) -> None: ...

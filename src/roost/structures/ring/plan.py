@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +18,17 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
+    composed,
     each,
     replaced,
     same,
     write,
 )
+from roost.structures.ring.alter import ALTERATIONS
+from roost.structures.ring.check import rules
 from roost.structures.ring.declaration import Ring
 from roost.structures.ring.view import VIEWS
 from roost.structures.rows import Entry
@@ -268,6 +273,7 @@ class RingPlan(StructurePlan):
 
     structure: Ring[Any, Any]
     views = VIEWS
+    alterations = ALTERATIONS
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -324,12 +330,13 @@ class RingPlan(StructurePlan):
         self.drop = write(f"DELETE FROM {self.head_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.head_table)
 
-        self._key_places = structure.rows.places(per)
-        self._other_places = structure.rows.places([column.name for column in others])
-        self._others_out: Callable[[Row], Row] = dialect.encoder(others) or same
+        other_names = [column.name for column in others]
+        self._take_key = structure.rows.taking(per)
+        self._key_of = composed(self.key_out, self._take_key)
+        self._others_of = composed(dialect.encoder(others) or same, structure.rows.taking(other_names))
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         # A row's values in their order, from those of its key followed by the others.
-        found = [*self._key_places, *self._other_places]
+        found = structure.rows.places([*per, *other_names])
         order = [found.index(place) for place in sorted(found)]
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
@@ -343,9 +350,13 @@ class RingPlan(StructurePlan):
         self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        return rules(self, self.structure.keep)
+
     def key_of_row(self, values: Row) -> Row:
         """Return the neutral key in a row's values."""
-        return tuple([values[place] for place in self._key_places])
+        return self._take_key(values)
 
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""
@@ -357,9 +368,10 @@ class RingPlan(StructurePlan):
 
     def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Allocate for all pushes of a key at once, then write the last `keep` of them."""
-        pushes: dict[Row, list[int]] = {}
+        pushes: defaultdict[Row, list[int]] = defaultdict(list)
+        take_key = self._take_key
         for place, op in enumerate(run):
-            pushes.setdefault(self.key_of_row(op.args[0]), []).append(place)
+            pushes[take_key(op.args[0])].append(place)
         keys = sorted((self.key_out(key), places) for key, places in pushes.items())
         heads = yield Statement(self.allocate, [(*key, len(places)) for key, places in keys])
         if self.allocated is not None:
@@ -375,7 +387,7 @@ class RingPlan(StructurePlan):
                 results[place] = sequence
             for place in places[-self.keep :]:
                 values = run[place].args[0]
-                others = self._others_out(tuple([values[i] for i in self._other_places]))
+                others = self._others_of(values)
                 sequence = results[place]
                 rows.append((*key, sequence % self.keep, sequence, at, *others))
         yield Statement(self.write, rows)
@@ -384,19 +396,18 @@ class RingPlan(StructurePlan):
     def transact_push(self, op: Operation[Any], context: Context) -> Transaction:
         """Allocate for one push, and write it."""
         values = op.args[0]
-        key = self.key_out(tuple([values[place] for place in self._key_places]))
+        key = self._key_of(values)
         ((sequence,),) = yield self._one_allocate, key
         (at,) = self._at_out((context.clock(),))
-        others = self._others_out(tuple([values[i] for i in self._other_places]))
+        others = self._others_of(values)
         yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
         return sequence
 
     def exchange_push(self, op: Operation[Any], context: Context) -> Exchange:
         """Allocate for one push, and write it."""
         values = op.args[0]
-        key = self.key_out(tuple([values[place] for place in self._key_places]))
-        others = self._others_out(tuple([values[i] for i in self._other_places]))
-        row = (*key, *self._at_out((context.clock(),)), *others)
+        key = self._key_of(values)
+        row = (*key, *self._at_out((context.clock(),)), *self._others_of(values))
         first, *rest = self._one_push
         if rest:
             return Exchange([Statement(first, [key]), Statement(rest[0], [(*row, *key)])], _sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
@@ -16,6 +16,7 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Question,
+    Rule,
     StructurePlan,
     Transaction,
     each,
@@ -23,6 +24,7 @@ from roost.structures.plan import (
     same,
     write,
 )
+from roost.structures.rules import counted, has_head
 from roost.structures.set.declaration import Set
 from roost.structures.set.view import VIEWS
 
@@ -173,6 +175,11 @@ class SetPlan(StructurePlan):
         self._one_size = self.asked_alone("r.n", head, of_key)
         self._one_set = self.asked_alone(dialect.names(member, "r."), rows, of_key)
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables: every row has a head, and the count is right."""
+        yield has_head(self)
+        yield counted(self)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get members, and lock those of the others that are written."""

@@ -1,4 +1,4 @@
-"""Views: what plain SQL clients see of a structure, made, found and dropped. What they are is each engine's room's."""
+"""Making, finding and dropping views: what plain SQL clients see of a structure. How is each dialect's own."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from roost.structures.plan import StructurePlan
 from roost.structures.views.mariadb import MARIADB_VIEWS
 from roost.structures.views.postgresql import POSTGRESQL_VIEWS
 from roost.structures.views.sqlite import SQLITE_VIEWS
-from roost.structures.views.view import NO_VIEW, Found, Powers, Room, View
+from roost.structures.views.view import NO_VIEW, Capabilities, Found, View, ViewDialect
 
-_ROOMS: dict[str, Room] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MARIADB_VIEWS}
+_DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MARIADB_VIEWS}
 
 
-def view_of(plan: StructurePlan, powers: Powers | None = None) -> View:
-    """Return the view of a structure, as it is made with these powers, or where there is everything."""
+def view_of(plan: StructurePlan, capabilities: Capabilities | None = None) -> View:
+    """Return the view of a structure, as it is made with these capabilities, or where there is everything."""
     if not plan.has_view:
         raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not there yet")
-    return _room(plan).view(plan, powers)
+    return _dialect(plan).view(plan, capabilities)
 
 
 def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
     """Return the view of a structure as this database and this user can make it."""
-    powers = (yield from _room(plan).powers(plan)) if plan.has_view else None
-    return view_of(plan, powers)
+    capabilities = (yield from _dialect(plan).capabilities(plan)) if plan.has_view else None
+    return view_of(plan, capabilities)
 
 
 def found_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     """Return what is stored of a structure's view; nothing when it has none."""
-    return (yield from _room(plan).found(plan)) if plan.has_view else NO_VIEW
+    return (yield from _dialect(plan).found(plan)) if plan.has_view else NO_VIEW
 
 
 def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statement, Any, bool]:
@@ -44,7 +44,7 @@ def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statem
     view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
     if found.objects == view.objects:
         return False
-    replace = _room(plan).replace
+    replace = _dialect(plan).replace
     if replace is not None and (changes := (yield from replace(plan, found))):
         for sql in changes:
             yield Statement(Template(sql), [()])
@@ -53,7 +53,7 @@ def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statem
     if found.objects:
         dropped = yield from drop_view(plan)
         only_told = bool((yield from found_view(plan)).objects)
-    if not only_told and (taken := (yield from _room(plan).taken(plan))):
+    if not only_told and (taken := (yield from _dialect(plan).taken(plan))):
         raise Invalid(
             f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
             "another name, or leave out its view (view=False, on the command line --no-view): then only Python can "
@@ -85,5 +85,5 @@ def drop_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     return found
 
 
-def _room(plan: StructurePlan) -> Room:
-    return _ROOMS[plan.dialect.name]
+def _dialect(plan: StructurePlan) -> ViewDialect:
+    return _DIALECTS[plan.dialect.name]

@@ -19,7 +19,7 @@ NAME_remove. Rules that hold for all of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -27,14 +27,15 @@ from typing import Any
 from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Statement
 from roost.dialects.mariadb_conditions import given_type, refused, stored
+from roost.dialects.mariadb_definers import Right, powerless
 from roost.structures.plan import StructurePlan, each
-from roost.structures.views.view import Found, Powers, Room, View
+from roost.structures.views.view import Capabilities, Found, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
 MARKS = (MARK, "a front, made by Roost")  # in version 0.1 they were called so
-BLACKHOLE = "blackhole"  # the power to make inlets
+BLACKHOLE = "blackhole"  # the capability to make inlets
 TOTAL = Column("total", ColumnType("int"))
 MESSAGE = 500  # characters that SIGNAL takes, about
 
@@ -140,7 +141,7 @@ def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], 
     return remove
 
 
-def _view(plan: StructurePlan, powers: Powers | None) -> View:
+def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{_digest(made.view)}"
     objects = {name: mark}
@@ -154,7 +155,7 @@ def _view(plan: StructurePlan, powers: Powers | None) -> View:
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
-    if powers is not None and BLACKHOLE not in powers:
+    if capabilities is not None and BLACKHOLE not in capabilities:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(Words(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
@@ -258,6 +259,12 @@ SELECT routine_name, routine_comment FROM information_schema.routines
 TRIGGERS = """\
 SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
   FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+DEFINERS = """\
+SELECT table_name, definer FROM information_schema.views WHERE table_schema = DATABASE() AND table_name IN ({0})
+UNION ALL SELECT trigger_name, definer FROM information_schema.triggers
+  WHERE trigger_schema = DATABASE() AND trigger_name IN ({0})
+UNION ALL SELECT routine_name, definer FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({0})"""
 COLUMNS = """\
 SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({})"""
 NAMED_TRIGGERS = """\
@@ -271,10 +278,10 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
     return rows
 
 
-def _powers(plan: StructurePlan) -> Generator[Statement, Any, Powers]:
+def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
     # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
     engines = yield Statement(ENGINES, [()])
-    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}removing")
+    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
     if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARKS) for _, told in procedures):
         return frozenset([BLACKHOLE])
     return frozenset()
@@ -310,7 +317,41 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
         elif table in objects:
             made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
             own.append(made[0][0][2])
+    for lost in (yield from _powerless(plan, objects)):
+        objects[lost] = ""  # so that it is another one than Roost makes, and is made anew
     return Found(objects, tuple(own), drop=tuple(drop))
+
+
+def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Statement, Any, set[str]]:
+    # Those whose definer was dropped, or has lost a right that they need.
+    if not objects:
+        return set()
+    name = plan.structure.name
+    bodies = _bodies(_view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])))
+    stood_on = {f"roost_{name}_in": f"{name}_in", f"roost_{name}_out": f"{name}_out"}
+    names = [each for each in bodies if each in objects]
+    found = yield Statement(each(DEFINERS.format(plan.dialect.holes(len(names)))), [tuple(names * 3)])
+    needs = {}
+    for made, definer in found[0]:
+        rights = _rights(bodies[made])
+        if made in _trigger_names(name):
+            rights.add((stood_on.get(made, plan.rows_table), "TRIGGER"))
+        needs[made] = definer, rights
+    return (yield from powerless(needs))
+
+
+def _bodies(view: View) -> dict[str, str]:
+    # What runs by its definer's rights: the texts of the view, the triggers and the procedures.
+    found = [(re.match("CREATE (?:VIEW|TRIGGER|PROCEDURE) `?(\\w+)", sql), sql) for sql in view.make]
+    return {match[1]: sql for match, sql in found if match}
+
+
+def _rights(sql: str) -> set[Right]:
+    # What the statements of a text need, on Roost's own tables.
+    wanted = {"INSERT INTO": ["INSERT"], "UPDATE": ["UPDATE", "SELECT"], "DELETE FROM": ["DELETE", "SELECT"]}
+    found = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)", sql)
+    rights = {(table, right) for verb, table in found for right in wanted.get(verb, ["SELECT"])}
+    return rights | {(table, "UPDATE") for table in re.findall(r"INSERT INTO (roost_\w+)[^;]*ON DUPLICATE KEY", sql)}
 
 
 def _trigger_names(name: str) -> tuple[str, ...]:
@@ -319,7 +360,7 @@ def _trigger_names(name: str) -> tuple[str, ...]:
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    if BLACKHOLE in (yield from _powers(plan)):
+    if BLACKHOLE in (yield from _capabilities(plan)):
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
@@ -332,4 +373,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MARIADB_VIEWS = Room(_view, _found, _taken, _powers, _replace)
+MARIADB_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)

@@ -22,7 +22,7 @@ from typing import Any
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Statement
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View, dollar_tag
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, Found, View, ViewDialect, dollar_tag
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -104,7 +104,7 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
-def _view(plan: StructurePlan, _: Powers | None) -> View:
+def _view(plan: StructurePlan, _: Capabilities | None) -> View:
     made = plan.views["postgresql"](plan)
     name = plan.structure.name
     view_name, literal = quoted(name), plan.dialect.literal
@@ -326,4 +326,4 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-POSTGRESQL_VIEWS = Room(_view, _found, _taken)
+POSTGRESQL_VIEWS = ViewDialect(_view, _found, _taken)

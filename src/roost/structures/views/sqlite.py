@@ -18,7 +18,7 @@ from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import StructurePlan, each
 from roost.structures.rows import RowStructure
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Found, Powers, Room, View
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, Found, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -26,7 +26,7 @@ NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as `at` is stored
 TOTAL = Column("total", ColumnType("int"))
 
 
-def _view(plan: StructurePlan, _: Powers | None) -> View:
+def _view(plan: StructurePlan, _: Capabilities | None) -> View:
     made = plan.views["sqlite"](plan)
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {quoted(name)} AS {MARK}\n{made.view}"}
@@ -127,11 +127,11 @@ class Words:
 
     def refuse(self, *cases: tuple[str, str]) -> str:
         """Return the statement that refuses a row in the first of these cases: a condition, and what is said."""
-        told = "\n    ".join(
+        refusals = "\n    ".join(
             f"WHEN {condition} THEN RAISE(ABORT, {self.dialect.literal(f'{self.name}{message}')})"
             for condition, message in cases
         )
-        return f"SELECT CASE\n    {told} END"
+        return f"SELECT CASE\n    {refusals} END"
 
     def rules(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
         """Return the cases in which a value is not allowed."""
@@ -146,8 +146,8 @@ class Words:
     def changes(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
         """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
         return [
-            (f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)} AND ({condition})", told)
-            for each, (condition, told) in zip(columns, self.rules(columns), strict=True)
+            (f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)} AND ({condition})", message)
+            for each, (condition, message) in zip(columns, self.rules(columns), strict=True)
         ]
 
     def fixed(self, columns: Iterable[Column], why: str) -> tuple[str, str]:
@@ -187,4 +187,4 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-SQLITE_VIEWS = Room(_view, _found, _taken)
+SQLITE_VIEWS = ViewDialect(_view, _found, _taken)

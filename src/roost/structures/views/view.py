@@ -1,7 +1,4 @@
-"""What a view is made of, on every engine, and what an engine's room answers.
-
-The rooms are `views_sqlite`, `views_postgresql`, `views_mariadb`: what plain SQL clients see of a structure there.
-"""
+"""What a SQL view of a structure is made of, in every dialect, and what a dialect does for it."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from roost.structures.plan import StructurePlan
 MARK = "/* a view, made by Roost */"  # what tells a view: another object of that name is somebody else's
 MARKS = (MARK, "/* a front, made by Roost */")  # in version 0.1 they were called so
 
-Powers = frozenset[str]  # what the server has and the user may do, in the room's own words
+Capabilities = frozenset[str]  # what the server has and the user may do, in the dialect's own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +49,20 @@ class Found:
 NO_VIEW = Found({})
 
 
-def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Powers]:
-    """Return no powers: the room of an engine whose views depend on none."""
+def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Capabilities]:
+    """Return no capabilities: for a dialect whose views depend on none."""
     yield from ()
     return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ViewDialect:
     """How one engine's views are made, and how they are found."""
 
-    view: Callable[[StructurePlan, Powers | None], View]  # None: as where everything can be made
+    view: Callable[[StructurePlan, Capabilities | None], View]  # None: as where everything can be made
     found: Callable[[StructurePlan], Generator[Statement, Any, Found]]
     taken: Callable[[StructurePlan], Generator[Statement, Any, str]]  # which of its names something else has; "": none
-    powers: Callable[[StructurePlan], Generator[Statement, Any, Powers]] = nothing_asked
+    capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, Found], Generator[Statement, Any, Sequence[str]]] | None = None
 

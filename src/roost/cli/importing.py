@@ -1,4 +1,4 @@
-"""On the way into a store: records become operations, a thousand of them in one transaction."""
+"""Records become operations, and a thousand of them one transaction."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import Any
 import roost
 from roost.batching.atoms import Atom
 from roost.cli.lines import Record
-from roost.structures.kinds import Capped, Counter, Ring, Set
-from roost.structures.structure import Structure
-from roost.types.column_types import ColumnType
-from roost.types.columns import Column
 
 AT_ONCE = 1000  # records per transaction: few commits, and a writer beside us waits for milliseconds
 
@@ -22,27 +18,6 @@ LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost
 
 Make = Callable[[list[Any]], roost.Operation[Any]]
 Taken = tuple[Record, roost.Operation[Any] | str]  # with what it asks for, or with what is wrong with it
-
-
-def importer(structure: Structure) -> tuple[Sequence[Column], Make]:
-    """Return the columns that a structure's records have, and what makes an operation of their values."""
-    key = structure.key
-    width = len(key.columns)
-    match structure:
-        case Counter():
-            n = Column("n", ColumnType("int"), nullable=True)
-            return (*key.columns, n), lambda values: structure.add(
-                key.value(values[:width]), 1 if values[width] is None else values[width]
-            )
-        case Set():
-            return structure.columns, lambda values: structure.add(
-                key.value(values[:width]), structure.member.value(values[width:])
-            )
-        case Ring():
-            return structure.columns, lambda values: structure.push(structure.rows.make(values))
-        case Capped():
-            return structure.columns, lambda values: structure.add(structure.rows.make(values))
-    raise AssertionError(structure)
 
 
 class Stopped(Exception):

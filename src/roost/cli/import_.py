@@ -15,23 +15,24 @@ from rich.text import Text
 
 import roost
 from roost.cli.app import Failure, Settings, lookup, shared
-from roost.cli.intake import Import, Stopped, importer
+from roost.cli.importing import Import, Stopped
 from roost.cli.lines import FORMATS, Field, Records, format_of, records
 from roost.cli.screen import answer, counted, progress_bar
 from roost.cli.values import printable
+from roost.structures.registry import console_of
 from roost.types.columns import Column
 
 
 @click.command("import")
 @click.argument("name")
 @click.argument("file", type=click.File("rb"))
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Where the file's name does not tell it.")
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Where the file's name does not show it.")
 @click.option("--map", "maps", multiple=True, metavar="COLUMN=FIELD", help="The field that a column is read from.")
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--from-line", type=click.IntRange(min=1), default=1, metavar="N", help="Begin with the record there.")
 @shared
 @click.pass_obj
-def load(
+def import_(
     settings: Settings,
     /,
     name: str,
@@ -48,8 +49,8 @@ def load(
     unless their columns have names of their own. A ring and a capped collection add the lines in their order. An
     empty field is None where the column may be empty.
 
-    A bad line is told with its number and the reason. The import stops there, with all lines before it committed, and
-    says how to go on; with --on-error skip it passes over the line.
+    A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
+    and the message says how to go on; with --on-error skip it skips the line.
 
     \b
     Examples:
@@ -64,12 +65,12 @@ def load(
         raise click.UsageError(f"the format of {file_name} is not clear; --format is one of {', '.join(FORMATS)}")
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
-        structure = lookup(store, name, own=False)
-        columns, make = importer(structure)
-        found = records(file, format_, name, _fields(name, columns, maps))
-        done = Import(store, make, _reporter(bar), skips=on_error == "skip", from_line=from_line)
+        structure = lookup(store, name, to_write=True)
+        console = console_of(structure)
+        found = records(file, format_, name, _fields(name, console.fields, maps))
+        done = Import(store, console.insertion, _reporter(bar), skips=on_error == "skip", from_line=from_line)
         stopped = _bring_in(done, found, file, bar)
-    _tell(settings, name, done, stopped, time.perf_counter() - began)
+    _report(settings, name, done, stopped, time.perf_counter() - began)
 
 
 def _fields(name: str, columns: Sequence[Column], maps: Sequence[str]) -> list[Field]:
@@ -91,7 +92,7 @@ def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> St
         done.flush()
         bar.update(task, completed=0 if size is None else file.tell(), done=done.imported)
 
-    with _telling_what_is_in(done):
+    with _reporting_progress(done):
         try:
             _pump(done, found, flush)
         except Stopped as stopped:
@@ -113,12 +114,12 @@ def _pump(done: Import, found: Records, flush: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _telling_what_is_in(done: Import) -> Iterator[None]:
+def _reporting_progress(done: Import) -> Iterator[None]:
     try:
         yield
     except (roost.Error, Failure) as error:
-        told = error.message if isinstance(error, Failure) else str(error)
-        raise Failure(f"{told}\n{_so_far(done)}") from error
+        message = error.message if isinstance(error, Failure) else str(error)
+        raise Failure(f"{message}\n{_so_far(done)}") from error
     except KeyboardInterrupt:
         click.echo(f"\n{_so_far(done)}", err=True)
         raise
@@ -138,13 +139,13 @@ def _so_far(done: Import) -> str:
 
 
 def _reporter(bar: Progress) -> Callable[[str], None]:
-    return lambda told: bar.console.print(Text(printable(told)), soft_wrap=True)
+    return lambda message: bar.console.print(Text(printable(message)), soft_wrap=True)
 
 
-def _tell(settings: Settings, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:
-    told = f"{name}: {counted(done.imported, 'line')} imported in {seconds:.1f} s ({done.imported / seconds:,.0f}/s)"
+def _report(settings: Settings, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:
+    summary = f"{name}: {counted(done.imported, 'line')} imported in {seconds:.1f} s ({done.imported / seconds:,.0f}/s)"
     if done.skipped:
-        told += f", {done.skipped:,} skipped"
+        summary += f", {done.skipped:,} skipped"
     document = {
         "structure": name,
         "imported": done.imported,
@@ -152,7 +153,7 @@ def _tell(settings: Settings, name: str, done: Import, stopped: Stopped | None, 
         "stopped": stopped and {"line": stopped.record.line, "reason": stopped.reason, "next": stopped.record.next},
         "seconds": round(seconds, 3),
     }
-    answer(settings, document, [told])
+    answer(settings, document, [summary])
     if stopped:
         raise Failure(
             f"{stopped}\nAll lines before it are in. Mend it and go on with --from-line {stopped.record.line}, "

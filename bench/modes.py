@@ -1,0 +1,182 @@
+"""What each departure from the plainest way gains: the same work with it and without it, by turns.
+
+A way that gains little is not worth its code.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from pymysql.connections import MySQLResult
+from tests import servers
+
+import roost
+from bench.report import Line, in_turn, micros, show_lines
+from bench.shapes import Visit
+from roost.databases.mariadb.rows import Result
+from roost.databases.server import ServerConnection
+from roost.store.single import UNANSWERED
+
+ROUNDS = 31
+KEYS = 64
+WORTH = 1.1  # what a way must gain to be worth its code
+
+likes = roost.Set("likes", key=int, member=int)
+pageviews = roost.Counter("pageviews", key=int)
+visits = roost.Ring("visits", Visit, per="uid", keep=5)
+visitors = roost.Capped("visitors", Visit, per="uid", keep=12, unique="visitor")
+
+Switch = Callable[[], None]
+
+
+@dataclass
+class Way:
+    """One departure from the plainest way: how it is switched off and on, and work that it should make faster."""
+
+    name: str
+    off: Switch
+    on: Switch
+    work: Callable[[], object]
+
+
+@contextmanager
+def opened(name: str) -> Iterator[str]:
+    """Make a database for the measurement."""
+    if name == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/modes.db?synchronous=normal"
+    else:
+        server = servers.mariadb() if name == "mariadb" else servers.postgresql()
+        yield server.database(f"modes_{os.getpid()}")
+
+
+def main(quick: bool) -> bool:
+    """Measure every way on every database that has it."""
+    met = []
+    for name in ("sqlite", "mariadb", "postgresql"):
+        with opened(name) as url, roost.Store(url) as store:
+            store.create(likes, pageviews, visits, visitors)
+            met.append(measured(name, ways(name, store), 5 if quick else ROUNDS))
+    return all(met)
+
+
+def measured(name: str, found: list[Way], rounds: int) -> bool:
+    """Measure the ways of one database."""
+    lines = []
+    for way in found:
+
+        def without(way: Way = way) -> None:
+            way.off()
+            try:
+                way.work()
+            finally:
+                way.on()
+
+        way.work()
+        without()
+        plain, ours = in_turn(rounds, without, way.work)
+        gained = plain / ours
+        lines.append(Line(way.name, micros(plain), micros(ours), gained, f">= {WORTH}", gained >= WORTH))
+    return show_lines(f"{name}: what a way gains", "without", "with", lines)
+
+
+def ways(name: str, store: roost.Store) -> list[Way]:
+    """Return the ways that a database has."""
+    numbers = count(1)
+    core: Any = store._core
+    for key in range(KEYS):
+        store.run_all(*[visits.push(Visit(key, n)) for n in range(5)], *[pageviews.add(key)] * 2)
+        store.run_all(*[visitors.add(Visit(key, -n)) for n in range(1, 13)])
+
+    def alone(op: Callable[[], roost.Operation[Any]]) -> Callable[[], object]:
+        return lambda: [store.run(op()) for _ in range(20)]
+
+    run_single = core.run_single
+    found = [
+        Way(
+            f"one operation without a batch: {what}",
+            lambda: setattr(core, "run_single", lambda op: UNANSWERED),
+            lambda: setattr(core, "run_single", run_single),
+            alone(op),
+        )
+        for what, op in (
+            ("a total", lambda: pageviews.total(7)),
+            ("a push", lambda: visits.push(Visit(7, next(numbers)))),
+        )
+    ]
+    context = core._context
+
+    def careful(context: Any) -> Callable[[], None]:
+        return lambda: setattr(core, "_context", context)
+
+    found.append(
+        Way(
+            f"counters without a look at the slots: {KEYS} adds",
+            careful(context.carefully()),
+            careful(context),
+            lambda: store.run_all(*[pageviews.add(key) for key in range(KEYS)]),
+        )
+    )
+    if name == "sqlite":
+        return found
+    plan = core.known.plan(visitors)
+    optimistic = plan.hopeful
+
+    def added() -> object:
+        return store.run_all(*[visitors.add(Visit(key, next(numbers))) for key in range(KEYS)])
+
+    found.append(
+        Way(
+            f"adds to full capped collections without a look at them: {KEYS} adds",
+            lambda: setattr(plan, "hopeful", None),
+            lambda: setattr(plan, "hopeful", optimistic),
+            added,
+        )
+    )
+    plans = [core.known.plan(each) for each in (likes, pageviews, visits)]
+
+    def forgotten() -> None:
+        for each in plans:
+            each.trusted_by = None
+
+    found.append(
+        Way(
+            "the declaration compared along with the first statement: 16 adds",
+            forgotten,
+            lambda: None,
+            lambda: store.run_all(*[pageviews.add(key) for key in range(16)]),
+        )
+    )
+    connection: Any = ServerConnection
+    run = connection._run
+    found.append(
+        Way(
+            "reads that end with their statement: 16 totals",
+            lambda: setattr(connection, "_run", lambda self, statements, last=False: run(self, statements, False)),
+            lambda: setattr(connection, "_run", run),
+            lambda: store.run_all(*[pageviews.total(key) for key in range(16)]),
+        )
+    )
+    if name == "mariadb":
+        result: Any = Result
+        read = result._read_rowdata_packet
+        pymysqls: Any = MySQLResult
+        for what, work in (
+            (f"{KEYS} rings", lambda: store.run_all(*[visits.latest(key) for key in range(KEYS)])),
+            ("one ring", lambda: store.run(visits.latest(7))),
+        ):
+            found.append(
+                Way(
+                    f"rows read out of what has arrived: {what}",
+                    lambda: setattr(result, "_read_rowdata_packet", pymysqls._read_rowdata_packet),
+                    lambda: setattr(result, "_read_rowdata_packet", read),
+                    work,
+                )
+            )
+    return found

@@ -1,0 +1,59 @@
+"""By whose rights views, triggers, procedures and events of MariaDB run: those of their definer.
+
+The server notices neither that a definer was dropped nor that it has lost a right: each use fails from then on. Rights
+come from the account, from PUBLIC, and from accounts of the same name or without one whose host fits too; not from
+roles. Who may not see others' rights is told nothing of them, so that nothing is taken to be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping
+from typing import Any
+
+from roost.dialects.dialect import Answer, Statement, Template
+
+Right = tuple[str, str]  # a table of this database, or "" for the database, and a privilege
+Defined = Mapping[str, tuple[str | None, Collection[Right]]]  # by an object's name: its definer, and what it needs
+
+SEEN = """\
+SELECT CURRENT_USER(), EXISTS (
+  SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') <> CURRENT_USER())"""
+ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') = %s"
+OF = "(LOCATE(%s, GRANTEE) = 1 OR LOCATE('''''@', GRANTEE) = 1 OR GRANTEE = '''PUBLIC''@''''')"
+# A column's right counts as the table's, and the database may be a pattern, in which a backslash hides what is none.
+RIGHTS = f"""\
+SELECT '', PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {OF}
+UNION SELECT '', PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES
+  WHERE {OF} AND (DATABASE() LIKE TABLE_SCHEMA OR DATABASE() = REPLACE(TABLE_SCHEMA, X'5C', ''))
+UNION SELECT TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES
+  WHERE {OF} AND TABLE_SCHEMA = DATABASE()
+UNION SELECT TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.COLUMN_PRIVILEGES
+  WHERE {OF} AND TABLE_SCHEMA = DATABASE()"""
+
+
+def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
+    """Return the names of the objects whose definer is gone, or has not the rights that they need any more."""
+    if not objects:
+        return set()
+    me, sees = (yield from _asked(SEEN))[0]
+    lost: set[str] = set()
+    for definer in {definer for definer, _ in objects.values()}:
+        user, _, host = (definer or "").rpartition("@")
+        if (
+            not definer or not host or not (sees or definer == me)
+        ):  # a role, or somebody who is not shown, or whose rights are not
+            continue
+        there = yield from _asked(ACCOUNT, definer)
+        grantee = f"'{user}'@"
+        granted = {(table.lower(), right) for table, right in (yield from _asked(RIGHTS, *[grantee] * 4))}
+        for name, (of, rights) in objects.items():
+            has = all(("", right) in granted or (table.lower(), right) in granted for table, right in rights)
+            if of == definer and not (there[0][0] and has):
+                lost.add(name)
+    return lost
+
+
+def _asked(sql: str, *values: str) -> Generator[Statement, Any, list[Any]]:
+    found = yield Statement(Template(sql, answer=Answer.ORDINAL), [values])
+    rows: list[Any] = found[0]
+    return rows

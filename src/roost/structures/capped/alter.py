@@ -1,0 +1,47 @@
+"""What `alter` does to the rows of a capped collection."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from roost.dialects.dialect import Statement, Template
+from roost.errors import Invalid
+from roost.structures.capped.declaration import Capped
+from roost.structures.plan import Facts, StructurePlan, each
+
+
+def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    """Delete the rows that are too many, and count the others; `Invalid` for a collection that never drops one."""
+    assert isinstance(plan.structure, Capped)
+    keep, rows, head = new["keep"], plan.rows_table, plan.head_table
+    key = plan.structure.key.columns
+    names = plan.dialect.names(key)
+    if keep > old["keep"]:
+        return
+    if "reject" in (old["on_full"], new["on_full"]):
+        found = yield Statement(each(f"SELECT count(*) FROM {head} WHERE n > {keep}"), [()])
+        if found[0][0][0]:
+            raise Invalid(
+                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
+                "collection that rejects never drops a row; remove some first"
+            )
+    ids = plan.dialect.names(plan.structure.id.columns)
+    yield Statement(
+        Template(
+            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
+            f"row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}) ranked "
+            f"WHERE place > {keep})"
+        ),
+        [()],
+    )
+    yield Statement(
+        Template(
+            f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {plan.dialect.same(key, 'r.', f'{head}.')})\n"
+            f"  WHERE n > {keep}"
+        ),
+        [()],
+    )
+
+
+ALTERATIONS = {"keep": change_keep}

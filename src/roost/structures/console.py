@@ -1,0 +1,129 @@
+"""How a structure shows on the command line, how files are imported into it, and which options make and change one.
+
+A kind registers a class of its own where the defaults do not fit it. There is no I/O here: the commands run the
+operations and print the tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation
+from roost.structures.structure import Structure
+from roost.types.columns import Column
+
+S = TypeVar("S", bound=Structure)
+
+REQUIRED: Final = object()  # in `takes`: there is no default
+
+
+class Table(NamedTuple):
+    """What a command prints: for people as rows, for programs as one document. Values are as Python has them."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    document: Any
+
+
+class Console(Generic[S]):
+    """A structure, as the commands see it.
+
+    takes: the options of `roost create KIND NAME`, with their defaults: `key`, `member`, `per`, `unique` and `column`
+        name columns; `keep`, `slots`, `on_full` and `on_duplicate` are facts of the definition. Empty: this kind is
+        declared in Python alone.
+    changes: the options of `roost alter NAME`; `add` adds columns.
+    read_only: why the commands that write refuse a structure; `{name}` is its name.
+    """
+
+    takes: ClassVar[Mapping[str, Any]] = {}
+    changes: ClassVar[Sequence[str]] = ()
+    read_only: ClassVar[str] = ""
+
+    def __init__(self, structure: S) -> None:
+        self.structure = structure
+
+    # --- list -----------------------------------------------------------------------------------------------------
+
+    def listed(self) -> tuple[str, str, str]:
+        """Return the columns of the key, those of what it holds, and the rules."""
+        keys = self.structure.key.columns
+        return (
+            in_words([each for each in self.structure.columns if each in keys]),
+            in_words([each for each in self.structure.columns if each not in keys]),
+            self.rules(),
+        )
+
+    def rules(self) -> str:
+        """Return the facts of the definition that name no columns."""
+        facts: dict[str, Any] = json.loads(self.structure.definition)
+        columns = [
+            name for name, fact in facts.items() if isinstance(fact, list) and fact and isinstance(fact[0], list)
+        ]
+        hidden = ("kind", "name", "per", *columns)
+        shown = {name: fact for name, fact in facts.items() if name not in hidden and fact is not None}
+        return ", ".join(f"{name} {'+'.join(fact) if isinstance(fact, list) else fact}" for name, fact in shown.items())
+
+    # --- show -----------------------------------------------------------------------------------------------------
+
+    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
+        """Return the operations whose results say what each of some keys holds."""
+        return []
+
+    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
+        """Return what each key holds, without the key: a row and an object for each."""
+        return Table((), [()] * len(keys), [{}] * len(keys))
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        """Return the operation that reads all that a key holds."""
+        raise Invalid(f"{self.structure.name}: what a key of a {self.structure.kind} holds cannot be shown")
+
+    def content(self, found: Any, n: int | None) -> Table:
+        """Return the result of `contents` as a table, at most `n` rows of it.
+
+        By default the result is a row or a list of rows, each a value, or an object with the columns as attributes.
+        """
+        rows = found if isinstance(found, list) else [] if found is None else [found]
+        keys = self.structure.key.columns
+        names = [each.name for each in self.structure.columns if each not in keys]
+        values = [tuple([getattr(row, name, row) for name in names]) for row in rows[:n]]
+        return Table(names, values, {"rows": [dict(zip(names, row, strict=True)) for row in values]})
+
+    # --- import ---------------------------------------------------------------------------------------------------
+
+    @property
+    def fields(self) -> Sequence[Column]:
+        """The columns of an imported record."""
+        return self.structure.columns
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        """Return the operation that stores a record, whose values are in the order of `fields`."""
+        raise Invalid(f"{self.structure.name}: nothing can be imported into a {self.structure.kind}")
+
+    # --- clear, forget --------------------------------------------------------------------------------------------
+
+    def removed(self, number: int) -> str:
+        """Say what `clear` or `forget` removed, from its result."""
+        return f"{number:,} row{'' if number == 1 else 's'}"
+
+    # --- alter ----------------------------------------------------------------------------------------------------
+
+    def altered(self, options: Mapping[str, Any], added: Sequence[tuple[str, Any, Any]]) -> Structure:
+        """Return the declaration with other options; `added` are new fields, as `make_dataclass` takes them."""
+        return self.structure.replaced(**options)
+
+    def deletes(self, new: Structure) -> str:
+        """Say which rows are deleted when the structure is altered to a new declaration; "" for none."""
+        return ""
+
+
+def in_words(columns: Sequence[Column]) -> str:
+    """Return columns as `roost list` shows them.
+
+    >>> import roost
+    >>> in_words(roost.Set("likes", key=int).columns)
+    'key int, member text(255)'
+    """
+    return ", ".join(f"{each.name} {each.spec}" for each in columns)

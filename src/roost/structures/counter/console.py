@@ -1,0 +1,50 @@
+"""A counter on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from roost.structures.console import Console, Table
+from roost.structures.counter.declaration import Counter
+from roost.structures.operation import Operation
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+
+class CounterConsole(Console[Counter[Any]]):
+    """Keys with their totals; an imported record adds n, or 1 where it has none."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None}
+    changes = ("slots",)
+
+    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
+        """Return one operation for all totals."""
+        return [self.structure.totals(keys)]
+
+    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
+        """Return the total of each key."""
+        totals = [results[0][key] for key in keys]
+        return Table(("total",), [(total,) for total in totals], [{"total": total} for total in totals])
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        """Return the operation that reads the total."""
+        return self.structure.total(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        """Return the total."""
+        return Table(("total",), [(found,)], {"total": found})
+
+    @property
+    def fields(self) -> Sequence[Column]:
+        """The columns of the key, and n."""
+        return (*self.structure.key.columns, Column("n", ColumnType("int"), nullable=True))
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        """Return the operation that adds n."""
+        *key, n = values
+        return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
+
+    def removed(self, number: int) -> str:
+        """Say which total was removed."""
+        return f"a total of {number:,}"

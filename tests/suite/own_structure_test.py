@@ -1,0 +1,139 @@
+"""A structure that is not Roost's own works wherever one does, on every database, without a change to Roost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from roost.structures import registry
+from roost.structures.registry import from_definition
+from tests.latest import Latest
+from tests.suite.clients import Client
+from tests.suite.shapes import pageviews
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+
+moods = Latest("moods", key=int, value=roost.text(20))
+seen = Latest("seen", key=roost.text(40), value=dt.datetime)
+NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+
+
+def test_the_latest_value_wins_alone_and_in_batches(make: Make) -> None:
+    store = make(moods, seen, pageviews)
+    assert store.run(moods.get(7)) is None
+    store.run(moods.set(7, "calm"))
+    store.run(seen.set("ada", NOON))
+    assert store.run_all(moods.get(7), seen.get("ada"), seen.get("bob")) == ("calm", NOON, None)
+    assert store.run_all(
+        moods.set(8, "glad"), moods.get(8), pageviews.add("/home"), moods.set(8, "sad"), moods.get(8), moods.get(7)
+    ) == (None, "glad", None, None, "sad", "calm")
+    assert store.run_all(*[moods.set(n, f"mood {n}") for n in range(100, 0, -1)]) == (None,) * 100
+    assert store.run(moods.keys(after=97)) == [98, 99, 100]
+    assert store.run_all(moods.clear(5), moods.get(5), moods.forget(5), moods.set(5, "new"), moods.get(5)) == (
+        *(1, None, 0),
+        *(None, "new"),
+    )
+
+
+def test_what_random_operations_answer_is_what_a_dict_answers(make: Make) -> None:
+    store, model, dice = make(moods), dict[int, str](), random.Random(11)
+    for _ in range(30):
+        atom: list[Any] = []
+        wanted: list[Any] = []
+        for _ in range(dice.randrange(1, 12)):
+            key = dice.randrange(5)
+            match dice.randrange(4):
+                case 0 | 1:
+                    model[key] = f"{dice.random():.6f}"
+                    atom.append(moods.set(key, model[key]))
+                    wanted.append(None)
+                case 2:
+                    atom.append(moods.get(key))
+                    wanted.append(model.get(key))
+                case _:
+                    atom.append(moods.clear(key))
+                    wanted.append(int(model.pop(key, None) is not None))
+        assert store.run_all(*atom) == tuple(wanted)
+
+
+def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
+    store, one = open_store(moods), app()
+    store.run(moods.set(1, "calm"))
+    one.run(moods.set(1, "glad"))
+    assert one.run_all(moods.get(1), moods.clear(1), moods.get(1)) == ("glad", 1, None)
+    assert store.run(moods.get(1)) == "calm"
+    one.rollback()
+    one.run(moods.set(1, "sad"))
+    one.commit()
+    assert store.run(moods.get(1)) == "sad"
+
+
+@pytest.mark.needs("views", "counter")
+def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
+    store = open_store(moods, seen)
+    sql.execute("INSERT INTO moods (key, value) VALUES (1, 'calm'), (2, 'glad'), (1, 'it''s')")
+    assert store.run_all(moods.get(1), moods.get(2)) == ("it's", "glad")
+    sql.execute("UPDATE moods SET value = 'sad' WHERE key = 2")
+    sql.execute("DELETE FROM moods WHERE key = 1")
+    assert sql.execute("SELECT key, value FROM moods").fetchall() == [(2, "sad")]
+    with pytest.raises(sql.Error, match="it takes"):
+        sql.execute("INSERT INTO moods (key, value) VALUES (3, 'longer than twenty characters')")
+    with pytest.raises(sql.Error, match="a key cannot be changed"):
+        sql.execute("UPDATE moods SET key = 3 WHERE key = 2")
+    assert store.run(moods.keys()) == [2]
+
+
+def test_the_catalog_knows_it_and_check_verifies_it(open_store: Make) -> None:
+    store = open_store(moods)
+    store.create(moods)
+    (found,) = store.structures()
+    assert found == moods
+    assert store.run(found.get(1)) is None
+    other = Latest("moods", key=int, value=roost.text(30))
+    with pytest.raises(roost.Mismatch, match=r"column value is text\(20\) in the database and text\(30\)"):
+        store.create(other)
+    with pytest.raises(roost.Invalid, match="value cannot change"):
+        store.alter(other)
+    assert store.alter(moods) == []
+    assert store.check(moods) == []
+
+
+def test_operations_and_declarations_are_values() -> None:
+    operation = moods.set(7, "calm")
+    assert repr(operation) == "moods.set(7, 'calm')"
+    assert pickle.loads(pickle.dumps(operation)) == operation
+    assert from_definition(moods.definition) == moods
+    with pytest.raises(roost.Invalid, match=r"moods\.value"):
+        moods.set(7, "longer than twenty characters")
+
+
+def test_a_kind_that_is_not_imported_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EntryPoint:
+        def load(self) -> Any:
+            registry.DECLARATIONS["latest"] = Latest
+
+    given: list[dict[str, str]] = []
+
+    def entry_points(**asked: str) -> list[EntryPoint]:
+        given.append(asked)
+        return [EntryPoint()]
+
+    monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    del registry.DECLARATIONS["latest"]
+    assert from_definition(moods.definition) == moods
+    assert given == [{"group": "roost.structures", "name": "latest"}]
+
+
+def test_a_kind_that_nobody_has_is_invalid_and_says_what_to_do() -> None:
+    definition = json.dumps({**json.loads(moods.definition), "kind": "heap"})
+    with pytest.raises(roost.Invalid, match=r"heap is a kind of structure that is not known here: .*roost\.structures"):
+        from_definition(definition)
