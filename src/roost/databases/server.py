@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
+STEP = 2  # from one batch's number to the next; those in between are for look-ups (see `look_up`)
+
 COMMITS: dict[bool, list[tuple[str, Row]]] = {True: [("COMMIT", ())], False: []}  # what `trace` is told at the end
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
@@ -423,7 +425,10 @@ class ServerConnection(ServerExecutor):
 
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
-        """Find out whether the last batch's COMMIT went through; None where that cannot be known."""
+        """Find out whether the last batch's COMMIT went through; None where that cannot be known.
+
+        Where it did not, the number behind that of the batch is written, so that the batch cannot come late.
+        """
 
     @abstractmethod
     def forget(self) -> None:

@@ -104,7 +104,7 @@ class Single:
         # Nothing was changed; the batch meets the error again, and knows whose it is.
         if self._dialect.exchanges:
             connection.settle()
-            counts.retries += 1
+            counts.retries += not isinstance(error, Careful)
             if isinstance(error, Busy):
                 self._crowded = CROWDED
         return UNANSWERED

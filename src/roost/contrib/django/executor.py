@@ -50,7 +50,7 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the savepoint went with the transaction
         self._locked = False
         if self._vendor == "postgresql":
-            from roost.databases.postgresql.engine import PlainCursor
+            from roost.databases.postgresql.cursors import PlainCursor
             from roost.databases.postgresql.session import refuse
 
             # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the

@@ -25,7 +25,7 @@ from roost.databases.mariadb.address import arguments, read
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import NO_LIMIT, own, too_small
-from roost.databases.server import COMMITS, PAUSE, READS, ServerConnection
+from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
 from roost.dialects.mariadb import written
@@ -238,7 +238,7 @@ class MariaDBConnection(ServerConnection):
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
-        self._batch += 1
+        self._batch += STEP
         self._runs_on = self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
         if self._noted:
@@ -298,7 +298,7 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
         self._limit = None
-        self._batch += 1
+        self._batch += STEP
         self._runs_on = self.session
         said = [(each.template.sql, each.rows[0]) for each in exchange.statements]
         note = NOTE.format(writer=self._writer, batch=self._batch)
@@ -399,9 +399,7 @@ class MariaDBConnection(ServerConnection):
                 if wait.left <= 0:
                     return None
             else:
-                committed = bool(self._cursor.fetchall() == ((self._batch,),))
-                self._batch += not committed
-                return committed
+                return bool(self._cursor.fetchall() == ((self._batch,),))
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
                 self._end()

@@ -28,9 +28,9 @@ from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.session import ADAPTERS, BINARY, CONNECT, local, refuse
+from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.databases.server import COMMITS, PAUSE, READS, ServerConnection
+from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
@@ -335,9 +335,9 @@ class PostgreSQLConnection(ServerConnection):
         What commits is the transaction of its text. There, whoever's default the isolation is, what cannot be
         serialized fails, and is left to the batch.
         """
-        if (self._batch + 1) % MOST_BATCHES == 0:
+        if self._renews(self._batch + STEP):
             raise Careful  # the batch changes the writer's name
-        self._batch += 1
+        self._batch += STEP
         self._mark = self._name
         first, *rest = exchange.statements
         said = [(noted(first.template.sql), (self._writer, self._batch, *first.rows[0]))]
@@ -362,12 +362,17 @@ class PostgreSQLConnection(ServerConnection):
             return self.raw.results(text)
         except FAILURES as error:
             raise self.failed(error, text) from error
+        finally:
+            self._drop_evicted()
 
     def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
         answers = super()._exchange(said, returns, ends)
+        self._drop_evicted()
+        return answers
+
+    def _drop_evicted(self) -> None:
         self._unused += self._evicted
         self._evicted.clear()
-        return answers
 
     def _compare_prepared(self) -> None:
         # What was prepared may be gone, and what is there may not be known: the session says what it has.
@@ -392,7 +397,7 @@ class PostgreSQLConnection(ServerConnection):
             return self.say_all(begin)
         if not self._noted:
             self._enrol()
-        self._batch += 1
+        self._batch += STEP
         self._mark = self._name
         self._begin = [begin, *self._note()] if self._noted else [begin]
         return None
@@ -405,8 +410,12 @@ class PostgreSQLConnection(ServerConnection):
         except Missing:
             pass  # nothing was created yet: the plans tell better what is missing
 
+    @staticmethod
+    def _renews(batch: int) -> bool:
+        return batch % (STEP * MOST_BATCHES) == 0
+
     def _note(self) -> list[str]:
-        old, renewed = self._writer, self._batch % MOST_BATCHES == 0
+        old, renewed = self._writer, self._renews(self._batch)
         if renewed:
             self._writer = uuid.uuid4().hex
         note = self.written(NOTE, (self._writer, self._batch))
@@ -439,9 +448,7 @@ class PostgreSQLConnection(ServerConnection):
         while True:
             try:
                 self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, wait=round(1000 * PAUSE)))
-                committed = bool(self._cursor.fetchall() == [(self._batch,)])
-                self._batch += not committed
-                return committed
+                return bool(self._cursor.fetchall() == [(self._batch,)])
             except Busy:
                 if wait.left <= 0:
                     return None
@@ -466,33 +473,3 @@ class PostgreSQLConnection(ServerConnection):
     def forget(self) -> None:
         """Remove the writer's row."""
         self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
-
-
-class PlainCursor(psycopg.Cursor[Row]):
-    """A cursor on a connection of the application's, which has none of its settings."""
-
-    adapters = property(lambda self: ADAPTERS)
-
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = BINARY  # texts depend on DateStyle and extra_float_digits
-
-
-class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
-    """`PlainCursor` for asyncio."""
-
-    adapters = property(lambda self: ADAPTERS)
-
-    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = BINARY
-
-
-def is_failed(raw: Any) -> bool:
-    """Return whether the transaction of a connection has failed."""
-    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.INERROR)
-
-
-def is_idle(raw: Any) -> bool:
-    """Return whether a connection has no transaction open."""
-    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)
