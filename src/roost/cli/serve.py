@@ -25,13 +25,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         if name == "url":
             continue
         if facts["secret"]:
-            told = (
+            help_text = (
                 f"A file with that secret, in its only line; better, as everybody can see a command's {_spelt(name)}."
             )
-            command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=told)(command)
+            command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
         default = _default(field)
-        told = f"{facts['told']} [default: {default}]" if default else facts["told"]
-        command = click.option(_spelt(name), name, metavar=facts["metavar"], help=told)(command)
+        help_text = f"{facts['help_text']} [default: {default}]" if default else facts["told"]
+        command = click.option(_spelt(name), name, metavar=facts["metavar"], help=help_text)(command)
     return command
 
 

@@ -70,6 +70,6 @@ class StructureModel(models.Model):
         """Return what is wrong with the model for `manage.py check`."""
         found = list(super().check(**kwargs))
         if cls._meta.managed:
-            told = "its Meta does not inherit from StructureModel.Meta, so migrations would make a table of it"
-            found.append(checks.Error(told, obj=cls, id="roost.E001"))
+            message = "its Meta does not inherit from StructureModel.Meta, so migrations would make a table of it"
+            found.append(checks.Error(message, obj=cls, id="roost.E001"))
         return found

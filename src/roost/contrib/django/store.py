@@ -129,16 +129,16 @@ class DjangoStore(Runner):
         # Looked up at every call: a test runner changes the settings of the connection when it has made its database.
         # Two threads may make one each; the one that is not kept is closed when nobody uses it any more.
         facts = connection.settings_dict
-        told = tuple([facts[name] for name in ("NAME", "HOST", "PORT", "USER", "PASSWORD")])
+        address = tuple([facts[name] for name in ("NAME", "HOST", "PORT", "USER", "PASSWORD")])
         found = self._batches
-        if found is None or found[0] != told:
+        if found is None or found[0] != address:
             try:
                 url = url_of(connection, dialect_of(connection))
             except DjangoError as error:
                 raise translated(connection, error, "") or error from error
             store = Store(url, timeout=self._timeout, lock_wait=self._lock_wait)
             store._core.known.made_by = "`manage.py migrate` makes it, where a migration has CreateStructure"
-            found = self._batches = (told, store)
+            found = self._batches = (address, store)
         return found[1]
 
 

@@ -104,7 +104,7 @@ class Server:
             client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         except (OSError, MemcacheError) as error:
             client.close()
-            raise CannotOpen(f"memcached at {self.name} cannot be reached: {_told(error)}") from error
+            raise CannotOpen(f"memcached at {self.name} cannot be reached: {_message(error)}") from error
         return client
 
     def give(self, client: Client) -> None:
@@ -141,17 +141,17 @@ def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
     # pieces, so half of NOT_STORED would be STORED; and `Client.append` takes 8 µs of an exchange of 30.
     sock = client.sock
     sock.sendall(sent)
-    told: bytes = sock.recv(PIECE)
-    while not told.endswith(end):
-        failed = told.endswith(LINE) and told.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY"))
-        more = b"" if failed or not told else sock.recv(PIECE)
+    answer: bytes = sock.recv(PIECE)
+    while not answer.endswith(end):
+        failed = answer.endswith(LINE) and answer.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY"))
+        more = b"" if failed or not answer else sock.recv(PIECE)
         if not more:
             break
-        told += more
-    if not told.endswith(LINE):
+        answer += more
+    if not answer.endswith(LINE):
         raise MemcacheUnexpectedCloseError
-    _raise_error(told.rstrip())
-    return told
+    _raise_error(answer.rstrip())
+    return answer
 
 
 def _raise_error(line: bytes) -> None:
@@ -233,13 +233,13 @@ class MemcachedEngine:
 
     def servers(self) -> list[tuple[str, dict[str, str]]]:
         """Return what every server says of itself; `CannotOpen` when one cannot be reached."""
-        told = []
+        answer = []
         for server in self._servers:
             facts = self._ask(server, lambda client: client.stats())
             settings = self._ask(server, lambda client: client.stats("settings"))
             both = {**_decoded(settings), **_decoded(facts)}
-            told.append((server.name, {name: both[name] for name in (*FACTS, "item_size_max") if name in both}))
-        return told
+            answer.append((server.name, {name: both[name] for name in (*FACTS, "item_size_max") if name in both}))
+        return answer
 
     def reach(self) -> None:
         """Raise `CannotOpen` unless every server answers."""
@@ -273,10 +273,10 @@ class MemcachedEngine:
             except (OSError, MemcacheUnexpectedCloseError) as error:
                 client.close()
                 if last or isinstance(error, (TimeoutError, BlockingIOError)):
-                    raise ConnectionLost(f"memcached at {server.name} did not answer: {_told(error)}") from error
+                    raise ConnectionLost(f"memcached at {server.name} did not answer: {_message(error)}") from error
             except MemcacheError as error:
                 client.close()
-                raise DatabaseError(f"memcached at {server.name} refused: {_told(error)}") from error
+                raise DatabaseError(f"memcached at {server.name} refused: {_message(error)}") from error
             except BaseException:
                 client.close()  # an interrupt: its answer is still to come
                 raise
@@ -293,19 +293,19 @@ class MemcachedEngine:
         except (OSError, MemcacheUnexpectedCloseError) as error:
             client.close()
             raise OutcomeUnknown(
-                f"memcached at {server.name} was told and did not answer: {_told(error)}; it may have been done"
+                f"memcached at {server.name} was told and did not answer: {_message(error)}; it may have been done"
             ) from error
         except MemcacheServerError as error:
             client.close()  # as pymemcache does: what it answers next may belong to this
-            told = _told(error)
-            if "too large" in told:
-                raise TooLarge(told) from error
-            if "out of memory" in told:
+            answer = _message(error)
+            if "too large" in answer:
+                raise TooLarge(answer) from error
+            if "out of memory" in answer:
                 raise DiskFull(f"memcached at {server.name} has no memory left, and may evict nothing") from error
-            raise DatabaseError(f"memcached at {server.name} failed: {told}") from error
+            raise DatabaseError(f"memcached at {server.name} failed: {answer}") from error
         except MemcacheError as error:
             client.close()
-            raise DatabaseError(f"memcached at {server.name} refused: {_told(error)}") from error
+            raise DatabaseError(f"memcached at {server.name} refused: {_message(error)}") from error
         except BaseException:
             client.close()
             raise
@@ -324,12 +324,12 @@ class MemcachedEngine:
     def _append(self, command: Append) -> bool:
         item, data = command
         sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
-        told = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
-        if told == b"STORED\r\n":
+        answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
+        if answer == b"STORED\r\n":
             return True
-        if told == b"NOT_STORED\r\n":
+        if answer == b"NOT_STORED\r\n":
             return False
-        raise DatabaseError(f"memcached answered {told[:80]!r} to an append")
+        raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
 
     def _add(self, command: Add) -> bool:
         item, data, expire = command
@@ -366,14 +366,14 @@ class MemcachedEngine:
     def _left(self, command: Left) -> int | None:
         try:
             sent = f"mg {command.item} t\r\n".encode()
-            told: bytes = self._ask(self._server(command.item), lambda client: _exchange(client, sent, LINE))
+            answer: bytes = self._ask(self._server(command.item), lambda client: _exchange(client, sent, LINE))
         except DatabaseError as error:
             if isinstance(error.__cause__, MemcacheClientError):  # older than 1.6, or a proxy
                 return None
             raise
-        if not told.startswith(b"HD t"):
+        if not answer.startswith(b"HD t"):
             return None
-        left = int(told[4:].split()[0])
+        left = int(answer[4:].split()[0])
         return 0 if left < 0 else max(1, left)
 
     def _limit(self, _: Limit) -> int:
@@ -386,8 +386,8 @@ class MemcachedEngine:
     def _list(self, command: List) -> dict[str, int]:
         found: dict[str, int] = {}
         for server in self._servers:
-            told: bytes = self._ask(server, lambda client: _exchange(client, LISTING, b"END\r\n"))
-            for line in told.decode("ascii", "replace").splitlines():
+            answer: bytes = self._ask(server, lambda client: _exchange(client, LISTING, b"END\r\n"))
+            for line in answer.decode("ascii", "replace").splitlines():
                 facts = dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
                 item = unquote(facts.get("key", ""))
                 if item.startswith(command.prefix):
@@ -435,7 +435,7 @@ def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
             return f"lru_crawler metadump all ({prefix})", ()
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, (TimeoutError, BlockingIOError)):
         return "the time is over"
     first = error.args[0] if error.args else ""

@@ -151,14 +151,14 @@ class Hopeful:
         """Add rows, and make room for them; `Careful` where it is not as hoped."""
         keep = self._keep
         keys = sorted(added)
-        told = yield Statement(self._allocate, [(*key, len(added[key]), 0) for key in keys])
+        heads_written = yield Statement(self._allocate, [(*key, len(added[key]), 0) for key in keys])
         yield Control.LOCKED
         put: list[Row] = []
         room: list[Row] = []
         first: list[Row] = []  # the first one that goes: another before it would be in its place
         heads: list[Row] = []
         victims = 0
-        for key, ((sequence, n),) in zip(keys, told, strict=True):
+        for key, ((sequence, n),) in zip(keys, heads_written, strict=True):
             adds = added[key]
             if n > keep:
                 raise Careful

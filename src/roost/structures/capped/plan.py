@@ -307,9 +307,9 @@ class CappedPlan(StructurePlan):
         heads = None
         if self.lock is not None and not locked:
             made = {request.key for request in requests if request.adds}
-            told = yield from self.make_or_take(made, set(keys), 0, 0)
+            written = yield from self.make_or_take(made, set(keys), 0, 0)
             if self.lock.returns and len(made) == len(keys):
-                heads = told
+                heads = written
             locked = True
         if heads is None:
             heads = yield Statement(reads.head, keys)

@@ -258,8 +258,8 @@ class MemcachedPlan:
                 self.memory.remember(item, header)
                 shards = [(self.encoding.read(name, each.data), len(each.data)) for name, each in found.items()]
                 return Whole(root, own, shards, twice=True)
-            told = self.encoding.header(header._replace(complete=False, lost=True)) + root.data[own.start :]
-            if (yield Cas(item, told, self._left(header.expires), root)):
+            data = self.encoding.header(header._replace(complete=False, lost=True)) + root.data[own.start :]
+            if (yield Cas(item, data, self._left(header.expires), root)):
                 log.warning(
                     "%s: %d of %d shards are gone: evicted, or lost with a server",
                     *(item, len(names) - len(found), len(names)),

@@ -258,5 +258,5 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
             raise IndexError("a number of more than 64 bits")
 
 
-def _foreign(item: str, told: str) -> Mismatch:
-    return Mismatch(f"the item {item} is not what this declaration writes, nor of its encoding: {told}")
+def _foreign(item: str, reason: str) -> Mismatch:
+    return Mismatch(f"the item {item} is not what this declaration writes, nor of its encoding: {reason}")

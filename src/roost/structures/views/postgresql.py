@@ -153,8 +153,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     name = plan.structure.name
     ours = {name, *_functions(name)}
     found = yield Statement(each(FOUND), [(name,)])
-    objects = {object_: told for kind, object_, _, told in found[0] if kind in ("view", "trigger") and object_ in ours}
-    if not any(mark in told for told in objects.values() for mark in MARKS):
+    objects = {name_: text for kind, name_, _, text in found[0] if kind in ("view", "trigger") and name_ in ours}
+    if not any(mark in text for text in objects.values() for mark in MARKS):
         return NO_VIEW
     return Found(
         objects,
@@ -226,16 +226,17 @@ class Words:
         """Return the statement that refuses a row in the first of these cases."""
         cases = (self.moved, self.given, *cases)
         any_ = "\n  OR ".join(f"({condition})" for condition, _, _ in cases)
-        state, told = (
+        states, messages = (
             "".join(f"\n    WHEN {case[0]} THEN {self.dialect.literal(said(case))}" for case in cases)
             for said in (lambda case: case[1], lambda case: f"{self.name}{case[2]}")
         )
-        return f"IF {any_} THEN\n  RAISE EXCEPTION USING ERRCODE = CASE{state} END, MESSAGE = CASE{told} END;\nEND IF;"
+        raised = f"RAISE EXCEPTION USING ERRCODE = CASE{states} END, MESSAGE = CASE{messages} END;"
+        return f"IF {any_} THEN\n  {raised}\nEND IF;"
 
     def stop(self, state: str, message: str) -> str:
         """Return the statement that refuses the row."""
-        told = self.dialect.literal(f"{self.name}{message}")
-        return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {told};"
+        text = self.dialect.literal(f"{self.name}{message}")
+        return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {text};"
 
     def rules(self, columns: Iterable[Column]) -> list[Case]:
         """Return the cases in which a value is not allowed; the types of the columns refuse the others."""
@@ -248,9 +249,9 @@ class Words:
     def changes(self, columns: Iterable[Column]) -> list[Case]:
         """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
         return [
-            (f"{self._differ(each)} AND ({condition})", state, told)
+            (f"{self._differ(each)} AND ({condition})", state, message)
             for each in columns
-            for condition, state, told in self.rules([each])
+            for condition, state, message in self.rules([each])
         ]
 
     def fixed(self, columns: Iterable[Column], why: str) -> Case:
