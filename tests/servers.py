@@ -392,9 +392,20 @@ def plugin_daemon(*options: str, read_secret: str = "to read", write_secret: str
 
 
 @functools.cache
-def plugin() -> Plugin:
-    """Start a MariaDB with HandlerSocket, once."""
+def _plugin() -> Plugin:
     return plugin_daemon()
+
+
+def plugin() -> Plugin:
+    """Start a MariaDB with HandlerSocket, once; and again after a test of whose requests it died."""
+    found = _plugin()
+    try:
+        for port in (found.read_port, found.write_port):
+            socket.create_connection((found.host, port)).close()
+    except OSError:
+        found.daemon.kill()
+        found.daemon.start()
+    return found
 
 
 def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:

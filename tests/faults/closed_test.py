@@ -306,7 +306,7 @@ def test_asyncio_stores_dropped_while_their_batches_are_under_way(url: str) -> N
             await asyncio.wait(tasks)
 
         chance = random.Random(1)
-        for _ in range(30):
+        for _ in range(15):
             asyncio.run(leave())
             gc.collect()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -63,6 +64,16 @@ FILL = [
     likes.add(7, "ada", "bob"),
     likes.add(8, "ada"),
 ]
+
+
+def filled(open_store: Callable[..., roost.Store], name: str) -> roost.Store:
+    """Make the structure of that name, and fill it."""
+    operations = [each for each in FILL if each.structure.name == name]
+    store = open_store(operations[0].structure)
+    store.run_all(*operations)
+    return store
+
+
 HELD: dict[str, tuple[str, list[Any]]] = {
     "pageviews": ("key, total", [("/about", 1), ("/home", 3)]),
     "visits": ("uid, sequence, visitor", [(6, 1, 7), (5, 7, 7), (5, 6, 6), (5, 5, 5), (5, 4, 4), (5, 3, 3)]),

@@ -9,7 +9,20 @@ import pytest
 
 import roost
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
-from tests.suite.views import ADDED, COUNTED, FILL, HELD, LIKED, PUSHED, baskets, both, refreshing, rejecting, slotted
+from tests.suite.views import (
+    ADDED,
+    COUNTED,
+    FILL,
+    HELD,
+    LIKED,
+    PUSHED,
+    baskets,
+    both,
+    filled,
+    refreshing,
+    rejecting,
+    slotted,
+)
 from tests.suite.views_table_test import PAGE, Cell, says_what_is_tested
 
 pytestmark = pytest.mark.needs("pymysql")
@@ -96,8 +109,7 @@ for name, (columns, good, bad, after) in IN.items():
 @pytest.mark.parametrize("cell", CELLS, ids=lambda each: each[2][:80])
 def test_a_cell_of_mariadb_s_table(open_store: Open, sql: Any, cell: Cell) -> None:
     label, name, statement, answer, then = cell
-    store = open_store(pageviews, visits, baskets, likes)
-    store.run_all(*FILL)
+    store = filled(open_store, name)
     columns, held = HELD[name]
     sql.execute("BEGIN")
     if isinstance(then, str):
@@ -111,8 +123,9 @@ def test_a_cell_of_mariadb_s_table(open_store: Open, sql: Any, cell: Cell) -> No
     assert sorted(found, reverse=order != 1) == (then if isinstance(then, list) else held)
     if label == "TRUNCATE of the rows":  # counts are as they were until a collection is full, or the keys are forgotten
         found = [(each.rule, each.detail[:13]) for each in store.check()]
-        assert found == [("count", "the head says")] * (2 if name in ("baskets", "likes") else 0)
-        store.run_all(baskets.forget(42), baskets.forget(43), likes.forget(7), likes.forget(8))
+        heads = {"baskets": (baskets.forget(42), baskets.forget(43)), "likes": (likes.forget(7), likes.forget(8))}
+        assert found == [("count", "the head says")] * len(heads.get(name, ()))
+        store.run_all(*heads.get(name, ()))
 
 
 def test_every_cell_of_mariadb_s_table_is_tested() -> None:

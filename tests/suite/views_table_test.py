@@ -10,8 +10,8 @@ import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.shapes import likes, pageviews, rows, visits
-from tests.suite.views import FILL, FORMS, HELD, WRITES, baskets
+from tests.suite.shapes import rows
+from tests.suite.views import FORMS, HELD, WRITES, filled
 
 Open = Callable[..., roost.Store]
 Cell = tuple[str, str, str, list[Any], Any]
@@ -162,8 +162,7 @@ def test_a_cell_of_postgresql_s_table(open_store: Open, sql: Client, cell: Cell)
 def holds(open_store: Open, sql: Any, cell: Cell) -> None:
     """Run the statement of a cell in a transaction, and see what it answers and what is held."""
     _, name, statement, answer, then = cell
-    store = open_store(pageviews, visits, baskets, likes)
-    store.run_all(*FILL)
+    filled(open_store, name)
     columns, held = HELD[name]
     sql.execute("BEGIN")
     if isinstance(then, str):
