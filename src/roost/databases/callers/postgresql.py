@@ -73,7 +73,7 @@ class _PsycopgExecutor(GuestExecutor):
     def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         raw, words = self._guest.raw, self._waiting
-        if wanted is Control.SAVEPOINT:
+        if wanted is Control.SAVEPOINT and not self._guest.writes:
             self._waiting = self._guest.words(wanted)
             self._sql = next(self._waiting, "")
             return None

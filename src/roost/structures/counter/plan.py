@@ -174,7 +174,7 @@ class CounterPlan(StructurePlan):
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
-        self._one_add = write(dialect.choose(ONE_ADD).format(**words))
+        self._one_add = [write(sql.format(**words)) for name, sql in ONE_ADD.items() if name == dialect.name]
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def rules(self) -> Iterator[Rule]:
@@ -250,13 +250,14 @@ class CounterPlan(StructurePlan):
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
         """Add to one key."""
         key, n = op.args
-        yield self._one_add.sql, (*self.key_out(key), self.slot(context), n)
+        (one,) = self._one_add
+        yield one.sql, (*self.key_out(key), self.slot(context), n)
 
     def exchange_add(self, op: Operation[Any], context: Context) -> Exchange:
         """Add to one key."""
         key, n = op.args
         row = (*self.key_out(key), self.slot(context), n)
-        return Exchange([Statement(self._one_add, [row])], _nothing, commits=True)
+        return Exchange([Statement(one, [row]) for one in self._one_add], _nothing, commits=True)
 
     def ask_total(self, op: Operation[Any]) -> Question:
         """Sum the slots of one key."""
