@@ -7,22 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.mutants import (
-    ALL,
-    EQUIVALENT,
-    ROOT,
-    Notes,
-    Reach,
-    concern,
-    copied,
-    equivalent,
-    mutants,
-    play,
-    reached,
-    report,
-    sample,
-    with_probes,
-)
+from tests.campaigns.mutants import EQUIVALENT, ROOT, copied, equivalent, mutants, play, report, sample
+from tests.campaigns.mutants_reach import ALL, Notes, Reach, concern, reached, with_probes
 
 LIMIT = '''\
 """A limit of 1 and 2."""

@@ -315,3 +315,24 @@ def test_asyncio_stores_dropped_while_their_batches_are_under_way(url: str) -> N
     with roost.Store(url) as store:
         assert store.check() == []
         assert store.run_all(counts.add(2), counts.total(2)) == (None, 1)
+
+
+def test_threads_that_worked_for_asyncio_end_when_their_store_is_gone(tmp_path: Path) -> None:
+    """Whoever still has a part of it: the executor alone would keep them."""
+    before = {*threading.enumerate()}
+    store = roost.AsyncStore(f"sqlite:///{tmp_path / 'test.db'}")
+
+    async def work() -> None:
+        await store.create(counts)
+        await store.run(counts.add(1))
+
+    asyncio.run(work())
+    core = store._core
+    threads = {each for each in threading.enumerate() if each.name.startswith("roost")} - before
+    assert threads
+    core.dispose()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    with pytest.raises(roost.Closed):
+        asyncio.run(store.run(counts.add(1)))

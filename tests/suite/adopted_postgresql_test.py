@@ -240,6 +240,26 @@ def test_f35_a_column_that_may_not_be_null_by_its_domain(open_store: Open, appli
     assert store.check() == []
 
 
+def test_a_key_of_a_domain_over_an_enum_can_be_read(open_store: Open, application: Application) -> None:
+    application("CREATE TYPE mood AS ENUM ('sad', 'fine', 'glad')")
+    application("CREATE DOMAIN feeling AS mood")
+    application("CREATE TABLE visits (id {id}, uid feeling, note text)")
+    store = open_store()
+    cap(store, keep=2, newest_by=None)
+    application(
+        "INSERT INTO visits (uid, note)\n"
+        "  SELECT m::mood, n FROM unnest('{a,b,c}'::text[]) n, unnest('{fine,sad}'::text[]) m"
+    )
+    visits = roost.Capped.of("visits")
+    assert [row.note for row in store.run(visits.latest("fine"))] == ["c", "b"]
+    assert store.run_all(visits.count("sad"), visits.count("glad")) == (2, 0)
+    assert store.run(visits.keys()) == ["sad", "fine"]
+    assert store.run(visits.keys("sad")) == ["fine"]
+    store.run(visits.add(uid="glad", note="d"))
+    assert store.run(visits.keys("fine", 1)) == ["glad"]
+    assert store.check() == []
+
+
 INTERNAL = [
     *(
         "k",

@@ -525,3 +525,38 @@ def test_a_noted_key_that_no_pass_works_off_is_told(open_store: Open, visits: Ap
     assert [(each.rule, each.key) for each in store.check()] == [("keep", 1)]
     assert settle(store) == 3
     assert store.check() == []
+
+
+@passes
+def test_a_view_in_place_of_the_notes_runs_nothing_by_the_rights_of_who_makes_the_passes(
+    open_store: Open, visits: Application, capper: tuple[str, Callable[[], roost.Store]]
+) -> None:
+    name, as_capper = capper
+    visits("CREATE TABLE doers (who TEXT)")
+    with as_capper() as theirs:
+        theirs.create(roost.Counter("unused"))
+    visits(
+        f"CREATE DEFINER = {name} FUNCTION evil() RETURNS BIGINT SQL SECURITY INVOKER\n"
+        "BEGIN INSERT INTO doers VALUES (CURRENT_USER()); RETURN 1; END"
+    )
+    store = open_store()
+    cap(store, keep=2)
+    made = bursts.inspect(store, "visits", [], None, None).cap
+    visits("DROP EVENT IF EXISTS roostcap_visits")  # the server's own pass, each second
+    visits("RENAME TABLE roostcap_visits_grown TO taken")
+    visits(
+        f"CREATE DEFINER = {name} SQL SECURITY INVOKER VIEW roostcap_visits_grown AS\n"
+        "  SELECT roostcap_n, roostcap_at, uid FROM taken WHERE evil() = 1"
+    )
+    visits("INSERT INTO taken (roostcap_n, uid) VALUES (1, 1)")
+    with pytest.raises(roost.Invalid, match="made anew meanwhile"):
+        list(bursts.work_off(store, made))
+    with pytest.raises(roost.Invalid, match="roostcap_visits_grown is no table"):
+        cap(store, keep=2)
+    assert "roostcap_visits_grown is not as Roost makes it" in "".join(each.detail for each in store.check())
+    assert visits("SELECT who FROM doers") == []
+    visits("DROP VIEW roostcap_visits_grown")
+    visits("DROP FUNCTION evil")
+    cap(store, keep=2)
+    assert store.check() == []
+    bursts.uncap(store, "visits")

@@ -463,3 +463,22 @@ def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
         cap(open_store())
     assert visits("SELECT * FROM visits") == before
     assert "roostcap" not in str(visits.schema())
+
+
+@pytest.mark.parametrize(
+    ("per", "newest_by", "told"),
+    [
+        ("uid", "uid", "uid is a column of the key"),
+        ("uid,at", "at", "at is a column of the key"),
+        ("uid,uid", "at", "twice"),
+    ],
+)
+def test_what_tells_no_rows_of_a_key_apart_is_refused_before_anything_is_made(
+    open_store: Open, application: Application, per: str, newest_by: str, told: str
+) -> None:
+    application(VISITS)
+    store = open_store()
+    before = application.schema()
+    with pytest.raises(roost.Invalid, match=told):
+        cap(store, per=per, newest_by=newest_by)
+    assert application.schema() == before

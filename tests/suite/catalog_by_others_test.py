@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 import roost
+from roost.catalog.catalog import drop
 from roost.store import bursts
+from roost.structures.registry import plan_for
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
+from tests.suite.shapes import Visit
 
 pytestmark = pytest.mark.needs("application")
 
@@ -108,3 +111,54 @@ def test_r2_alter_believes_no_definition_that_no_declaration_could_have_made(
     for facts in ({"slots": "0 OR TRUE"}, {"name": "others"}):
         with written(application, "hits", **facts), pytest.raises(roost.Invalid):
             store.alter(roost.Counter("hits", slots=2))
+
+
+BROKEN = [
+    "",
+    "not json",
+    "[]",
+    "5",
+    "{}",
+    '{"kind": 5}',
+    '{"kind": "counter"}',
+    '{"kind": "ring", "columns": 5}',
+    "[" * 5000,
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:20])
+def test_a_definition_that_is_none_is_an_error_of_roosts_whoever_reads_it(
+    open_store: Open, application: Application, text: str
+) -> None:
+    hits = roost.Counter("hits", slots=4)
+    tracks = roost.Ring("tracks", Visit, per="uid", keep=3)
+    store = open_store(hits, tracks)
+    change = "UPDATE roost_catalog SET definition = ? WHERE name = ?"
+    operations: list[roost.Operation[Any]] = [
+        hits.add("a"),
+        hits.total("a"),
+        tracks.push(Visit(1, 2)),
+        tracks.latest(1),
+    ]
+    for structure in (hits, tracks):
+        application(change, text, structure.name)
+    try:
+        for operation in operations:
+            with pytest.raises(roost.Error):
+                store.run(operation)
+        for structure in (hits, tracks):
+            plan = plan_for(structure, store._core.engine.dialect)
+            wrong = roost.Invalid if text in BROKEN[:6] or text == BROKEN[-1] else (roost.Invalid, roost.Mismatch)
+            with pytest.raises(wrong):
+                store.create(structure)
+            with pytest.raises(roost.Invalid):
+                store.alter(structure)
+            if wrong is roost.Invalid:
+                with pytest.raises(roost.Invalid, match="cannot be read"):
+                    store._core.exclusive(drop(store._core.known.catalog, [plan]))
+        assert {each.rule for each in store.check()} >= {"catalog"}
+        with pytest.raises(roost.Invalid):
+            store.structures()
+    finally:
+        for structure in (hits, tracks):
+            application(change, structure.definition, structure.name)

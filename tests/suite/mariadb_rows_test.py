@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import pymysql
 import pytest
 
+import roost
 from roost.databases.mariadb.rows import Reading
 from tests import servers
 
@@ -77,3 +79,35 @@ def test_a_connection_that_is_cut_among_the_rows_is_told_by_pymysql(both: list[A
             with pytest.raises(pymysql.OperationalError) as told:
                 cursor.execute("SELECT seq FROM seq_1_to_100000")
             assert told.value.args[0] in (2006, 2013, 1927)
+
+
+def test_f84_a_statement_of_many_values_has_more_time_than_one_of_few(arguments: dict[str, Any]) -> None:
+    """What a batch may wait for a lock is short; what many rows need by themselves comes on top of it."""
+    server = servers.mariadb()
+    url = server.database("timed")
+    pageviews = roost.Counter("timed_views")
+    with roost.Store(url) as store:
+        store.create(pageviews)
+        server.run("SET GLOBAL log_output = 'TABLE'")
+        server.run("SET GLOBAL general_log = ON")
+        try:
+            for many in (2, 2000):
+                store.run_all(*[pageviews.add(f"/{many}/{n}") for n in range(many)])
+        finally:
+            server.run("SET GLOBAL general_log = OFF")
+            server.run("SET GLOBAL log_output = DEFAULT")
+    with pymysql.connect(**arguments) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT argument FROM mysql.general_log WHERE argument LIKE '%INSERT INTO roost_timed_views_rows%'"
+        )
+        told = [bytes(text).decode() if isinstance(text, bytes) else text for (text,) in cursor.fetchall()]
+    limits = {
+        many: max(
+            float(each)
+            for text in told
+            if f"/{many}/1'" in text
+            for each in re.findall(r"max_statement_time = ([0-9.]+)", text)
+        )
+        for many in (2, 2000)
+    }
+    assert limits[2000] - limits[2] > 0.1

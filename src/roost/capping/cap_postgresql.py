@@ -69,6 +69,18 @@ class Home:
     types: Mapping[str, KeyType] = field(default_factory=dict)
 
 
+class ReadingWords(Words):
+    """A cap in the words of who only reads. An enum's operators are found for no domain over it."""
+
+    def __init__(self, cap: Cap, types: Mapping[str, KeyType]) -> None:
+        super().__init__(cap, POSTGRESQL)
+        self._types = types
+
+    def column(self, name: str) -> str:
+        """Return a column, as its operator takes it."""
+        return super().column(name) + (self._types[name].cast if name in self._types else "")
+
+
 class PostgreSQLWords(Words):
     """A cap in PostgreSQL's words."""
 

@@ -92,6 +92,13 @@ class Adoption(ABC):
 
         by = None if newest_by is None else column(newest_by)
         cap = Cap(layout.name, tuple(map(column, per)), keep, by, layout.id)
+        if by in cap.per:
+            raise Invalid(
+                f"{cap.table}: {by} is a column of the key, the same in all rows of one, so it cannot tell which is "
+                "newer: say another --newest-by"
+            )
+        if len(set(cap.per)) < len(cap.per):
+            raise Invalid(f"{cap.table}: --per names a column twice: {', '.join(cap.per)}")
         yield from self.fits(cap)
         old = yield from self.capped(cap.table)
         yield from self.none_in_the_way(cap)
@@ -407,6 +414,11 @@ class Adoption(ABC):
         return keys
 
     # What Python asks for
+
+    def reading(self, cap: Cap) -> Asking:
+        """Return a cap in the words by which its rows are read."""
+        yield from ()
+        return Words(cap, self.dialect)
 
     @abstractmethod
     def shown_columns(self, cap: Cap) -> Asking:

@@ -23,7 +23,7 @@ from typing import Any
 from roost.capping.cap import Cap, Words, read, write
 from roost.capping.cap_mariadb import AT, CUT, NUMBER, MariaDBWords
 from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
-from roost.catalog.catalog import Catalog, make_private
+from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
 from roost.dialects.mariadb_definers import powerless
@@ -217,6 +217,7 @@ class MariaDBAdoption(Adoption):
         elif old is not None and old.index and not cap.index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield from self.leads(cap)
+        yield from guarded(self.dialect, [words.grown])
         if changed := (yield from self.changed(cap)):
             for name in words.triggers if words.grown in changed else ():
                 yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
@@ -347,7 +348,7 @@ class MariaDBAdoption(Adoption):
             return []
         is_same, definer = found[0][0]
         rights = [(table, right) for table in (cap.table, words.grown) for right in ("SELECT", "DELETE")]
-        lost = yield from powerless({cap.index_name: (definer, [("", "EVENT"), *rights])})
+        lost = yield from powerless({cap.index_name: (definer, [("*", "EVENT"), *rights])})
         return [] if is_same and not lost else [cap.index_name]
 
     def changed(self, cap: Cap) -> Asking:
@@ -369,7 +370,9 @@ class MariaDBAdoption(Adoption):
         )
         there = {name for name, *_ in found[0]}
         both = [name for name, *_, n in found[0] if n == 2]
-        right = {NUMBER, AT} <= there and all(name in both for name in cap.per)
+        # A view of that name would run its maker's code by the rights of whoever makes the passes.
+        views = yield from strange(self.dialect, [words.grown])
+        right = not any(views.values()) and {NUMBER, AT} <= there and all(name in both for name in cap.per)
         return changed if right else [*changed, words.grown]
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:

@@ -72,7 +72,7 @@ class AdoptedPlan(StructurePlan):
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read newest first, by the index."""
         assert self.cap is not None
-        words = Words(self.cap, self.dialect)
+        words = yield from self.adoption.reading(self.cap)
         results: list[Any] = []
         names = yield from self.adoption.shown_columns(self.cap)
         make = self._makers.get(names)
@@ -99,7 +99,7 @@ class AdoptedPlan(StructurePlan):
     def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
         """Count in the index."""
         assert self.cap is not None
-        words = Words(self.cap, self.dialect)
+        words = yield from self.adoption.reading(self.cap)
         results: list[Any] = []
         for op in run:
             key = yield from self._key(op.args[0])
@@ -113,7 +113,7 @@ class AdoptedPlan(StructurePlan):
     def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
         """List keys."""
         assert self.cap is not None
-        words = Words(self.cap, self.dialect)
+        words = yield from self.adoption.reading(self.cap)
         results: list[Any] = []
         head = f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}"
         tail = f"ORDER BY {words.key} LIMIT {self.dialect.placeholder}"

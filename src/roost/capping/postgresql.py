@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.cap_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
+from roost.capping.cap_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Asking, Layout, Making
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Row, Statement
@@ -392,6 +392,10 @@ class PostgreSQLAdoption(Adoption):
             elif facts != [f" {body} ", *words.settings(name), False] and name not in changed:
                 changed.append(name)
         return changed
+
+    def reading(self, cap: Cap) -> Asking:
+        """Return a cap in the words by which its rows are read; a domain's values are compared as those of its type."""
+        return ReadingWords(cap, (yield from self._types(cap, cap.per)))
 
     def shown_columns(self, cap: Cap) -> Asking:
         """Return the names of the columns that SELECT * shows."""

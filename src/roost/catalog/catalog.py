@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
 from roost.errors import Invalid, Mismatch
 from roost.structures.plan import StructurePlan, definition_of, difference, each
+from roost.structures.structure import facts_of
 from roost.structures.views.making import drop_view, make_view, view_of
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
@@ -293,7 +293,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         found = yield Statement(catalog.lock, [(structure.name,)])
         if not found[0]:
             continue
-        kind = json.loads(found[0][0][0])["kind"]
+        kind = facts_of(found[0][0][0])["kind"]
         if kind != structure.kind:
             raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
         yield from drop_view(plan)

@@ -12,19 +12,20 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Statement, Template
 
-Right = tuple[str, str]  # a table of this database, or "" for the database, and a privilege
+Right = tuple[str, str]  # a table of this database, or "*" for all of them, and a privilege
 Defined = Mapping[str, tuple[str | None, Collection[Right]]]  # by an object's name: its definer, and what it needs
 
+# Under EMPTY_STRING_IS_NULL an empty literal is NULL, but one in hexadecimal is not.
 SEEN = """\
 SELECT CURRENT_USER(), EXISTS (
-  SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') <> CURRENT_USER())"""
-ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', '') = %s"
+  SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') <> CURRENT_USER())"""
+ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = %s"
 OF = "(LOCATE(%s, GRANTEE) = 1 OR LOCATE('''''@', GRANTEE) = 1 OR GRANTEE = '''PUBLIC''@''''')"
 # A column's right counts as the table's, and the database may be a pattern, in which a backslash hides what is none.
 RIGHTS = f"""\
-SELECT '', PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {OF}
-UNION SELECT '', PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES
-  WHERE {OF} AND (DATABASE() LIKE TABLE_SCHEMA OR DATABASE() = REPLACE(TABLE_SCHEMA, X'5C', ''))
+SELECT '*', PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {OF}
+UNION SELECT '*', PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES
+  WHERE {OF} AND (DATABASE() LIKE TABLE_SCHEMA OR DATABASE() = REPLACE(TABLE_SCHEMA, X'5C', _utf8mb4 X''))
 UNION SELECT TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES
   WHERE {OF} AND TABLE_SCHEMA = DATABASE()
 UNION SELECT TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.COLUMN_PRIVILEGES
@@ -39,15 +40,13 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
     lost: set[str] = set()
     for definer in {definer for definer, _ in objects.values()}:
         user, _, host = (definer or "").rpartition("@")
-        if (
-            not definer or not host or not (sees or definer == me)
-        ):  # a role, or somebody who is not shown, or whose rights are not
-            continue
+        if not definer or not host or not (sees or definer == me):
+            continue  # a role, or somebody who is not shown, or whose rights are not
         there = yield from _asked(ACCOUNT, definer)
         grantee = f"'{user}'@"
         granted = {(table.lower(), right) for table, right in (yield from _asked(RIGHTS, *[grantee] * 4))}
         for name, (of, rights) in objects.items():
-            has = all(("", right) in granted or (table.lower(), right) in granted for table, right in rights)
+            has = all(("*", right) in granted or (table.lower(), right) in granted for table, right in rights)
             if of == definer and not (there[0][0] and has):
                 lost.add(name)
     return lost

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from roost.structures.rows import RowStructure
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, facts_of
 
 
 def overlap(declared: Structure, definition: str) -> Structure | None:
@@ -20,7 +20,7 @@ def overlap(declared: Structure, definition: str) -> Structure | None:
 
     definition: what the catalog has.
     """
-    stored: dict[str, Any] = json.loads(definition)
+    stored: dict[str, Any] = facts_of(definition)
     wanted: dict[str, Any] = json.loads(declared.definition)
     for fact in {*stored, *wanted} - {*declared.options, "columns"}:
         if stored.get(fact) != wanted.get(fact):
@@ -31,7 +31,10 @@ def overlap(declared: Structure, definition: str) -> Structure | None:
         if option in stored:
             setattr(made, option, stored[option])
     if isinstance(declared, RowStructure):
-        made.rows = declared.rows.overlap(stored["columns"])
+        try:
+            made.rows = declared.rows.overlap(stored["columns"])
+        except (KeyError, TypeError, ValueError):  # somebody has changed it by hand
+            return None
         if made.rows is None:
             return None
     structure: Structure = made

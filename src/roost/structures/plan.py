@@ -18,7 +18,7 @@ from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statem
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, facts_of
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
 
@@ -420,10 +420,11 @@ def difference(stored: str, declared: str) -> str:
     >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
     'keep is 5 in the database and 12 in the declaration'
     """
-    old, new = json.loads(stored), json.loads(declared)
+    old, new = facts_of(stored), json.loads(declared)
     differences = []
     for fact in dict.fromkeys([*old, *new]):
-        before, after = old.get(fact), new.get(fact)
+        before: Any = old.get(fact)
+        after: Any = new.get(fact)
         if before == after:
             continue
         if _are_columns(before) and _are_columns(after):
@@ -436,7 +437,7 @@ def difference(stored: str, declared: str) -> str:
 
 
 def _are_columns(fact: Any) -> bool:
-    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) for each in fact)
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
@@ -452,4 +453,4 @@ def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
 
 
 def _shown(fact: Any) -> str:
-    return ", ".join(fact) if isinstance(fact, list) else str(fact)
+    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)

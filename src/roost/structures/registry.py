@@ -6,7 +6,6 @@ The kinds of other packages are registered when their module is imported, or fou
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -15,7 +14,7 @@ from roost.errors import Invalid
 from roost.structures.console import Console
 from roost.structures.operation import READS
 from roost.structures.plan import StructurePlan
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, facts_of
 
 ENTRY_POINTS = "roost.structures"
 
@@ -65,7 +64,7 @@ def from_definition(definition: str) -> Structure:
     `Invalid` when it cannot be read: somebody has changed the catalog by hand, or its kind is not known.
     """
     try:
-        facts = json.loads(definition)
+        facts = facts_of(definition)
         structure = declaration_of(facts["kind"]).from_facts(facts["name"], facts)
     except Invalid:
         raise

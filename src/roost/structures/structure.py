@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
-from roost.types.column_types import INT_MAX, whole
+from roost.types.column_types import INT_MAX, shown, whole
 from roost.types.columns import (
     Column,
     column,
@@ -163,6 +163,17 @@ class Structure(Target):
         if found is None:
             raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
         return found
+
+
+def facts_of(definition: str) -> dict[str, Any]:
+    """Return the facts of a definition of the catalog; `Invalid` when somebody has changed it, so that it has none."""
+    try:
+        facts = json.loads(definition)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"a definition that cannot be read: {shown(definition)} ({type(error).__name__})") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("kind"), str):
+        raise Invalid(f"a definition that cannot be read: {shown(definition)} (it names no kind)")
+    return facts
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:
