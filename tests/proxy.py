@@ -17,6 +17,7 @@ class Cut(enum.Enum):
     BEFORE = "it never reaches the server"
     AFTER = "the server answers, and the answer is lost"
     ORPHAN = "it never reaches the server, which does not notice that its client is gone"
+    LATE = "it reaches the server when `deliver` is called; until then that does not notice"
 
 
 class Proxy:
@@ -33,6 +34,7 @@ class Proxy:
         self._endless = False
         self._meanwhile: Callable[[], object] | None = None
         self.cuts = 0
+        self._late: tuple[socket.socket, bytes] | None = None
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -59,11 +61,29 @@ class Proxy:
             self._left, self._cut, self._meanwhile, self._again = messages, cut, meanwhile, again
             self._endless = endless
 
+    def counted(self, call: Callable[[], object]) -> int:
+        """Return how many messages of clients a call takes."""
+        many = 1000
+        self.arm(many, Cut.BEFORE)
+        call()
+        with self._lock:
+            left, self._left = self._left, -1
+        return many - left
+
     def disarm(self) -> bool:
         """Cut nothing any more; return whether it was still to come."""
         with self._lock:
             waiting, self._left = self._left >= 0, -1
             return waiting
+
+    def deliver(self) -> bytes:
+        """Let what is late reach the server; return how that answers."""
+        assert self._late is not None
+        server, told = self._late
+        server.sendall(told)
+        answer = server.recv(1 << 20)
+        _shut(server)
+        return answer
 
     def close(self) -> None:
         """Cut everything, and end."""
@@ -124,6 +144,11 @@ class Proxy:
                     if cut is Cut.AFTER:
                         server.sendall(told)
                         server.recv(1 << 20)
+                    if cut is Cut.LATE:
+                        _shut(client)
+                        self._late = server, told
+                        server = client  # stays open
+                        return
                     if cut is Cut.ORPHAN:
                         _shut(client)
                         client = server  # which says nothing more until it is ended

@@ -42,7 +42,7 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
     ):
         store.create(pageviews)
         store.run(pageviews.add("/home"))
-        proxy.arm(1, Cut.AFTER, meanwhile=hold)
+        proxy.arm(0, Cut.AFTER, meanwhile=hold)
         with pytest.raises(roost.OutcomeUnknown):
             store.run(pageviews.add("/home"))
         assert proxy.cuts == 1

@@ -282,10 +282,11 @@ def test_no_call_waits_for_ever_for_a_server_that_stands_still(place: Place, nam
         with place.paused():
             call = Call(lambda: CALLS[name](store)).ended()
             assert isinstance(call.error, ENDS)
-            if name != "create" and name != "alter":
-                assert not isinstance(call.error, roost.OutcomeUnknown)  # COMMIT was not reached
+            if name not in ("create", "alter", "add"):  # which have sent COMMIT
+                assert not isinstance(call.error, roost.OutcomeUnknown)
         CALLS[name](store)
-        assert store.run(pageviews.total("/home")) == before + (name == "add")
+        unknown = isinstance(call.error, roost.OutcomeUnknown) and name == "add"
+        assert before + (name == "add") <= store.run(pageviews.total("/home")) <= before + (name == "add") + unknown
 
 
 def test_nor_do_those_who_wait_behind_it(place: Place) -> None:
@@ -295,9 +296,11 @@ def test_nor_do_those_who_wait_behind_it(place: Place) -> None:
             reads = [Call(lambda: store.run(pageviews.total("/home"))) for _ in range(8)]
             adds = [Call(lambda: store.run(pageviews.add("/home"))) for _ in range(8)]
             for call in [*reads, *adds]:
-                assert isinstance(call.ended().error, (roost.Busy, roost.CannotOpen))
+                assert isinstance(call.ended().error, ENDS)
+            unknown = sum(isinstance(call.error, roost.OutcomeUnknown) for call in adds)
+            assert unknown <= 1  # of the first one, which was sent with its COMMIT
         store.run(pageviews.add("/home"))
-        assert store.run(pageviews.total("/home")) == 3
+        assert 3 <= store.run(pageviews.total("/home")) <= 3 + unknown
 
 
 def test_nor_do_calls_of_asyncio(place: Place) -> None:

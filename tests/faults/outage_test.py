@@ -52,7 +52,7 @@ def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(na
         store.create(pageviews)
         for _ in range(3):
             store.run(pageviews.add("/home"))
-        proxy.arm(1, cut, crash)
+        proxy.arm(0, cut, crash)
         store.run(pageviews.add("/home"))
         assert not proxy.disarm()
         assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)

@@ -61,9 +61,12 @@ class Client(pymysql.connections.Connection):
         return found
 
     def read(self, sql: str, *values: Any) -> Any:
-        """Run a statement, with %s for each value, and return the rows."""
+        """Run a statement, with %s for each value, and return the rows. A SELECT may examine any number of rows."""
+        text = sql % tuple(map(_literal, values)) if values else sql
+        if text.startswith("SELECT"):
+            text = f"SET STATEMENT sql_big_selects = 1 FOR {text}"
         with self.cursor() as cursor:
-            cursor.execute(sql % tuple(map(_literal, values)) if values else sql)
+            cursor.execute(text)
             return cursor.fetchall() if cursor.description else ()
 
     def insert(self, name: str, row: Mapping[str, Any]) -> None:

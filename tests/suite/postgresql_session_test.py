@@ -68,8 +68,9 @@ def test_f10_a_statement_that_is_gone_costs_a_retry_and_the_others_are_neither_f
     open_store: Open,
 ) -> None:
     store = open_store(moments)
+    batch = [moments.push(Moment(1, FIRST))] * 2
     for _ in range(2 * USES):
-        store.run(moments.push(Moment(1, FIRST)))
+        store.run_all(*batch)
     connection: Any = store._core._writer.connection
     names = dict(connection._names)
     assert len(names) > 2
@@ -77,7 +78,7 @@ def test_f10_a_statement_that_is_gone_costs_a_retry_and_the_others_are_neither_f
     connection.raw.execute(f"DEALLOCATE {gone}")
     before = store.stats().retries
     for _ in range(2 * USES):
-        store.run(moments.push(Moment(1, FIRST)))
+        store.run_all(*batch)
     assert store.stats().retries == before + 1
     assert {name for name in names.values() if name != gone} <= {*connection._names.values()}
     there, known = named(store)

@@ -180,7 +180,7 @@ class _Executor:
         cause: Any = error.orig
         match self._dialect.family:
             case "postgresql":
-                from roost.databases.postgresql import engine as postgresql
+                from roost.databases.postgresql import errors as postgresql
 
                 return postgresql.translate(cause, "the database", sql)
             case "mariadb":

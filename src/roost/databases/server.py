@@ -12,13 +12,18 @@ from typing import Any, Protocol, TypeVar
 
 from roost.databases.engine import GRACE, HASTE, Trace, Wait
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
-from roost.errors import CannotOpen, ConnectionLost, Error
+from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
+from roost.structures.plan import Careful, Exchange
 
 log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
+
+STEP = 2  # from one batch's number to the next; those in between are for look-ups (see `look_up`)
+
+COMMITS: dict[bool, list[tuple[str, Row]]] = {True: [("COMMIT", ())], False: []}  # what `trace` is told at the end
 
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
@@ -133,6 +138,31 @@ class ServerConnection(ServerExecutor):
         except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
             self.broken = True
             raise
+
+    def transact(self, exchange: Exchange) -> Any:
+        """Run a transaction in one exchange, or in two; return its result.
+
+        Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
+        """
+        if not self._noted:
+            raise Careful  # the first batch of a connection has more to do
+        result, committing = None, exchange.commits
+        try:
+            answers = self.exchanged(exchange)
+            result = exchange.result(answers)
+            if not committing:
+                committing = True
+                self.wait.pause()
+                self.commit()
+        except ConnectionLost as error:
+            if not committing:
+                raise
+            committed = self.outcome()
+            if committed is None:
+                raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
+            if not committed:
+                raise
+        return result
 
     def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
@@ -370,6 +400,14 @@ class ServerConnection(ServerExecutor):
         """Note that the transaction has ended with its last statement."""
 
     @abstractmethod
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+
+    @abstractmethod
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any."""
+
+    @abstractmethod
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters written into it."""
 
@@ -387,7 +425,10 @@ class ServerConnection(ServerExecutor):
 
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
-        """Find out whether the last batch's COMMIT went through; None where that cannot be known."""
+        """Find out whether the last batch's COMMIT went through; None where that cannot be known.
+
+        Where it did not, the number behind that of the batch is written, so that the batch cannot come late.
+        """
 
     @abstractmethod
     def forget(self) -> None:

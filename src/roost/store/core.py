@@ -27,7 +27,7 @@ from roost.dialects import Control, Statement, Wanted
 from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
-from roost.store.single import Single
+from roost.store.single import UNANSWERED, Single
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, in_utc
 
@@ -89,16 +89,9 @@ class Core:
         )
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
-        single = not self.engine.dialect.exchanges
+        readers = self.readers[0] if self.engine.dialect.exchanges else None
         reader = self._writer if self.engine.memory else self._readers[0]
-        self._single = Single(
-            self.known,
-            self._counts,
-            reader if single else None,
-            self.writers,
-            self._writer if single else None,
-            self._report,
-        )
+        self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -142,9 +135,17 @@ class Core:
                 self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
             return self._executor
 
-    def run_single(self, op: Operation[Any]) -> Any:
-        """Return the result of an operation that needs no batch, or `UNANSWERED`."""
-        return self._single.run(op, self._context)
+    def run(self, op: Operation[Any]) -> Any:
+        """Return the result of one operation, without a batch where nothing is in its way."""
+        deadline = time.monotonic() + self.timeout
+        if type(op) is Operation:
+            result = self._single.run(op, self._context, deadline)
+            if result is not UNANSWERED:
+                return result
+        atom = Atom((op,))
+        atom.deadline = deadline
+        self.submit([atom])
+        return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""

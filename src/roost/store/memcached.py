@@ -24,7 +24,6 @@ from roost.catalog.doctor import Finding
 from roost.databases.engine import Trace, drive
 from roost.databases.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
-from roost.store.single import UNANSWERED
 from roost.structures.memcached_set.commands import List, Memory, TooLarge, Work
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
@@ -116,9 +115,11 @@ class CacheCore:
         self._open()
         self.engine.reach()
 
-    def run_single(self, op: Operation[Any]) -> Any:
-        """Leave every operation to `submit`."""
-        return UNANSWERED
+    def run(self, op: Operation[Any]) -> Any:
+        """Return the result of one operation."""
+        atom = Atom((op,))
+        self.submit([atom])
+        return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer."""

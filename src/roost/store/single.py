@@ -1,8 +1,9 @@
 """One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
 
-A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes.
-Whatever is unusual (somebody else is at work, no connection yet, another declaration than the stored one, an error, a
-lock that is held) is left to the batch, which knows what to do: nothing has been changed then.
+A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes: on
+SQLite a few statements, on a server one exchange, or two. Whatever is unusual (somebody else is at work, no connection
+yet, another declaration than the stored one, an error, a lock that is held) is left to the batch, which knows what to
+do: nothing has been changed then.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from typing import Any
 
 from roost.batching.known import Known, Stats
 from roost.batching.queue import Queue
-from roost.databases.engine import Connection, Wait
-from roost.databases.sqlite.engine import SQLiteConnection
-from roost.errors import Busy, Conflict, Error, Missing, StatementFailed
+from roost.databases.engine import HASTE, Connection, Wait
+from roost.errors import Busy, Conflict, Error, Missing, OutcomeUnknown, StatementFailed
 from roost.store.links import Link
 from roost.structures.operation import READS, Operation
-from roost.structures.plan import Careful, Context, Question, Transaction
+from roost.structures.plan import Careful, Context, StructurePlan
 
 UNANSWERED: Any = object()  # the operation is the batch's
 
 HURRIED = Wait(0.0)  # waits for nobody: who has to wait is the batch's
 
+CROWDED = 50  # writes that go by the batch after one that met somebody else's lock, where locks are of rows
+
 
 class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
-    reader: None where reads are the batch's; queue, writer: of those who write, None likewise.
+    readers, reader: the queue and the link of those who read; no queue where they do not wait for each other.
+    writers, writer: of those who write.
     report: told of a connection that may be broken.
     """
 
@@ -36,43 +39,57 @@ class Single:
         self,
         known: Known,
         counts: Mapping[Link, Stats],
-        reader: Link | None,
-        queue: Queue,
-        writer: Link | None,
+        readers: Queue | None,
+        reader: Link,
+        writers: Queue,
+        writer: Link,
         report: Callable[[Connection | None], None],
     ) -> None:
-        self._dialect = known.dialect.name
+        self._known = known
+        self._dialect = known.dialect
         self._counts = counts
+        self._readers = readers
         self._reader = reader
-        self._queue = queue
+        self._writers = writers
         self._writer = writer
         self._report = report
+        self._crowded = 0
 
-    def run(self, op: Operation[Any], context: Context) -> Any:
-        """Return the result of an operation, or `UNANSWERED`."""
-        plan = op.structure.plans.get(self._dialect)
-        if plan is None:
+    def run(self, op: Operation[Any], context: Context, deadline: float) -> Any:
+        """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
+        dialect = self._dialect
+        plan: StructurePlan | None = op.structure.plans.get(dialect.name)
+        if plan is None or not dialect.alone:
             return UNANSWERED
+        if dialect.exchanges and plan.trusted_by is not self._known:
+            return UNANSWERED  # it would be asked in vain where another declaration is stored
+        wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:
-            ask = plan.questions.get(op.verb)
-            question = None if ask is None else ask(op)
-            if question is None or self._reader is None:
+            question = plan.question(op)
+            if question is None:
                 return UNANSWERED
-            work = partial(self._work, _asked, question, self._counts[self._reader])
-            return self._reader.try_use(work, UNANSWERED)
+            return self._alone(self._readers, self._reader, partial(self._ask, question, wait))
         transact = plan.transactions.get(op.verb)
-        if transact is None or self._writer is None:
+        transaction = None if transact is None else transact(op, context)
+        if transaction is None:
             return UNANSWERED
-        work = partial(self._work, _transacted, transact(op, context), self._counts[self._writer])
-        return self._queue.try_alone(partial(self._writer.try_use, work, UNANSWERED), UNANSWERED)
+        if self._crowded:
+            self._crowded -= 1
+            return UNANSWERED
+        return self._alone(self._writers, self._writer, partial(self._transact, transaction, wait))
 
-    def _work(self, do: Callable[[SQLiteConnection, Any], Any], what: Any, counts: Stats, connection: Any) -> Any:
-        connection.wait = HURRIED
+    def _alone(self, queue: Queue | None, link: Link, work: Callable[[Any], Any]) -> Any:
+        use = partial(link.try_use, partial(self._work, work, self._counts[link]), UNANSWERED)
+        return use() if queue is None else queue.try_alone(use, UNANSWERED)
+
+    def _work(self, work: Callable[[Any], Any], counts: Stats, connection: Any) -> Any:
         try:
-            result = do(connection, what)
-        except (Busy, Careful, Conflict, Missing, StatementFailed):
-            return UNANSWERED  # nothing was changed; the batch meets it again, and knows whose it is
-        except Error:
+            result = work(connection)
+        except (Busy, Careful, Conflict, Missing, StatementFailed) as error:
+            return self._left(error, counts, connection)
+        except Error as error:
+            if self._dialect.exchanges and not isinstance(error, OutcomeUnknown):
+                return self._left(error, counts, connection)
             self._report(connection)
             raise
         except BaseException:  # an interrupt: a statement may still be under way, or have been committed
@@ -83,11 +100,22 @@ class Single:
             counts.operations += 1
         return result
 
+    def _left(self, error: Exception, counts: Stats, connection: Any) -> Any:
+        # Nothing was changed; the batch meets the error again, and knows whose it is.
+        if self._dialect.exchanges:
+            connection.settle()
+            counts.retries += not isinstance(error, Careful)
+            if isinstance(error, Busy):
+                self._crowded = CROWDED
+        return UNANSWERED
 
-def _asked(connection: SQLiteConnection, question: Question) -> Any:
-    rows = connection.ask(question.sql, question.row)
-    return question.answer(rows) if rows else UNANSWERED
+    @staticmethod
+    def _ask(question: Any, wait: Wait, connection: Any) -> Any:
+        connection.wait = wait
+        rows = connection.ask(question.sql, question.row)
+        return question.answer(rows) if rows else UNANSWERED
 
-
-def _transacted(connection: SQLiteConnection, work: Transaction) -> Any:
-    return connection.transact(work)
+    @staticmethod
+    def _transact(transaction: Any, wait: Wait, connection: Any) -> Any:
+        connection.wait = wait
+        return connection.transact(transaction)

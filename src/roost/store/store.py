@@ -26,7 +26,6 @@ from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
-from roost.store.single import UNANSWERED
 from roost.structures.kinds import Adopted
 from roost.structures.operation import Operation
 from roost.structures.registry import from_definition
@@ -206,11 +205,8 @@ class Store(_Base, Runner):
 
     def run(self, operation: Operation[T]) -> T:
         """Run one operation and return its result, or raise its error."""
-        if type(operation) is Operation:
-            result: T = self._working.run_single(operation)
-            if result is not UNANSWERED:
-                return result
-        return super().run(operation)
+        result: T = self._working.run(operation)
+        return result
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         self._working.submit([atom])

@@ -116,10 +116,23 @@ class Question(NamedTuple):
     answer: Callable[[list[Row]], Any]
 
 
-# One operation as a transaction of its own: yields texts with their parameters, is sent the rows that each
+# On SQLite: one operation as a transaction of its own. Yields texts with their parameters, is sent the rows that each
 # returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
 # collection) raises `Careful`: the batch has the answer.
 Transaction = Generator[tuple[str, Row], list[Row], Any]
+
+
+class Exchange(NamedTuple):
+    """On a server: one operation as a transaction whose statements go out together.
+
+    statements: the first one locks the declaration, and fails or changes nothing where that is not the stored one.
+    result: makes the result of the rows that those return which return any.
+    commits: COMMIT goes out with them, as none does; the result is None.
+    """
+
+    statements: Sequence[Statement]
+    result: Callable[[list[list[Row]]], Any]
+    commits: bool = False
 
 
 class TargetPlan:
@@ -170,25 +183,26 @@ class StructurePlan(TargetPlan):
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
         self.seize = seizing(dialect, self.head_table, key)
-        made = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("plan_")}
-        self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = {
-            each.removeprefix("plan_"): method for each, method in made.items()
-        }
+        self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
         literal = dialect.literal
         self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
-        asked = {each: getattr(self, each) for each in dir(type(self)) if each.startswith("ask_")}
-        self.questions: dict[str, Callable[[Operation[Any]], Question | None]] = {
-            each.removeprefix("ask_"): method for each, method in asked.items()
-        }
+        if dialect.placeholder == "%s":
+            self._is_stored = self._is_stored.replace("%", "%%")
+        # What one operation by itself is, by its verb.
+        self._questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
+        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
+            "exchange_" if dialect.exchanges else "transact_"
+        )
 
-        written: dict[str, Any] = {
-            each: getattr(self, each) for each in dir(type(self)) if each.startswith("transact_")
-        }
-        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction]] = {
-            each.removeprefix("transact_"): method for each, method in written.items()
-        }
+    def question(self, op: Operation[Any]) -> Question | None:
+        """Return an operation that reads as one statement; None where it is not."""
+        ask = self._questions.get(op.verb)
+        return None if ask is None or not self.dialect.alone else ask(op)
+
+    def _made(self, prefix: str) -> dict[str, Any]:
+        return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables; that values fit their columns is verified of every structure."""
@@ -206,7 +220,7 @@ class StructurePlan(TargetPlan):
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
-        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored})"
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored}{self.dialect.for_share})"
 
     def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.

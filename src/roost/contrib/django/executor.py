@@ -50,7 +50,7 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the savepoint went with the transaction
         self._locked = False
         if self._vendor == "postgresql":
-            from roost.databases.postgresql.engine import PlainCursor
+            from roost.databases.postgresql.cursors import PlainCursor
             from roost.databases.postgresql.session import refuse
 
             # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the
@@ -227,7 +227,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             assert isinstance(cause, sqlite3.Error)
             return sqlite.translate(cause, place, sql)
         case "postgresql":
-            from roost.databases.postgresql import engine as postgresql
+            from roost.databases.postgresql import errors as postgresql
 
             return postgresql.translate(cause, place, sql)
     from roost.databases.mariadb import engine as mariadb

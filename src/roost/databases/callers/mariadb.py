@@ -33,10 +33,12 @@ class MariaDBGuest(Guest):
         """
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
+        if not self.writes:
+            return  # a query that fails leaves the transaction as it was
         yield "SAVEPOINT roost_joined"
         status = self.raw.server_status
         self.is_set = not status & _AUTOCOMMIT or bool(status & _IN_TRANSACTION)
-        if self.writes and not self.is_set:
+        if not self.is_set:
             raise Invalid(NO_TRANSACTION)
 
     def is_lost(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from roost.databases.callers.caller import (
+    BACK,
     NO_TRANSACTION,
+    RELEASE,
     AsyncGuestExecutor,
     AsyncPlay,
     Guest,
@@ -17,8 +19,12 @@ from roost.databases.callers.caller import (
     play,
 )
 from roost.databases.engine import Engine
-from roost.databases.postgresql.engine import FAILURES, AsyncPlainCursor, PlainCursor, is_idle, translate
-from roost.databases.postgresql.session import refuse
+from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
+from roost.databases.postgresql.engine import FAILURES
+from roost.databases.postgresql.errors import translate
+from roost.databases.postgresql.session import TEXT, local, refuse
+from roost.databases.postgresql.values import literal
+from roost.dialects.dialect import Control, Row, Statement, Wanted, render
 from roost.errors import ConnectionLost, Error, Invalid
 
 
@@ -58,12 +64,56 @@ class PostgreSQLGuest(Guest):
         return found
 
 
+class _PsycopgExecutor(GuestExecutor):
+    """Runs a call's statements; a query that is all of it goes out together with its savepoint, in one exchange."""
+
+    _waiting: Words | None = None  # what sets the savepoint, which was not sent yet
+    _sql = ""  # its text
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        raw, words = self._guest.raw, self._waiting
+        if wanted is Control.SAVEPOINT and not self._guest.writes:
+            self._waiting = self._guest.words(wanted)
+            self._sql = next(self._waiting, "")
+            return None
+        self._waiting = None
+        if words is None or not self._sql or isinstance(wanted, Control):
+            return super().execute(wanted)
+        if isinstance(wanted, Statement) and wanted.last and not is_failed(raw):
+            return self._at_once(wanted)
+        self.say(self._sql)
+        next(words, None)
+        return super().execute(wanted)
+
+    def _at_once(self, query: Statement) -> Any:
+        # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
+        raw = self._guest.raw
+        ((sql, row),) = render(query)
+        texts = [self._sql + local(raw.info), sql % tuple([literal(value) for value in row]), BACK, RELEASE]
+        if self._trace is not None:
+            for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
+                self._trace(each, values)
+        self._guest.is_set = True
+        rows: list[Row] = []
+        try:
+            with PlainCursor(raw) as cursor:
+                cursor.format = TEXT
+                cursor.execute(";\n".join(texts), prepare=False)
+                while cursor.nextset():
+                    rows = cursor.fetchall() if cursor.description else rows
+        except FAILURES as error:
+            raise self.failed(error, sql) from error
+        self._guest.is_set = False
+        return [rows]
+
+
 def psycopg_guest(raw: Any, engine: Engine) -> Play:
     """Return what runs calls on a connection of psycopg."""
 
     def on(work: Work, writes: bool) -> None:
         with PlainCursor(raw) as cursor:
-            play(work, GuestExecutor(PostgreSQLGuest(raw, engine.place, writes), cursor, engine.trace))
+            play(work, _PsycopgExecutor(PostgreSQLGuest(raw, engine.place, writes), cursor, engine.trace))
 
     return on
 

@@ -26,12 +26,15 @@ def connection_guest(connection: Any, engine: Engine, below: Below) -> Play:
         if not connection.in_transaction():
             connection.begin()
         raw = connection.connection.driver_connection
+        failed: BaseException | None = None
         try:
             below(raw, engine)(work, writes)
         except BaseException as error:
-            if _is_lost(raw, error):
-                connection.invalidate()
+            failed = error
             raise
+        finally:  # the call may have kept the error as its answer
+            if _is_lost(raw, failed):
+                connection.invalidate()
 
     return on
 
@@ -54,12 +57,15 @@ def async_connection_guest(connection: Any, engine: Engine, below: Below) -> Asy
         raw = (await connection.get_raw_connection()).driver_connection
         if hasattr(raw, "is_in_transaction") and not raw.is_in_transaction():
             await connection.run_sync(_begin_below)
+        failed: BaseException | None = None
         try:
             await below(raw, engine)(work, writes)
         except BaseException as error:
-            if _is_lost(raw, error):
-                await connection.invalidate()
+            failed = error
             raise
+        finally:  # the call may have kept the error as its answer
+            if _is_lost(raw, failed):
+                await connection.invalidate()
 
     return on
 
@@ -78,7 +84,7 @@ def _begin_below(connection: Any) -> None:
     connection.connection.cursor().execute("SELECT 1")
 
 
-def _is_lost(raw: Any, error: BaseException) -> bool:
+def _is_lost(raw: Any, error: BaseException | None) -> bool:
     # As psycopg, PyMySQL and asyncmy say it; not all of them notice before the next statement.
     told = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
     return any(told) or isinstance(error, CannotOpen)

@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import re
-import ssl
+from collections.abc import Sequence
 from random import Random
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 import pymysql.converters
@@ -22,11 +21,11 @@ import pymysql.cursors
 from pymysql.constants import CLIENT
 
 from roost.databases.engine import Trace, Wait
+from roost.databases.mariadb.address import arguments, read
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import own, too_small
-from roost.databases.server import PAUSE, READS, ServerConnection
-from roost.databases.urls import take_apart
+from roost.databases.mariadb.session import NO_LIMIT, own, too_small
+from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
 from roost.dialects.dialect import Row
 from roost.dialects.mariadb import written
@@ -39,6 +38,7 @@ from roost.errors import (
     Missing,
     StatementFailed,
 )
+from roost.structures.plan import Careful, Exchange
 
 log = logging.getLogger("roost")
 
@@ -62,11 +62,24 @@ SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
-# What a batch is known by; in the same exchange as BEGIN.
+# One operation by itself, which waits for nobody's lock.
+ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0"
+ALONE = """\
+SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION;
+"""
+
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
 NOTE = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = {batch}, at = UTC_TIMESTAMP()"""
+  ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
+# Where the batch is not there, takes the next number, so that it cannot come late.
+TAKE_NEXT = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch} + 1, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch = {batch}, {batch}, {batch} + 1)"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
@@ -82,79 +95,10 @@ TOO_LONG = 1969
 LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
 
 
-OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
-DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
-SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
-
-
 # Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
 # connection tells may be a proxy's; this is answered by the server behind it.
 WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet"
-
-
-def arguments(url: str) -> tuple[dict[str, Any], str]:
-    """Return what PyMySQL connects with, and the place in words without a password."""
-    found, place, _ = _read(url)
-    return found, place
-
-
-def _read(url: str) -> tuple[dict[str, Any], str, Dialect]:
-    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
-    try:
-        parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
-        place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    except ValueError as error:
-        raise Invalid(f"this is no URL of a database: {error}") from error
-    name = unquote(parts.path[1:])
-    if not name:
-        raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
-    options = {key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}
-    if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
-        raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
-    if unknown := sorted(options.keys() - set(OPTIONS)):
-        raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
-    dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
-    if dialect is None:
-        raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
-    found: dict[str, Any] = {
-        "host": parts.hostname or "localhost",
-        "port": parts.port or 3306,
-        "user": unquote(parts.username or "root"),
-        "password": unquote(parts.password or ""),
-        "database": name,
-        "charset": "utf8mb4",
-    }
-    if "unix_socket" in options:
-        found["unix_socket"] = options["unix_socket"]
-    if "connect_timeout" in options:
-        found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    return found | _tls(options, place), place, dialect
-
-
-def _seconds(told: str, place: str) -> int:
-    if not told.isdecimal() or not 1 <= int(told) <= 31_536_000:  # PyMySQL's own limit
-        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {told!r}")
-    return int(told)
-
-
-def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
-    mode = options.get("ssl_mode", "VERIFY_CA" if "ssl_ca" in options else "PREFERRED").upper()
-    if mode not in SSL_MODES:
-        raise Invalid(f"{place}: ssl_mode is one of {', '.join(SSL_MODES)}, not {mode!r}")
-    if mode == "DISABLED":
-        return {"ssl_disabled": True}
-    if mode == "PREFERRED" and "ssl_cert" not in options:
-        return {}
-    try:
-        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
-        context.check_hostname = mode == "VERIFY_IDENTITY"
-        if not mode.startswith("VERIFY"):
-            context.verify_mode = ssl.CERT_NONE
-        if "ssl_cert" in options:
-            context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
-    except OSError as error:
-        raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
-    return {"ssl": context}
+GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 
 
 class MariaDBEngine:
@@ -167,7 +111,7 @@ class MariaDBEngine:
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self._arguments, self.place, self.dialect = _read(url)
+        self._arguments, self.place, self.dialect = read(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -210,7 +154,7 @@ class MariaDBEngine:
     def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        text = f"{WHICH};\nSET SESSION {own(self.dialect.name)}"
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}"
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
@@ -218,6 +162,8 @@ class MariaDBEngine:
                 if wrong := mistaken(self.dialect, which, version) or too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
                 raw.packet = packet
+                cursor.nextset()
+                raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
                 cursor.nextset()
         except pymysql.MySQLError as error:
             raise translate(error, self.place, text) from error
@@ -292,7 +238,7 @@ class MariaDBConnection(ServerConnection):
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
-        self._batch += 1
+        self._batch += STEP
         self._runs_on = self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
         if self._noted:
@@ -337,6 +283,42 @@ class MariaDBConnection(ServerConnection):
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
+
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
+        self._limit = None
+        return self._together(f"{ASK} FOR {self._text(sql, row)}", [(sql, row)])[0]
+
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+
+        It is a compound statement, since the driver needs as long for an answer as the server. In there no limit below
+        a second holds, so no lock is waited for.
+        """
+        if self.raw.galera:
+            raise Careful  # where a transaction may end between two of its statements, the others would be done alone
+        self._limit = None
+        self._batch += STEP
+        self._runs_on = self.session
+        said = [(each.template.sql, each.rows[0]) for each in exchange.statements]
+        note = NOTE.format(writer=self._writer, batch=self._batch)
+        written = ";\n".join([note, *[self._text(sql, row) for sql, row in said]])
+        self._open = True
+        said += COMMITS[exchange.commits]
+        answers = self._together(f"{ALONE}{written};\n{'COMMIT;' if exchange.commits else ''} END", said)
+        self._open = not exchange.commits
+        return answers
+
+    def _together(self, text: str, said: Sequence[tuple[str, Row]]) -> list[list[Row]]:
+        if self._trace is not None:
+            for sql, row in said:
+                self._trace(sql, row)
+        self.measure(text)
+        self._bound(len(text))
+        try:
+            return self.raw.results(text)
+        except FAILURES as error:
+            raise self.failed(error, text) from error
 
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
@@ -411,6 +393,7 @@ class MariaDBConnection(ServerConnection):
         while True:
             try:
                 self.say("SET SESSION innodb_lock_wait_timeout = 1")
+                self.say(TAKE_NEXT.format(writer=self._writer, batch=self._batch))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except Busy:
                 if wait.left <= 0:

@@ -28,6 +28,7 @@ class Reading(Connection):
     """
 
     packet = 2**24  # bytes of a text that the server takes
+    galera = False  # whether the server is a node of a cluster that writes anywhere
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
         self.patience = patience
@@ -43,6 +44,19 @@ class Reading(Connection):
         """Let no wait for the server last longer, from now on."""
         connection: Any = self
         connection._read_timeout = connection._write_timeout = seconds
+
+    def results(self, text: str) -> list[list[Any]]:
+        """Send a text; return the rows of each of its results that have any. (A cursor takes longer.)"""
+        connection: Any = self
+        connection.query(text)
+        found = []
+        while True:
+            result = connection._result
+            if result.description:
+                found.append(list(result.rows))
+            if not result.has_next:
+                return found
+            connection.next_result()
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         if unbuffered:

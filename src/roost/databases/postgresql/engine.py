@@ -16,33 +16,34 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
-from roost.databases.postgresql.session import ADAPTERS, BINARY, CONNECT, local, refuse
+from roost.databases.postgresql.errors import translate
+from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.databases.server import PAUSE, READS, ServerConnection
+from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import Row
 from roost.errors import (
     Busy,
-    CannotOpen,
     Conflict,
     ConnectionLost,
-    DatabaseError,
-    DiskFull,
     Error,
     Invalid,
     Missing,
-    ReadOnly,
     StatementFailed,
 )
+from roost.structures.plan import Careful, Exchange
 
 T = TypeVar("T")
 
@@ -57,32 +58,45 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
-# What a batch is known by; in the same exchange as BEGIN.
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
 NOTE = """\
-INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s, now())
-  ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = excluded.at"""
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
 # As long as somebody's snapshot is old, each batch leaves a version of the row that all later ones have to pass by
 # (measured: 15 µs per 1,000), so a writer goes by another name after so many.
 MOST_BATCHES = 1000
+
+
+@lru_cache
+def noted(sql: str) -> str:
+    """Return a statement that also writes what its transaction is known by."""
+    return f"WITH note AS ({NOTE})" + (f", {sql.removeprefix('WITH ')}" if sql.startswith("WITH ") else f"\n{sql}")
+
+
 FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
 FORGET_OLD = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
-# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet.
+# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
+# the batch is not there the next number is taken, so that it cannot come late (`NOTE`).
 LAST_BATCH = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', 0, now())
-  ON CONFLICT (writer) DO UPDATE SET at = excluded.at RETURNING w.batch"""
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {batch} + 1, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch = {batch} THEN {batch} ELSE {batch} + 1 END, at = excluded.at
+  RETURNING w.batch"""
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
 
 FAILURES = psycopg.Error
 
-PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 USES = 5  # of a statement before it is prepared, as with psycopg
 MOST_PREPARED = 100  # on one connection; the oldest goes
@@ -180,6 +194,22 @@ class Limited(psycopg.Connection[Row]):
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """Run what waits for the server, and no longer than the limit."""
         return super().wait(self._limited(gen), *args, **options)
+
+    def results(self, text: str) -> list[list[Row]]:
+        """Send a text; return the rows of each of its statements that has any. (A cursor takes longer.)"""
+        self.pgconn.send_query(text.encode())
+        read, found = self._read, []
+        for result in self.wait(execute(self.pgconn)):
+            if result.status == TUPLES:
+                read.set_pgresult(result)
+                found.append(read.load_rows(0, result.ntuples, tuple))
+            elif result.status != DONE:
+                raise psycopg.errors.error_from_result(result)
+        return found
+
+    @cached_property
+    def _read(self) -> Any:
+        return Transformer(self)
 
     def _limited(self, gen: PQGen[T]) -> PQGen[T]:
         # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
@@ -294,11 +324,55 @@ class PostgreSQLConnection(ServerConnection):
         self._names[sql] = name
         return name
 
+    def ask(self, sql: str, row: Row) -> list[Row]:
+        """Run a query in a snapshot of its own: a text of several statements is a transaction."""
+        self._mark = ""
+        return self._together([(sql, row)], local(self.raw.info))[0]
+
+    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
+        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+
+        What commits is the transaction of its text. There, whoever's default the isolation is, what cannot be
+        serialized fails, and is left to the batch.
+        """
+        if self._renews(self._batch + STEP):
+            raise Careful  # the batch changes the writer's name
+        self._batch += STEP
+        self._mark = self._name
+        first, *rest = exchange.statements
+        said = [(noted(first.template.sql), (self._writer, self._batch, *first.rows[0]))]
+        said += [(each.template.sql, each.rows[0]) for each in rest]
+        begin = "" if exchange.commits else "BEGIN ISOLATION LEVEL READ COMMITTED;\n"
+        return self._together(said, begin=begin, commits=exchange.commits)
+
+    def _together(
+        self, said: Sequence[tuple[str, Row]], sets: str = "", begin: str = "", commits: bool = False
+    ) -> list[list[Row]]:
+        # One text; returns the rows of those statements that have any.
+        if self._forgotten:
+            self._compare_prepared()
+        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
+        written = [self._text(sql, row) for sql, row in said]
+        if self._trace is not None:
+            for sql, row in [*said, *COMMITS[commits]]:
+                self._trace(sql, row)
+        text = ";\n".join([f"{self._mark}{begin}SET LOCAL lock_timeout = {wait}{sets}", *written])
+        self._bound(len(text))
+        try:
+            return self.raw.results(text)
+        except FAILURES as error:
+            raise self.failed(error, text) from error
+        finally:
+            self._drop_evicted()
+
     def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
         answers = super()._exchange(said, returns, ends)
+        self._drop_evicted()
+        return answers
+
+    def _drop_evicted(self) -> None:
         self._unused += self._evicted
         self._evicted.clear()
-        return answers
 
     def _compare_prepared(self) -> None:
         # What was prepared may be gone, and what is there may not be known: the session says what it has.
@@ -314,7 +388,7 @@ class PostgreSQLConnection(ServerConnection):
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
-        sets = local(self.raw.info, self.wait.lasts)
+        sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
         if word in READS:
             self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
             return None
@@ -323,7 +397,7 @@ class PostgreSQLConnection(ServerConnection):
             return self.say_all(begin)
         if not self._noted:
             self._enrol()
-        self._batch += 1
+        self._batch += STEP
         self._mark = self._name
         self._begin = [begin, *self._note()] if self._noted else [begin]
         return None
@@ -336,8 +410,12 @@ class PostgreSQLConnection(ServerConnection):
         except Missing:
             pass  # nothing was created yet: the plans tell better what is missing
 
+    @staticmethod
+    def _renews(batch: int) -> bool:
+        return batch % (STEP * MOST_BATCHES) == 0
+
     def _note(self) -> list[str]:
-        old, renewed = self._writer, self._batch % MOST_BATCHES == 0
+        old, renewed = self._writer, self._renews(self._batch)
         if renewed:
             self._writer = uuid.uuid4().hex
         note = self.written(NOTE, (self._writer, self._batch))
@@ -369,7 +447,7 @@ class PostgreSQLConnection(ServerConnection):
             return None
         while True:
             try:
-                self.say_all(LAST_BATCH.format(writer=self._writer, wait=round(1000 * PAUSE)))
+                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, wait=round(1000 * PAUSE)))
                 return bool(self._cursor.fetchall() == [(self._batch,)])
             except Busy:
                 if wait.left <= 0:
@@ -395,59 +473,3 @@ class PostgreSQLConnection(ServerConnection):
     def forget(self) -> None:
         """Remove the writer's row."""
         self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
-
-
-def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
-    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
-    state = error.sqlstate or ""
-    told = f"{place}: {str(error).strip()}"
-    where = f"{told}{f' in {sql}' if sql else ''}"
-    match state[:2], state:
-        case _, "40001" | "40P01":
-            return Conflict(told)
-        case _, "55P03" | "57014":
-            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
-        case _, "22P05":
-            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
-        case _, "3F000":
-            return Invalid(f"{told}: search_path names no schema that is there")
-        case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
-            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
-        case "53", "53100":
-            return DiskFull(told)
-        case _, "25006":
-            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
-        case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
-            return StatementFailed(where)
-        case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
-            return ConnectionLost(told)
-        case "57", _:
-            return CannotOpen(told)
-        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
-            return DatabaseError(where)
-    return StatementFailed(where)  # a trigger's author may choose any other
-
-
-class PlainCursor(psycopg.Cursor[Row]):
-    """A cursor on a connection of the application's, which has none of its settings."""
-
-    adapters = property(lambda self: ADAPTERS)
-
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = BINARY  # texts depend on DateStyle and extra_float_digits
-
-
-class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
-    """`PlainCursor` for asyncio."""
-
-    adapters = property(lambda self: ADAPTERS)
-
-    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = BINARY
-
-
-def is_idle(raw: Any) -> bool:
-    """Return whether a connection has no transaction open."""
-    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)

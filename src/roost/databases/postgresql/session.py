@@ -20,7 +20,7 @@ from psycopg.types.array import BaseListDumper, ListBinaryDumper, register_all_a
 
 from roost.errors import Invalid
 
-BINARY = psycopg.pq.Format.BINARY
+BINARY, TEXT = psycopg.pq.Format.BINARY, psycopg.pq.Format.TEXT
 TEXT_ARRAY = 1009  # the number of the type text[]
 
 
@@ -32,6 +32,7 @@ class Setting(NamedTuple):
     begin: str = ""  # what each of their transactions sets
     met: Callable[[str], bool] | None = None  # whether the value that the server reports does as well: nothing is set
     at_length: bool = False  # only in what takes long: create, alter, check
+    arrays: bool = False  # only where arrays go out
     fits: Callable[[str], bool] | None = None  # whether a session whose server reports this value can be used
     why: str = ""  # it cannot
 
@@ -40,13 +41,13 @@ SETTINGS = (
     Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
     Setting("client_encoding", "UTF8", fits=lambda told: told == "UTF8", why="which cannot carry every text; set UTF8"),
     # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
-    Setting("timezone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
-    Setting("datestyle", begin="ISO", met=lambda told: told.startswith("ISO")),
-    Setting("intervalstyle", begin="postgres", met=lambda told: told == "postgres"),
+    Setting("TimeZone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
+    Setting("DateStyle", begin="ISO", met=lambda told: told.startswith("ISO")),
+    Setting("IntervalStyle", begin="postgres", met=lambda told: told == "postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
     # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
-    Setting("array_nulls", begin="on"),
+    Setting("array_nulls", begin="on", arrays=True),
     # What the server's functions write: views that are compared, and search paths. On Django's own connection, which
     # `check` and migrations use, a view then looks changed.
     Setting("quote_all_identifiers", begin="off", at_length=True),
@@ -64,7 +65,7 @@ CONNECT: dict[str, Any] = {each.name: each.connect for each in SETTINGS if each.
 _SET = [(each, f";\nSET LOCAL {each.name} = '{each.begin}'") for each in SETTINGS if each.begin]
 
 
-def local(info: psycopg.ConnectionInfo, at_length: bool) -> str:
+def local(info: psycopg.ConnectionInfo, *, arrays: bool = False, at_length: bool = False) -> str:
     """Return what follows BEGIN: each SET costs the server as much as a small statement, so those that say nothing new
     are left out. What it reports (GUC_REPORT) is true behind a pooler as well.
     """
@@ -73,7 +74,7 @@ def local(info: psycopg.ConnectionInfo, at_length: bool) -> str:
         if setting.met is not None:
             if (told := _reported(info, setting.name)) is not None and setting.met(told):
                 continue
-        elif setting.at_length and not at_length:
+        elif (setting.at_length and not at_length) or (setting.arrays and not arrays):
             continue
         made += text
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
@@ -17,6 +17,7 @@ from roost.structures.plan import (
     SLOT,
     Careful,
     Context,
+    Exchange,
     N,
     Operations,
     Plan,
@@ -94,6 +95,19 @@ SELECT (q."#" - 1)::integer, e.n FROM unnest({arrays}) WITH ORDINALITY AS q ({ke
     ),
 }
 
+# One add by itself. Past 64 bits it fails; on SQLite it makes a REAL, which STRICT refuses.
+ONE_ADD = {
+    "sqlite": """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n""",
+    "mariadb": """\
+INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
+  ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
+    "postgresql": """\
+INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n""",
+}
+
 # What a write depends on is read under its lock. SQLite's one writer has it already.
 ONE_SLOT = {
     "sqlite": "SELECT n FROM {rows_table} WHERE {equal} AND slot = ?",
@@ -144,6 +158,8 @@ class CounterPlan(StructurePlan):
             "holes": dialect.holes(len(columns) + 2),
             "arrays": dialect.arrays(columns),
             "q_rows": dialect.same(columns, "r.", "q."),
+            "one_slot": dialect.holes(len(columns) + 1),
+            "one_n": self.guarded("%s::bigint" if dialect.name == "postgresql" else dialect.placeholder),
         }
 
         self.tables = (
@@ -161,11 +177,7 @@ class CounterPlan(StructurePlan):
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
-        self._one_add = (
-            f"INSERT INTO {self.rows_table} ({key}, slot, n)\n"
-            f"  VALUES ({dialect.holes(len(columns) + 1)}, {self.guarded('?')})\n"
-            f"  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n"  # past 64 bits a REAL, which STRICT refuses
-        )
+        self._one_add = [write(sql.format(**words)) for name, sql in ONE_ADD.items() if name == dialect.name]
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def rules(self) -> Iterator[Rule]:
@@ -241,7 +253,14 @@ class CounterPlan(StructurePlan):
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
         """Add to one key."""
         key, n = op.args
-        yield self._one_add, (*self.key_out(key), self.slot(context), n)
+        (one,) = self._one_add
+        yield one.sql, (*self.key_out(key), self.slot(context), n)
+
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange:
+        """Add to one key."""
+        key, n = op.args
+        row = (*self.key_out(key), self.slot(context), n)
+        return Exchange([Statement(one, [row]) for one in self._one_add], _nothing, commits=True)
 
     def ask_total(self, op: Operation[Any]) -> Question:
         """Sum the slots of one key."""
@@ -298,6 +317,10 @@ class CounterPlan(StructurePlan):
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)
+
+
+def _nothing(_: Sequence[Any]) -> None:
+    return None
 
 
 def _total(rows: list[Row]) -> int:

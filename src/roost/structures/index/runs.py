@@ -114,9 +114,10 @@ def read(total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Bud
             try:
                 results += yield from fetch(begin, end)
                 continue
-            except StatementFailed:
+            except StatementFailed as error:
                 if end - begin > 1:
-                    lot = (end - begin) // 8 or 1
-                    continue
+                    lot = 1 if error.word == "timeout" else (end - begin) // 8 or 1
+                    if lot > 1:
+                        continue
         results.append((yield from alone(begin)))
     return results

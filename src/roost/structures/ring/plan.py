@@ -14,6 +14,7 @@ from roost.structures.plan import (
     SEQUENCE,
     SLOT,
     Context,
+    Exchange,
     Operations,
     Plan,
     Question,
@@ -21,6 +22,7 @@ from roost.structures.plan import (
     StructurePlan,
     Transaction,
     composed,
+    each,
     replaced,
     same,
     write,
@@ -218,6 +220,27 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
+# One push by itself. On PostgreSQL the rows' upsert sees the newest row, whatever the snapshot of its statement; on
+# MariaDB the head's sequence is read in a statement behind the one that has locked it.
+ONE_PUSH = {
+    "mariadb": [
+        each("""\
+INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, {one})
+  ON DUPLICATE KEY UPDATE sequence = sequence + 1 RETURNING sequence"""),
+        write("""\
+INSERT INTO {rows} ({columns})
+  SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM {head} h WHERE {h_equal}
+  ON DUPLICATE KEY UPDATE {values}"""),
+    ],
+    "postgresql": [
+        each("""\
+WITH h AS (INSERT INTO {head} AS h ({key}, sequence) VALUES ({key_holes}, {one})
+  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING h.sequence)
+INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM h
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded} RETURNING sequence"""),
+    ],
+}
+
 # Creates the head or takes its lock, and changes nothing.
 LOCK = {
     "sqlite": None,
@@ -286,6 +309,8 @@ class RingPlan(StructurePlan):
             "numbers": ", ".join(f"({d})" for d in range(1, max(2, min(structure.keep, FEW)))),
             "q_join": dialect.same(key, "h.", "q."),
             "q_rows": dialect.same(key, "r.", "q."),
+            "one": self.guarded("1"),
+            "other_holes": dialect.holes(1 + len(others)),
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
@@ -321,9 +346,10 @@ class RingPlan(StructurePlan):
         )
         self._one_allocate = (
             f"INSERT INTO {self.head_table} ({words['key']}, sequence)\n"
-            f"  VALUES ({words['key_holes']}, {self.guarded('1')})\n"
+            f"  VALUES ({words['key_holes']}, {words['one']})\n"
             f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1 RETURNING sequence"
         )
+        self._one_push = [one.format(words) for one in ONE_PUSH.get(name, ())]
         self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
@@ -379,6 +405,16 @@ class RingPlan(StructurePlan):
         others = self._others_of(values)
         yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
         return sequence
+
+    def exchange_push(self, op: Operation[Any], context: Context) -> Exchange:
+        """Allocate for one push, and write it."""
+        values = op.args[0]
+        key = self._key_of(values)
+        row = (*key, *self._at_out((context.clock(),)), *self._others_of(values))
+        first, *rest = self._one_push
+        if rest:
+            return Exchange([Statement(first, [key]), Statement(rest[0], [(*row, *key)])], _sequence)
+        return Exchange([Statement(first, [(*key, *row)])], _sequence)
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read the slots from the newest down."""
@@ -455,3 +491,8 @@ class RingPlan(StructurePlan):
     def entry(self, stored: Row) -> Entry[Any]:
         """Return the entry for `sequence, at, row…` as they are stored."""
         return Entry(stored[0], self._at_in(stored[1:2])[0], self.rows_of([stored[2:]])[0])
+
+
+def _sequence(answers: list[list[Row]]) -> int:
+    sequence: int = answers[0][0][0]
+    return sequence

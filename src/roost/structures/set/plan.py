@@ -11,6 +11,7 @@ from roost.structures.plan import (
     CUT,
     Careful,
     Context,
+    Exchange,
     N,
     Operations,
     Plan,
@@ -97,6 +98,24 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
     ),
 }
 
+# One add by itself: creates the head or takes its lock, adds the member, and counts it where it was not there.
+ONE_ADD = {
+    "mariadb": (
+        write("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none}) ON DUPLICATE KEY UPDATE n = n"),
+        write("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first}"),
+        write("UPDATE {head} SET n = n + ROW_COUNT() WHERE {equal}"),
+        each("SELECT 1 FROM DUAL WHERE ROW_COUNT() > 0"),
+    ),
+    "postgresql": (
+        write("""\
+INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none})
+  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false"""),
+        each("""\
+WITH new AS (INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON CONFLICT DO NOTHING RETURNING 1)
+UPDATE {head} SET n = n + 1 WHERE {equal} AND EXISTS (SELECT FROM new) RETURNING 1"""),
+    ),
+}
+
 
 class SetPlan(StructurePlan):
     """A set in one dialect's words."""
@@ -125,6 +144,8 @@ class SetPlan(StructurePlan):
             "equal": equal,
             "equal_pair": dialect.equal(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
+            "first": dialect.name_of(pair[0]),
+            "none": self.guarded("0"),
         }
         self.tables = (
             self.create(head, [*key, N], words["key"]),
@@ -148,6 +169,7 @@ class SetPlan(StructurePlan):
             f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
             " ON CONFLICT DO NOTHING RETURNING 1"
         )
+        self._one_add = [one.format(words) for one in ONE_ADD.get(dialect.name, ())]
         self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
         of_key = dialect.equal(key, "r.")
         self._one_member = self.asked_alone(
@@ -215,6 +237,16 @@ class SetPlan(StructurePlan):
             yield Statement(resize, heads)
         return results
 
+    def exchange_add(self, op: Operation[Any], _: Context) -> Exchange | None:
+        """Add one member."""
+        key, members = op.args
+        if len(members) != 1:
+            return None
+        stored = self.key_out(key)
+        pair = stored + self.member_out(members[0])
+        rows = [stored, pair, stored, ()] if self.dialect.name == "mariadb" else [stored, pair + stored]
+        return Exchange([Statement(one, [row]) for one, row in zip(self._one_add, rows, strict=True)], _number)
+
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
         """Add one member."""
         return self._one(op, self._one_put, 1)
@@ -278,6 +310,10 @@ class SetPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def _number(answers: list[list[Row]]) -> int:
+    return len(answers[0])
 
 
 def _is_there(rows: list[Row]) -> bool:

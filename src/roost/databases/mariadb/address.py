@@ -1,0 +1,82 @@
+"""What the URL of a MariaDB or MySQL says."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from roost.databases.urls import take_apart
+from roost.dialects import MARIADB, MYSQL, Dialect
+from roost.errors import Invalid
+
+OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
+SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
+
+
+def arguments(url: str) -> tuple[dict[str, Any], str]:
+    """Return what PyMySQL connects with, and the place in words without a password."""
+    found, place, _ = read(url)
+    return found, place
+
+
+def read(url: str) -> tuple[dict[str, Any], str, Dialect]:
+    """Return the same, and the dialect; `Invalid` for a URL that is none."""
+    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
+    try:
+        parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
+        place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    except ValueError as error:
+        raise Invalid(f"this is no URL of a database: {error}") from error
+    name = unquote(parts.path[1:])
+    if not name:
+        raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
+    options = {key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}
+    if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
+        raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
+    dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
+    if dialect is None:
+        raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
+    found: dict[str, Any] = {
+        "host": parts.hostname or "localhost",
+        "port": parts.port or 3306,
+        "user": unquote(parts.username or "root"),
+        "password": unquote(parts.password or ""),
+        "database": name,
+        "charset": "utf8mb4",
+    }
+    if "unix_socket" in options:
+        found["unix_socket"] = options["unix_socket"]
+    if "connect_timeout" in options:
+        found["connect_timeout"] = _seconds(options["connect_timeout"], place)
+    return found | _tls(options, place), place, dialect
+
+
+def _seconds(told: str, place: str) -> int:
+    if not told.isdecimal() or not 1 <= int(told) <= 31_536_000:  # PyMySQL's own limit
+        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {told!r}")
+    return int(told)
+
+
+def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
+    mode = options.get("ssl_mode", "VERIFY_CA" if "ssl_ca" in options else "PREFERRED").upper()
+    if mode not in SSL_MODES:
+        raise Invalid(f"{place}: ssl_mode is one of {', '.join(SSL_MODES)}, not {mode!r}")
+    if mode == "DISABLED":
+        return {"ssl_disabled": True}
+    if mode == "PREFERRED" and "ssl_cert" not in options:
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+        context.check_hostname = mode == "VERIFY_IDENTITY"
+        if not mode.startswith("VERIFY"):
+            context.verify_mode = ssl.CERT_NONE
+        if "ssl_cert" in options:
+            context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
+    except OSError as error:
+        raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
+    return {"ssl": context}

@@ -1,0 +1,54 @@
+"""PostgreSQL's errors, by their SQLSTATE."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from roost.errors import (
+    Busy,
+    CannotOpen,
+    Conflict,
+    ConnectionLost,
+    DatabaseError,
+    DiskFull,
+    Error,
+    Invalid,
+    Missing,
+    ReadOnly,
+    StatementFailed,
+)
+
+PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+
+
+def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
+    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
+    state = error.sqlstate or ""
+    told = f"{place}: {str(error).strip()}"
+    where = f"{told}{f' in {sql}' if sql else ''}"
+    match state[:2], state:
+        case _, "40001" | "40P01":
+            return Conflict(told)
+        case _, "55P03" | "57014":
+            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
+        case _, "22P05":
+            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
+        case _, "3F000":
+            return Invalid(f"{told}: search_path names no schema that is there")
+        case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
+            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case "53", "53100":
+            return DiskFull(told)
+        case _, "25006":
+            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
+        case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
+            return StatementFailed(where)
+        case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
+            return ConnectionLost(told)
+        case "57", _:
+            return CannotOpen(told)
+        case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
+            return DatabaseError(where)
+    return StatementFailed(where)  # a trigger's author may choose any other

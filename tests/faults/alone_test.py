@@ -1,0 +1,177 @@
+"""One operation by itself on a server, and one query on a connection of the application's: what is in their way."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from tests.faults.slow_transaction_test import held, in_thread
+from tests.proxy import Proxy
+from tests.suite import clients
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+
+@dataclass(frozen=True)
+class Measure:
+    place: int
+    taken: dt.datetime
+    value: float
+
+
+measures = roost.Ring("measures", Measure, per="place", keep=5)
+
+
+@pytest.fixture
+def store(server_url: str) -> Iterator[roost.Store]:
+    """One that has found its declarations in the catalog."""
+    with roost.Store(server_url, timeout=60) as store:
+        store.create(pageviews, visits, baskets, likes, measures)
+        for n in range(6):
+            store.run(pageviews.add("/home"))
+            store.run(visits.push(Visit(1, n)))
+            store.run(likes.add(1, str(n)))
+            store.run(likes.contains(1, "0"))
+            store.run(visits.latest(1))
+        yield store
+
+
+def test_what_is_altered_in_between_is_written_as_it_is_stored(server_url: str, store: roost.Store) -> None:
+    with roost.Store(server_url) as other:
+        other.alter(roost.Ring("visits", Visit, per="uid", keep=2))
+    assert store.run(visits.push(Visit(1, 6))) == 7
+    assert store.run(visits.latest(1)) == [Visit(1, 6), Visit(1, 5)]
+    assert store.stats().overlaps == 2
+    assert store.check() == []
+
+
+def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.Store) -> None:
+    with held(server_url, "SELECT * FROM roost_catalog WHERE name IN ('visits', 'pageviews', 'likes') FOR UPDATE"):
+        waiting = [
+            in_thread(lambda: store.run(visits.push(Visit(1, 6)))),
+            in_thread(lambda: store.run(pageviews.add("/home"))),
+            in_thread(lambda: store.run(likes.add(1, "6"))),
+        ]
+        store.run(baskets.add(Egg(1, 1)))
+        assert [answers for _, answers in waiting] == [[], [], []]
+    for thread, _ in waiting:
+        thread.join()
+    assert [answers for _, answers in waiting] == [[7], [None], [1]]
+    assert store.run(pageviews.total("/home")) == 7
+
+
+@pytest.mark.parametrize("verb", ["push", "add", "like"])
+def test_who_meets_somebody_elses_lock_waits_and_is_done_once(server_url: str, store: roost.Store, verb: str) -> None:
+    table, operation, told = {
+        "push": ("roost_visits_head", visits.push(Visit(1, 6)), 7),
+        "add": ("roost_pageviews_rows", pageviews.add("/home"), None),
+        "like": ("roost_likes_head", likes.add(1, "6"), 1),
+    }[verb]
+    with held(server_url, f"SELECT * FROM {table} FOR UPDATE"):
+        thread, answers = in_thread(lambda: store.run(operation))
+        store.run(baskets.add(Egg(1, 1)))
+        assert answers == []
+    thread.join()
+    assert answers == [told]
+    assert store.run_all(pageviews.total("/home"), visits.push(Visit(1, 7)), likes.size(1)) == (
+        6 + (verb == "add"),
+        7 + (verb == "push"),
+        6 + (verb == "like"),
+    )
+    assert store.check() == []
+
+
+def test_a_table_that_is_gone_is_missing_and_costs_nobody_else_anything(server_url: str, store: roost.Store) -> None:
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute("DROP TABLE roost_likes_rows CASCADE")
+    for operation in (likes.add(1, "new"), likes.contains(1, "0"), likes.members(1)):
+        with pytest.raises(roost.Missing):
+            store.run(operation)
+    assert store.run(likes.size(1)) == 6
+    assert store.run(visits.push(Visit(1, 6))) == 7
+
+
+def test_a_sum_that_leaves_64_bits_is_refused(server_url: str) -> None:
+    counter = roost.Counter("counter", key=int, slots=1)
+    with roost.Store(server_url) as store:
+        store.create(counter)
+        store.run(counter.add(1))
+        store.run(counter.add(1, 2**63 - 2))
+        with pytest.raises(roost.Overflow):
+            store.run(counter.add(1))
+        store.run(counter.add(1, -1))
+        assert store.run(counter.total(1)) == 2**63 - 2
+
+
+def _answered(answers: list[Any], runner: Any, operation: roost.Operation[Any]) -> None:
+    answers.append(runner.run(operation))
+
+
+def test_a_query_in_the_applications_transaction_is_one_message(server_url: str, store: roost.Store) -> None:
+    store.run(baskets.add(Egg(1, 1)))
+    asked: list[tuple[roost.Operation[Any], Any]] = [
+        (pageviews.total("/home"), 6),
+        (visits.latest(1, 1), [Visit(1, 5)]),
+        (likes.contains(1, "0"), True),
+        (likes.size(1), 6),
+        (baskets.count(1), 1),
+        (baskets.get(1, 1), Egg(1, 1)),
+        (baskets.latest(1), [Egg(1, 1)]),
+    ]
+    with (
+        Proxy(urlsplit(server_url).port or 0) as proxy,
+        contextlib.closing(clients.connect(proxy.url(server_url))) as sql,
+    ):
+        sql.execute("BEGIN")
+        joined = store.on(sql)
+        for operation, told in asked:
+            joined.run(operation)
+            answers: list[Any] = []
+            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert answers == [told]
+        sql.execute("ROLLBACK")
+
+
+def test_a_query_that_fails_leaves_the_applications_transaction_as_it_was(server_url: str, store: roost.Store) -> None:
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        joined = store.on(sql)
+        sql.execute("DROP TABLE roost_likes_rows CASCADE")
+        sql.execute("BEGIN")
+        joined.run(pageviews.add("/home"))
+        for _ in range(3):
+            with pytest.raises(roost.Missing):
+                joined.run(likes.contains(1, "0"))
+        assert joined.run(pageviews.total("/home")) == 7
+        sql.execute("COMMIT")
+    assert store.run(pageviews.total("/home")) == 7
+
+
+def test_the_settings_of_the_applications_session_decide_about_nothing_and_stay(
+    server_url: str, store: roost.Store
+) -> None:
+    row = Measure(1, dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC), 0.1 + 0.2)
+    store.run(measures.push(row))
+    is_mariadb = server_url.startswith("mysql")
+    settings = (
+        {"sql_select_limit": "0"}
+        if is_mariadb
+        else {"DateStyle": "German, DMY", "TimeZone": "Asia/Kathmandu", "extra_float_digits": "-15"}
+    )
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        for name, value in settings.items():
+            sql.execute(f"SET SESSION {name} = {value}" if is_mariadb else f"SET {name} = '{value}'")
+        sql.execute("BEGIN")
+        for _ in range(3):
+            assert store.on(sql).run(measures.latest(1)) == [row]
+        if not is_mariadb:
+            assert [sql.execute(f"SHOW {name}").fetchone() for name in settings] == [
+                (value,) for value in settings.values()
+            ]
+        sql.execute("ROLLBACK")
