@@ -100,11 +100,11 @@ class _PsycopgExecutor(GuestExecutor):
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
                 cursor.execute(";\n".join(texts), prepare=False)
+                self._guest.is_set = False  # what cannot be read is an error behind its release
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:
             raise self.failed(error, sql) from error
-        self._guest.is_set = False
         return [rows]
 
 
