@@ -19,7 +19,7 @@ _WAL_WRITE = 120
 _RESERVED = 0x40000001
 
 DEPTH = 8  # references from a frame to a connection: by way of SQLAlchemy's session there are seven
-MOST_OBJECTS = 200_000  # that are looked at
+MOST_OBJECTS = 50_000  # that are looked at
 NOT_FOLLOWED = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, str, bytes, int, float)
 
 
