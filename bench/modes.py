@@ -97,12 +97,13 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     def alone(op: Callable[[], roost.Operation[Any]]) -> Callable[[], object]:
         return lambda: [store.run(op()) for _ in range(20)]
 
-    run_single = core.run_single
+    single = core._single
+    run_single = single.run
     found = [
         Way(
             f"one operation without a batch: {what}",
-            lambda: setattr(core, "run_single", lambda op: UNANSWERED),
-            lambda: setattr(core, "run_single", run_single),
+            lambda: setattr(single, "run", lambda *_: UNANSWERED),
+            lambda: setattr(single, "run", run_single),
             alone(op),
         )
         for what, op in (
