@@ -127,7 +127,7 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     if name == "sqlite":
         return found
     plan = core.known.plan(visitors)
-    optimistic = plan.hopeful
+    optimistic = plan.optimistic
 
     def added() -> object:
         return store.run_all(*[visitors.add(Visit(key, next(numbers))) for key in range(KEYS)])
@@ -135,8 +135,8 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     found.append(
         Way(
             f"adds to full capped collections without a look at them: {KEYS} adds",
-            lambda: setattr(plan, "hopeful", None),
-            lambda: setattr(plan, "hopeful", optimistic),
+            lambda: setattr(plan, "optimistic", None),
+            lambda: setattr(plan, "optimistic", optimistic),
             added,
         )
     )
