@@ -97,12 +97,13 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     def alone(op: Callable[[], roost.Operation[Any]]) -> Callable[[], object]:
         return lambda: [store.run(op()) for _ in range(20)]
 
-    run_single = core.run_single
+    single = core._single
+    run_single = single.run
     found = [
         Way(
             f"one operation without a batch: {what}",
-            lambda: setattr(core, "run_single", lambda op: UNANSWERED),
-            lambda: setattr(core, "run_single", run_single),
+            lambda: setattr(single, "run", lambda *_: UNANSWERED),
+            lambda: setattr(single, "run", run_single),
             alone(op),
         )
         for what, op in (
@@ -126,7 +127,7 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     if name == "sqlite":
         return found
     plan = core.known.plan(visitors)
-    optimistic = plan.hopeful
+    optimistic = plan.optimistic
 
     def added() -> object:
         return store.run_all(*[visitors.add(Visit(key, next(numbers))) for key in range(KEYS)])
@@ -134,8 +135,8 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     found.append(
         Way(
             f"adds to full capped collections without a look at them: {KEYS} adds",
-            lambda: setattr(plan, "hopeful", None),
-            lambda: setattr(plan, "hopeful", optimistic),
+            lambda: setattr(plan, "optimistic", None),
+            lambda: setattr(plan, "optimistic", optimistic),
             added,
         )
     )

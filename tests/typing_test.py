@@ -64,7 +64,7 @@ visits = roost.Ring("visits", Visit, per="uid", keep=5)
 pairs = roost.Ring("pairs", Seen, per=("site", "page"), keep=5)
 seen = roost.Ring("seen", Seen, per=Place, keep=5)
 friends = roost.Capped("friends", Visit, per="uid", keep=5, unique="visitor", on_duplicate="refresh")
-guests = roost.Capped("guests", Seen, per=Place, keep=5, unique=("who",), on_full="reject")
+callers = roost.Capped("callers", Seen, per=Place, keep=5, unique=("who",), on_full="reject")
 
 words = roost.Set("words")
 likes = roost.Set("likes", key=int)
@@ -73,7 +73,7 @@ lists = roost.Set("lists", key=Place, member=roost.text(40))
 
 STRUCTURES: list[Structure] = [
     pageviews, slotted, by_id, by_text, by_bytes, by_price, by_place, by_colour, by_day, by_uuid,
-    visits, pairs, seen, friends, guests, words, likes, tagged, lists,
+    visits, pairs, seen, friends, callers, words, likes, tagged, lists,
 ]  # fmt: skip
 HOME, VISIT, LOOK = Place("a", 1), Visit(1, 2), Seen("a", 1, 3)
 
@@ -93,7 +93,7 @@ def test_declarations() -> None:
     assert_type(pairs, roost.Ring[Seen, Any])
     assert_type(seen, roost.Ring[Seen, Place])
     assert_type(friends, roost.Capped[Visit, Any])
-    assert_type(guests, roost.Capped[Seen, Place])
+    assert_type(callers, roost.Capped[Seen, Place])
     assert_type(words, roost.Set[str, str])
     assert_type(likes, roost.Set[int, str])
     assert_type(tagged, roost.Set[str, Colour])
@@ -164,18 +164,18 @@ def test_operations_of_capped_collections() -> None:
     assert_type(friends.add(VISIT), roost.Operation[None])
     assert_type(friends.remove(1, 2), roost.Operation[bool])
     assert_type(friends.get(1, 2), roost.Operation[Visit | None])
-    assert_type(guests.get(HOME, 3), roost.Operation[Seen | None])
-    assert_type(guests.remove(HOME, 3), roost.Operation[bool])
+    assert_type(callers.get(HOME, 3), roost.Operation[Seen | None])
+    assert_type(callers.remove(HOME, 3), roost.Operation[bool])
     assert_type(friends.count(1), roost.Operation[int])
-    assert_type(guests.count(HOME), roost.Operation[int])
+    assert_type(callers.count(HOME), roost.Operation[int])
     assert_type(friends.latest(1, 2), roost.Operation[list[Visit]])
-    assert_type(guests.latest(HOME), roost.Operation[list[Seen]])
+    assert_type(callers.latest(HOME), roost.Operation[list[Seen]])
     assert_type(friends.entries(1, after=1), roost.Operation[list[roost.Entry[Visit]]])
-    assert_type(guests.entries(HOME), roost.Operation[list[roost.Entry[Seen]]])
-    assert_type(guests.keys(), roost.Operation[list[Place]])
+    assert_type(callers.entries(HOME), roost.Operation[list[roost.Entry[Seen]]])
+    assert_type(callers.keys(), roost.Operation[list[Place]])
     assert_type(friends.clear(1), roost.Operation[int])
-    assert_type(guests.forget(HOME), roost.Operation[int])
-    assert assert_type(guests.on_full, str) == "reject"
+    assert_type(callers.forget(HOME), roost.Operation[int])
+    assert assert_type(callers.on_full, str) == "reject"
 
 
 def test_operations_of_sets() -> None:
@@ -210,7 +210,7 @@ def use(runner: roost.Runner) -> None:
     assert assert_type(entry.sequence, int) == 1
     assert assert_type(entry.at, dt.datetime).tzinfo is dt.UTC
     assert assert_type(run(friends.get(1, 2)), Visit | None) is None
-    assert assert_type(run(guests.remove(HOME, 3)), bool) is False
+    assert assert_type(run(callers.remove(HOME, 3)), bool) is False
     assert assert_type(run(tagged.members("a")), set[Colour]) == set()
     assert assert_type(run(likes.contains(7, "ada")), bool) is False
     assert assert_type(run(visits.keys()), list[Any]) == []

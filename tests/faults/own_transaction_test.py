@@ -278,7 +278,7 @@ def test_many_connections_that_come_and_go_meanwhile(
         thread.start()
     try:
         own.execute("INSERT INTO theirs VALUES (1)")
-        for _ in range(40):
+        for _ in range(8):
             with pytest.raises(roost.Busy, match=TOLD):
                 store.run(counts.add(1))
     finally:

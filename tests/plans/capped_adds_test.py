@@ -9,7 +9,7 @@ import pytest
 import roost
 from roost.dialects import MARIADB, POSTGRESQL, Dialect
 from roost.errors import StatementFailed
-from roost.structures.capped.adds import DOUBTS
+from roost.structures.capped.adds import CAREFUL_RUNS
 from roost.structures.plan import Careful, StructurePlan
 from roost.structures.registry import plan_for
 from tests.plans.script import LOCKED, NOW, play, sends
@@ -96,7 +96,7 @@ INSERT INTO roost_baskets_head ("basket", sequence, n) SELECT * FROM unnest(%s::
 
 
 def fresh(dialect: Dialect, structure: Any = small) -> StructurePlan:
-    """A plan that has no doubts from another test."""
+    """A plan that owes no careful runs to another test."""
     structure.plans.pop(dialect.name, None)
     return plan_for(structure, dialect)
 
@@ -141,12 +141,12 @@ def test_after_a_hope_in_vain_the_next_runs_look_first(dialect: Dialect) -> None
     plan = fresh(dialect)
     add = small.add(Egg(7, 1))
     careful: list[Any] = [[(7, 0, 0)], [], 1, 1] if dialect is MARIADB else [1, [(0, 0, 0)], [], 1, 1]
-    hopeful: list[Any] = [[(7, 1, 0)], 1, 1]
-    assert play(plan, add, *hopeful).results == [None]
+    optimistic: list[Any] = [[(7, 1, 0)], 1, 1]
+    assert play(plan, add, *optimistic).results == [None]
     assert play(plan, add, *careful, careful=True).results == [None]
-    for _ in range(DOUBTS):
+    for _ in range(CAREFUL_RUNS):
         assert play(plan, add, *careful).results == [None]
-    assert play(plan, add, *hopeful).results == [None]
+    assert play(plan, add, *optimistic).results == [None]
 
 
 @both

@@ -22,9 +22,9 @@ small = roost.Capped("small", Visit, per="uid", keep=3, unique="visitor")
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("doubts", [0, 2])
-def test_a_batch_answers_as_if_one_by_one(open_store: Make, monkeypatch: Any, seed: int, doubts: int) -> None:
-    monkeypatch.setattr(capped_adds, "DOUBTS", doubts)  # so that the hopeful way is gone again and again
+@pytest.mark.parametrize("careful_runs", [0, 2])
+def test_a_batch_answers_as_if_one_by_one(open_store: Make, monkeypatch: Any, seed: int, careful_runs: int) -> None:
+    monkeypatch.setattr(capped_adds, "CAREFUL_RUNS", careful_runs)  # so that runs are optimistic again and again
     store, model, chance = open_store(small), Model(), random.Random(seed)
     fresh = iter(range(100, 10**6))
     for _ in range(300 if WHOLE else 25):

@@ -127,7 +127,7 @@ def test_a_kind_that_is_not_imported_is_found_by_its_entry_point(monkeypatch: py
         return [EntryPoint()]
 
     monkeypatch.setattr(registry, "DECLARATIONS", dict(registry.DECLARATIONS))
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     del registry.DECLARATIONS["latest"]
     assert from_definition(moods.definition) == moods
     assert given == [{"group": "roost.structures", "name": "latest"}]

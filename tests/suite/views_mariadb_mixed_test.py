@@ -40,11 +40,23 @@ def test_totals_are_exact(open_store: Open, store_url: str, keys: int) -> None:
     total = sum(store.run(pageviews.totals([f"/{n}" for n in range(100)])).values())
     assert total == 5 * len(added) + 5 * len(inserted) == 10 * 4 * TURNS
 
+    def until_done(sql: Any, statement: str, *row: Any) -> Any:
+        while True:  # a slot that has just been removed leaves a gap, for which two who insert wait
+            try:
+                return sql.execute(statement, row)
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != 1213:
+                    raise
+
+    def inserts_again(sql: Any, number: int) -> Iterator[Any]:
+        for turn in range(TURNS):
+            yield until_done(sql, "INSERT INTO pageviews_in VALUES (?, 5)", f"/{(turn + number) % keys}")
+
     def removes(sql: Any, number: int) -> Iterator[Any]:
         for turn in range(TURNS):
-            yield sql.execute("INSERT INTO pageviews_out VALUES (?)", (f"/{(turn + number) % keys}",))
+            yield until_done(sql, "INSERT INTO pageviews_out VALUES (?)", f"/{(turn + number) % keys}")
 
-    at_once(open_store, store_url, adds, inserts, removes)
+    at_once(open_store, store_url, adds, inserts_again, removes)
     assert sum(store.run(pageviews.totals([f"/{n}" for n in range(100)])).values()) <= total + 10 * 4 * TURNS
 
 

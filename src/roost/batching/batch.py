@@ -259,7 +259,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
 
 
 def retried(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
-    """Run operations behind a savepoint; where they hoped in vain, undo them, and run them reading first."""
+    """Run operations behind a savepoint; where an optimistic run fails, undo it, and run them carefully."""
     try:
         return (yield from perform(operations, known, context))
     except Careful:

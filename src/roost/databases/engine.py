@@ -135,7 +135,7 @@ def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
 
 
 def commit(connection: Connection) -> None:
-    """Commit what is no batch, which nobody looks up; `OutcomeUnknown` where the connection is lost meanwhile."""
+    """Commit a non-batch transaction, whose outcome is not recoverable: `OutcomeUnknown` if the connection is lost."""
     try:
         connection.execute(Control.COMMIT)
     except ConnectionLost as error:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import random as random_module
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +26,7 @@ from roost.errors import Busy, Closed, Error, OutcomeUnknown
 from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
+from roost.store.threads import Threads
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, in_utc
 
@@ -74,9 +73,7 @@ class Core:
         self._slow_writes = SlowWrites(self.known, self._context)
         self._slow_reads = SlowReads()
         self.joined_context = Context(self._clock, spot, joined=True)
-        self._executor: ThreadPoolExecutor | None = None
-        self._dismissed = False
-        self._mutex = threading.Lock()  # of the executor
+        self.threads = Threads()
         self._writer = self._batch_link()
         # A server works on one batch of reads while Python makes the results of another.
         self.reading = 2 if self.engine.dialect.exchanges else 1
@@ -124,16 +121,6 @@ class Core:
         """Return what was done in this process so far."""
         counts = [astuple(each) for each in [self.known.stats, *self._counts.values()]]
         return Stats(*[sum(numbers) for numbers in zip(*counts, strict=True)])
-
-    @property
-    def executor(self) -> ThreadPoolExecutor:
-        """The threads that work for asyncio; made when the first is needed."""
-        with self._mutex:  # loops of several threads may need it at once
-            if self._executor is None:
-                if self._dismissed:
-                    raise Closed("the store was closed")
-                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
-            return self._executor
 
     def run(self, op: Operation[Any]) -> Any:
         """Return the result of one operation, without a batch where nothing is in its way."""
@@ -260,19 +247,13 @@ class Core:
             queue.close()
         for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._slow_queues]):
             link.close()
-        self._dismiss()
+        self.threads.dismiss()
 
     def dispose(self) -> None:
         """Close the connections, now or when their users are done: nobody needs their answers any more."""
         for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
             link.leave()
-        self._dismiss()
-
-    def _dismiss(self) -> None:
-        self._dismissed = True
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)
+        self.threads.dismiss()
 
     def after_fork(self) -> None:
         """Start anew in a child process."""

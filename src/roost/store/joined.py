@@ -1,7 +1,7 @@
 """Operations inside the application's own transaction, on its own connection.
 
 Nothing is committed, rolled back or retried; every call is wrapped in a savepoint, so an operation that fails leaves
-the transaction as it was. What runs on which connection is `engines/guests`.
+the transaction as it was. What runs on which connection is `databases/callers`.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class LoopQueue:
                     self._core.give_up(atom)
 
         try:
-            work = self._core.executor.submit(submit, batch)
+            work = self._core.threads.executor.submit(submit, batch)
         except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
             finished(Closed("the store was closed"))
         else:

@@ -11,7 +11,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -24,6 +23,7 @@ from roost.catalog.doctor import Finding
 from roost.databases.engine import Trace, drive
 from roost.databases.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
+from roost.store.threads import Threads
 from roost.structures.memcached_set.commands import List, Memory, TooLarge, Work
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
@@ -64,9 +64,8 @@ class CacheCore:
         moment = in_utc(clock)
         self._memory = Memory(lambda: moment().timestamp(), self._random)
         self.closed = False
-        self._dismissed = False
-        self._executor: ThreadPoolExecutor | None = None
-        self._mutex = threading.Lock()  # of the numbers in `_stats`, and of the executor
+        self.threads = Threads()
+        self._mutex = threading.Lock()  # of the numbers in `_stats`
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
         _caches.add(self)
@@ -74,16 +73,6 @@ class CacheCore:
     def total(self) -> Stats:
         """Return what was done in this process: `batches` of operations, and races lost, as `retries`."""
         return replace(self._stats, retries=self._memory.lost_races)
-
-    @property
-    def executor(self) -> ThreadPoolExecutor:
-        """The threads that work for asyncio; made when the first is needed."""
-        with self._mutex:  # loops of several threads may need it at once
-            if self._executor is None:
-                if self._dismissed:
-                    raise Closed("the store was closed")
-                self._executor = ThreadPoolExecutor(8, thread_name_prefix="roost")
-            return self._executor
 
     def refused(self) -> Invalid:
         """Return what is raised for all that takes a database."""
@@ -199,10 +188,7 @@ class CacheCore:
 
     def dispose(self) -> None:
         """Close the connections."""
-        self._dismissed = True
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)
+        self.threads.dismiss()
         self.engine.close()
 
     def after_fork(self) -> None:
@@ -210,7 +196,7 @@ class CacheCore:
         self._random.seed()  # or all children would have the same numbers
         self._mutex = threading.Lock()
         self._stats = Stats()
-        self._executor = None
+        self.threads.after_fork()
         self.engine.forget()
         if not self.closed:
             self.engine = self._make()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import NamedTuple
 
 from roost.databases.sqlite.engine import file_of
@@ -15,6 +17,10 @@ from roost.databases.sqlite.engine import file_of
 # wal.c), RESERVED_BYTE in the file itself where there is no such log (os.h).
 _WAL_WRITE = 120
 _RESERVED = 0x40000001
+
+DEPTH = 8  # references from a frame to a connection: by way of SQLAlchemy's session there are seven
+MOST_OBJECTS = 50_000  # that are looked at
+NOT_FOLLOWED = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, str, bytes, int, float)
 
 
 class OpenTransaction(NamedTuple):
@@ -27,40 +33,59 @@ class OpenTransaction(NamedTuple):
 def open_transaction(path: str, ours: Mapping[int, bool]) -> OpenTransaction | None:
     """Return the transaction that the calling thread has open on this file, on a connection of its own, or None.
 
-    None too when its transaction is known not to hold the write lock. Asked only by a thread that has been waiting
-    for some time: it looks at every object there is.
+    None too when its transaction is known not to hold the write lock, or its connection is not found. Asked only by a
+    thread that has been waiting for some time: it looks at what the functions that it is in can reach.
 
     ours: the ids of Roost's own connections; whether each holds the write lock.
     """
     holds = _process_holds(path)
     if holds is False:
         return None
-    own, wrote, elsewhere = False, False, any(ours.values())
-    for connection in _in_transaction(ours):
-        if not _is_this_threads(connection):
-            elsewhere = True  # on whatever file: only its own thread may ask it
-        elif _is_on(connection, path):
-            own = True
-            # sqlite3 itself begins a transaction with the first change, unless it was told not to.
+    found = wrote = sure = False
+    for connection in _reachable(sys._getframe(), ours):
+        if _is_in_transaction(connection) and _is_this_threads(connection) and _is_on(connection, path):
+            found = True
+            # sqlite3 itself begins a transaction with the first change, unless the application does that by itself.
             began = connection.isolation_level is not None and getattr(connection, "autocommit", -1) == -1
-            wrote = wrote or (began and connection.total_changes > 0)
-    if not own:
+            wrote = wrote or connection.total_changes > 0
+            sure = sure or (began and connection.total_changes > 0)
+    if not found:
         return None
     return OpenTransaction(
-        bool(holds) and (wrote or not elsewhere),
+        bool(holds) and (sure or (not any(ours.values()) and (wrote or threading.active_count() == 1))),
         f"this thread has a transaction open on {path}, on a connection of its own, and would wait for itself: "
         "use store.on(connection), or commit first",
     )
 
 
-def _in_transaction(ours: Mapping[int, bool]) -> Iterator[sqlite3.Connection]:
-    for found in gc.get_objects():
-        if issubclass(type(found), sqlite3.Connection) and id(found) not in ours:  # not what it may say it is
-            try:
-                if found.in_transaction:
-                    yield found
-            except sqlite3.Error:
-                continue  # closed meanwhile
+def _reachable(frame: FrameType | None, ours: Mapping[int, bool]) -> list[sqlite3.Connection]:
+    # By references from the variables of the functions that this thread is in, breadth first. Not by gc.get_objects():
+    # that also gives what other threads are just making, and a tuple that somebody else refers to cannot be finished.
+    level: list[object] = []
+    while frame is not None:
+        level += [*frame.f_locals.values(), frame.f_globals]
+        frame = frame.f_back
+    found: list[sqlite3.Connection] = []
+    seen: set[int] = set()
+    for _ in range(DEPTH):
+        fresh: list[object] = []
+        for each in level:
+            if id(each) not in seen and not issubclass(type(each), NOT_FOLLOWED):  # not what it may say it is
+                seen.add(id(each))
+                fresh.append(each)
+                if issubclass(type(each), sqlite3.Connection) and id(each) not in ours:
+                    found.append(each)  # type: ignore[arg-type]
+        if not fresh or len(seen) > MOST_OBJECTS:
+            break
+        level = gc.get_referents(*fresh)
+    return found
+
+
+def _is_in_transaction(connection: sqlite3.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except sqlite3.Error:
+        return False  # closed meanwhile
 
 
 def _is_on(connection: sqlite3.Connection, path: str) -> bool:

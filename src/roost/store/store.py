@@ -17,7 +17,7 @@ from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
-from roost.databases.callers import async_guest_of, guest_of
+from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace
 from roost.databases.urls import redacted
 from roost.errors import Closed, Invalid
@@ -189,7 +189,7 @@ class Store(_Base, Runner):
         in autocommit mode, with none open, writing is refused.
         """
         core = self._core
-        return Joined(guest_of(connection, core.engine), core.known, core.joined_context)
+        return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
 
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
@@ -276,7 +276,7 @@ class AsyncStore(_Base, AsyncRunner):
             still meanwhile.
         """
         core = self._core
-        return AsyncJoined(async_guest_of(connection, core.engine), core.known, core.joined_context)
+        return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
 
     async def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`.
@@ -306,7 +306,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.threads.executor, call, *args)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work

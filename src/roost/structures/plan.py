@@ -127,7 +127,7 @@ class Exchange(NamedTuple):
 
     statements: the first one locks the declaration, and fails or changes nothing where that is not the stored one.
     result: makes the result of the rows that those return which return any.
-    commits: COMMIT goes out with them, as none does; the result is None.
+    commits: none of them returns rows, so COMMIT goes out with them; the result is None.
     """
 
     statements: Sequence[Statement]

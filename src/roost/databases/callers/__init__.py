@@ -8,11 +8,11 @@ from typing import Any
 
 from roost.databases.callers import sqlalchemy
 from roost.databases.callers.caller import AsyncPlay, Play, Work
-from roost.databases.callers.sqlite import aiosqlite_guest, awaited_sqlite3_guest, sqlite3_guest
+from roost.databases.callers.sqlite import aiosqlite_caller, awaited_sqlite3_caller, sqlite3_caller
 from roost.databases.engine import Engine
 from roost.errors import Invalid
 
-__all__ = ["AsyncPlay", "Play", "Work", "async_guest_of", "guest_of"]
+__all__ = ["AsyncPlay", "Play", "Work", "async_caller_of", "caller_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Kind:
     awaits: Callable[[Any, Engine], AsyncPlay] | None = None
 
 
-def guest_of(connection: Any, engine: Engine) -> Play:
+def caller_of(connection: Any, engine: Engine) -> Play:
     """Return what runs calls on a connection of the application's; `Invalid` when it cannot."""
     kind = _kind_of(connection, engine)
     if kind is None or kind.waits is None:
@@ -35,7 +35,7 @@ def guest_of(connection: Any, engine: Engine) -> Play:
     return kind.waits(connection, engine)
 
 
-def async_guest_of(connection: Any, engine: Engine) -> AsyncPlay:
+def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
     """Return what runs calls on a connection of the application's for asyncio; `Invalid` when it cannot."""
     kind = _kind_of(connection, engine)
     if kind is None or kind.awaits is None:
@@ -65,59 +65,59 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
 
 
 def _pymysql(connection: Any, engine: Engine) -> Play:
-    from roost.databases.callers.mariadb import pymysql_guest
+    from roost.databases.callers.mariadb import pymysql_caller
 
-    return pymysql_guest(connection, engine)
+    return pymysql_caller(connection, engine)
 
 
 def _asyncmy(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.asyncmy import asyncmy_guest
+    from roost.databases.callers.asyncmy import asyncmy_caller
 
-    return asyncmy_guest(connection, engine)
+    return asyncmy_caller(connection, engine)
 
 
 def _asyncpg(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.asyncpg import asyncpg_guest
+    from roost.databases.callers.asyncpg import asyncpg_caller
 
-    return asyncpg_guest(connection, engine)
+    return asyncpg_caller(connection, engine)
 
 
 def _psycopg(connection: Any, engine: Engine) -> Play:
-    from roost.databases.callers.postgresql import psycopg_guest
+    from roost.databases.callers.postgresql import psycopg_caller
 
-    return psycopg_guest(connection, engine)
+    return psycopg_caller(connection, engine)
 
 
 def _async_psycopg(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.postgresql import async_psycopg_guest
+    from roost.databases.callers.postgresql import async_psycopg_caller
 
-    return async_psycopg_guest(connection, engine)
-
-
-def _waits(guest: Callable[[Any, Engine, sqlalchemy.Below], Play]) -> Callable[[Any, Engine], Play]:
-    return lambda connection, engine: guest(connection, engine, guest_of)
+    return async_psycopg_caller(connection, engine)
 
 
-def _awaits(guest: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Callable[[Any, Engine], AsyncPlay]:
-    return lambda connection, engine: guest(connection, engine, async_guest_of)
+def _waits(caller: Callable[[Any, Engine, sqlalchemy.Below], Play]) -> Callable[[Any, Engine], Play]:
+    return lambda connection, engine: caller(connection, engine, caller_of)
 
 
-_SESSION = _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_guest))
+def _awaits(caller: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Callable[[Any, Engine], AsyncPlay]:
+    return lambda connection, engine: caller(connection, engine, async_caller_of)
+
+
+_SESSION = _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller))
 _ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_asyncpg)
-_ASYNC_SESSION = _Kind("a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_guest))
+_ASYNC_SESSION = _Kind("a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller))
 
 _KINDS = {
-    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_guest, awaited_sqlite3_guest),
-    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_guest),
+    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_caller, awaited_sqlite3_caller),
+    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_caller),
     "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _pymysql),
     "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb", awaits=_asyncmy),
     "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _psycopg),
     "psycopg.AsyncConnection": _Kind("a psycopg.AsyncConnection", "postgresql", awaits=_async_psycopg),
     "asyncpg.connection.Connection": _ASYNCPG,
     "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
-    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_guest)),
+    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_caller)),
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
-        "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_guest)
+        "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_caller)
     ),
     "sqlalchemy.orm.session.Session": _SESSION,
     "sqlalchemy.orm.scoping.scoped_session": _SESSION,

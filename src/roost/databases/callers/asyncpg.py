@@ -11,8 +11,8 @@ import asyncpg  # type: ignore[import-untyped]
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncGuestExecutor, AsyncPlay, Words, Work, aplay
-from roost.databases.callers.postgresql import PostgreSQLGuest
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Words, Work, aplay
+from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.dialects.dialect import Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
@@ -24,7 +24,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-class _AsyncpgGuest(PostgreSQLGuest):
+class _AsyncpgCaller(PostgreSQLCaller):
     """The savepoint of one call."""
 
     def begin(self) -> Words:
@@ -101,7 +101,7 @@ def _read(value: Any) -> Any:
     return value
 
 
-class _AsyncpgExecutor(AsyncGuestExecutor):
+class _AsyncpgExecutor(AsyncCallerExecutor):
     """Runs a call's statements by the connection itself."""
 
     async def _word(self, sql: str) -> Sequence[Row]:
@@ -125,11 +125,11 @@ class _AsyncpgExecutor(AsyncGuestExecutor):
         return int(count) if count.isdecimal() else -1
 
 
-def asyncpg_guest(raw: Any, engine: Engine) -> AsyncPlay:
+def asyncpg_caller(raw: Any, engine: Engine) -> AsyncPlay:
     """Return what runs calls on a connection of asyncpg, also on one of its pool."""
 
     async def on(work: Work, writes: bool) -> None:
-        guest = _AsyncpgGuest(raw, engine.place, writes)
-        await aplay(work, _AsyncpgExecutor(guest, raw, engine.trace))
+        caller = _AsyncpgCaller(raw, engine.place, writes)
+        await aplay(work, _AsyncpgExecutor(caller, raw, engine.trace))
 
     return on

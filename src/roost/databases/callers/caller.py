@@ -1,6 +1,6 @@
 """A call's savepoint in the application's transaction, and what runs statements inside it.
 
-What the control words become is written once, without I/O (`Guest.words`); the two executors send it, one of them with
+What the control words become is written once, without I/O (`Caller.words`); the two executors send it, one of them with
 `await`. Nothing is committed, nothing of the session is changed, and no cursor of the application's is used.
 """
 
@@ -39,7 +39,7 @@ class AsyncPlay(Protocol):
         """Drive the call's generator to its end, inside a savepoint."""
 
 
-class Guest(ABC):
+class Caller(ABC):
     """The savepoint of one call on a connection to a server."""
 
     failures: type[Exception]  # the base of the driver's errors
@@ -78,17 +78,17 @@ class Guest(ABC):
         return sql, row or None
 
 
-class GuestExecutor(ServerExecutor):
+class CallerExecutor(ServerExecutor):
     """Runs a call's statements on a cursor of its own."""
 
-    def __init__(self, guest: Guest, cursor: Any, trace: Trace | None) -> None:
+    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
         super().__init__(cursor, trace)
-        self.failures = guest.failures
-        self._guest = guest
+        self.failures = caller.failures
+        self._caller = caller
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
-        words = self._guest.words(word)
+        words = self._caller.words(word)
         try:
             sql = next(words)
             while True:
@@ -99,18 +99,18 @@ class GuestExecutor(ServerExecutor):
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
-        return self._guest.sent(sql, row)
+        return self._caller.sent(sql, row)
 
     def failed(self, error: Any, sql: str) -> Exception:
         """Return what is to be raised for an error of the driver."""
-        return self._guest.failed(error, sql)
+        return self._caller.failed(error, sql)
 
 
-class AsyncGuestExecutor:
-    """`GuestExecutor` for a cursor that is awaited."""
+class AsyncCallerExecutor:
+    """`CallerExecutor` for a cursor that is awaited."""
 
-    def __init__(self, guest: Guest, cursor: Any, trace: Trace | None) -> None:
-        self._guest = guest
+    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
+        self._caller = caller
         self._cursor = cursor
         self._trace = trace
 
@@ -119,7 +119,7 @@ class AsyncGuestExecutor:
         if isinstance(wanted, Together):
             return [await self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
-            words = self._guest.words(wanted)
+            words = self._caller.words(wanted)
             try:
                 sql = next(words)
                 while True:
@@ -139,9 +139,9 @@ class AsyncGuestExecutor:
         if self._trace is not None:
             self._trace(sql, row)
         try:
-            return await self._answer(*self._guest.sent(sql, row), returns)
-        except self._guest.failures as error:
-            raise self._guest.failed(error, sql) from error
+            return await self._answer(*self._caller.sent(sql, row), returns)
+        except self._caller.failures as error:
+            raise self._caller.failed(error, sql) from error
 
     async def _word(self, sql: str) -> Sequence[Row]:
         await self._say(sql)
@@ -166,7 +166,7 @@ def play(work: Work, executor: Executor[Wanted]) -> None:
         raise
 
 
-async def aplay(work: Work, executor: AsyncGuestExecutor) -> None:
+async def aplay(work: Work, executor: AsyncCallerExecutor) -> None:
     """Drive a call; where it is interrupted or cancelled, none of it stays."""
     try:
         await adrive(work, executor)

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, Guest, GuestExecutor, Play, Words, Work, play
+from roost.databases.callers.caller import (
+    BACK,
+    NO_TRANSACTION,
+    RELEASE,
+    Caller,
+    CallerExecutor,
+    Play,
+    Words,
+    Work,
+    play,
+)
 from roost.databases.engine import Engine
 from roost.databases.mariadb.engine import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor
 from roost.databases.mariadb.errors import translate
@@ -19,7 +29,7 @@ from roost.errors import Conflict, Invalid
 _IN_TRANSACTION, _AUTOCOMMIT = 1, 2
 
 
-class MariaDBGuest(Guest):
+class MariaDBCaller(Caller):
     """The savepoint of one call on a connection to MariaDB."""
 
     def __init__(self, raw: Any, place: str, writes: bool, dialect: Dialect) -> None:
@@ -88,16 +98,16 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             setattr(raw, f"{prefix}{name}", value)
 
 
-class _PyMySQLGuest(MariaDBGuest):
+class _PyMySQLCaller(MariaDBCaller):
     failures = FAILURES
 
 
-def pymysql_guest(raw: Any, engine: Engine) -> Play:
+def pymysql_caller(raw: Any, engine: Engine) -> Play:
     """Return what runs calls on a connection of PyMySQL."""
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            guest = _PyMySQLGuest(raw, engine.place, writes, engine.dialect)
-            play(work, GuestExecutor(guest, cursor, engine.trace))
+            caller = _PyMySQLCaller(raw, engine.place, writes, engine.dialect)
+            play(work, CallerExecutor(caller, cursor, engine.trace))
 
     return on

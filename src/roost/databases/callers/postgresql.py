@@ -8,10 +8,10 @@ from roost.databases.callers.caller import (
     BACK,
     NO_TRANSACTION,
     RELEASE,
-    AsyncGuestExecutor,
+    AsyncCallerExecutor,
     AsyncPlay,
-    Guest,
-    GuestExecutor,
+    Caller,
+    CallerExecutor,
     Play,
     Words,
     Work,
@@ -28,7 +28,7 @@ from roost.dialects.dialect import Control, Row, Statement, Wanted, render
 from roost.errors import ConnectionLost, Error, Invalid
 
 
-class PostgreSQLGuest(Guest):
+class PostgreSQLCaller(Caller):
     """The savepoint of one call on a connection to PostgreSQL."""
 
     failures = FAILURES
@@ -64,7 +64,7 @@ class PostgreSQLGuest(Guest):
         return found
 
 
-class _PsycopgExecutor(GuestExecutor):
+class _PsycopgExecutor(CallerExecutor):
     """Runs a call's statements; a query that is all of it goes out together with its savepoint, in one exchange."""
 
     _waiting: Words | None = None  # what sets the savepoint, which was not sent yet
@@ -72,9 +72,9 @@ class _PsycopgExecutor(GuestExecutor):
 
     def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
-        raw, words = self._guest.raw, self._waiting
-        if wanted is Control.SAVEPOINT and not self._guest.writes:
-            self._waiting = self._guest.words(wanted)
+        raw, words = self._caller.raw, self._waiting
+        if wanted is Control.SAVEPOINT and not self._caller.writes:
+            self._waiting = self._caller.words(wanted)
             self._sql = next(self._waiting, "")
             return None
         self._waiting = None
@@ -88,41 +88,41 @@ class _PsycopgExecutor(GuestExecutor):
 
     def _at_once(self, query: Statement) -> Any:
         # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
-        raw = self._guest.raw
+        raw = self._caller.raw
         ((sql, row),) = render(query)
         texts = [self._sql + local(raw.info), sql % tuple([literal(value) for value in row]), BACK, RELEASE]
         if self._trace is not None:
             for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
                 self._trace(each, values)
-        self._guest.is_set = True
+        self._caller.is_set = True
         rows: list[Row] = []
         try:
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
                 cursor.execute(";\n".join(texts), prepare=False)
+                self._caller.is_set = False  # what cannot be read is an error behind its release
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:
             raise self.failed(error, sql) from error
-        self._guest.is_set = False
         return [rows]
 
 
-def psycopg_guest(raw: Any, engine: Engine) -> Play:
+def psycopg_caller(raw: Any, engine: Engine) -> Play:
     """Return what runs calls on a connection of psycopg."""
 
     def on(work: Work, writes: bool) -> None:
         with PlainCursor(raw) as cursor:
-            play(work, _PsycopgExecutor(PostgreSQLGuest(raw, engine.place, writes), cursor, engine.trace))
+            play(work, _PsycopgExecutor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace))
 
     return on
 
 
-def async_psycopg_guest(raw: Any, engine: Engine) -> AsyncPlay:
+def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
     """Return what runs calls on an asynchronous connection of psycopg."""
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:
-            await aplay(work, AsyncGuestExecutor(PostgreSQLGuest(raw, engine.place, writes), cursor, engine.trace))
+            await aplay(work, AsyncCallerExecutor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace))
 
     return on

@@ -15,11 +15,11 @@ from roost.databases.callers.caller import AsyncPlay, Play, Work
 from roost.databases.engine import Engine
 from roost.errors import CannotOpen
 
-# What finds the guest for the driver's connection.
+# What finds the caller for the driver's connection.
 Below = Callable[[Any, Engine], Any]
 
 
-def connection_guest(connection: Any, engine: Engine, below: Below) -> Play:
+def connection_caller(connection: Any, engine: Engine, below: Below) -> Play:
     """Return what runs calls on a Connection."""
 
     def on(work: Work, writes: bool) -> None:
@@ -39,16 +39,16 @@ def connection_guest(connection: Any, engine: Engine, below: Below) -> Play:
     return on
 
 
-def session_guest(session: Any, engine: Engine, below: Below) -> Play:
+def session_caller(session: Any, engine: Engine, below: Below) -> Play:
     """Return what runs calls on a Session, or a scoped_session: on the connection that its transaction has."""
 
     def on(work: Work, writes: bool) -> None:
-        connection_guest(session.connection(), engine, below)(work, writes)
+        connection_caller(session.connection(), engine, below)(work, writes)
 
     return on
 
 
-def async_connection_guest(connection: Any, engine: Engine, below: Below) -> AsyncPlay:
+def async_connection_caller(connection: Any, engine: Engine, below: Below) -> AsyncPlay:
     """Return what runs calls on an AsyncConnection."""
 
     async def on(work: Work, writes: bool) -> None:
@@ -70,11 +70,11 @@ def async_connection_guest(connection: Any, engine: Engine, below: Below) -> Asy
     return on
 
 
-def async_session_guest(session: Any, engine: Engine, below: Below) -> AsyncPlay:
+def async_session_caller(session: Any, engine: Engine, below: Below) -> AsyncPlay:
     """Return what runs calls on an AsyncSession, or an async_scoped_session."""
 
     async def on(work: Work, writes: bool) -> None:
-        await async_connection_guest(await session.connection(), engine, below)(work, writes)
+        await async_connection_caller(await session.connection(), engine, below)(work, writes)
 
     return on
 

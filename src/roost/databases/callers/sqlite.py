@@ -14,7 +14,7 @@ from roost.dialects import Control, Statement, Together, Wanted
 from roost.errors import Invalid, Missing
 
 
-class SQLiteGuest:
+class SQLiteCaller:
     """The application's connection, as the plans see it: no commit, no rollback, none of its factories."""
 
     def __init__(self, raw: sqlite3.Connection, writes: bool, trace: Trace | None) -> None:
@@ -65,32 +65,32 @@ class SQLiteGuest:
         self._cursor.close()
 
 
-def sqlite3_guest(raw: sqlite3.Connection, engine: Engine) -> Play:
+def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
     """Return what runs calls on a connection of sqlite3."""
 
     def on(work: Work, writes: bool) -> None:
         if writes:
             _begin_as_the_driver_does(raw)
         with _plain_text(raw):
-            guest = SQLiteGuest(raw, writes, engine.trace)
+            caller = SQLiteCaller(raw, writes, engine.trace)
             try:
-                play(work, guest)
+                play(work, caller)
             finally:
-                guest.close()
+                caller.close()
 
     return on
 
 
-def awaited_sqlite3_guest(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay:
+def awaited_sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay:
     """Return the same for asyncio. sqlite3 knows no waiting: the loop stands still while the statements run."""
 
     async def on(work: Work, writes: bool) -> None:
-        sqlite3_guest(raw, engine)(work, writes)
+        sqlite3_caller(raw, engine)(work, writes)
 
     return on
 
 
-def aiosqlite_guest(raw: Any, engine: Engine) -> AsyncPlay:
+def aiosqlite_caller(raw: Any, engine: Engine) -> AsyncPlay:
     """Return what runs calls on a connection of aiosqlite: all of one call in a single turn of its thread.
 
     What would lead there by public names alone is a turn per statement, with the application's row factory. A call
@@ -98,7 +98,7 @@ def aiosqlite_guest(raw: Any, engine: Engine) -> AsyncPlay:
     """
 
     async def on(work: Work, writes: bool) -> None:
-        await raw._execute(sqlite3_guest(raw._conn, engine), work, writes)
+        await raw._execute(sqlite3_caller(raw._conn, engine), work, writes)
 
     return on
 

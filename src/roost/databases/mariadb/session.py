@@ -27,7 +27,7 @@ LEAST_PACKET = 4 * 2**20
 NO_LIMIT = 2**64 - 1
 
 
-class Guest(enum.Enum):
+class Caller(enum.Enum):
     """What is done about a setting on a connection of the application's."""
 
     HARMLESS = "no statement of Roost's there depends on it"
@@ -41,32 +41,32 @@ class Setting:
     """One setting of a session.
 
     needed: the value that Roost needs, as SQL; "" where the driver or the transaction sees to it.
-    guest: what is done on a connection of the application's.
+    caller: what is done on a connection of the application's.
     on_mysql: the same where the server is MySQL; None: it has no such setting.
     """
 
     name: str
     needed: str
-    guest: Guest
-    on_mysql: Guest | None = Guest.HARMLESS
+    caller: Caller
+    on_mysql: Caller | None = Caller.HARMLESS
 
 
 # Literals are the same in every sql_mode (`dialects/mariadb.py`), as a text is parsed in the mode before its SET.
 # Isolation and the waits for locks are said with each BEGIN (`mariadb.py`). Times are written and read as UTC without a
 # zone, so time_zone is harmless; names are in lower case, so lower_case_table_names is.
 SETTINGS = (
-    Setting("sql_mode", f"'{SQL_MODE}'", Guest.STATEMENT),
-    Setting("sql_select_limit", str(NO_LIMIT), Guest.STATEMENT, Guest.REFUSED),  # cuts every SELECT
-    Setting("sql_safe_updates", "0", Guest.STATEMENT, Guest.REFUSED),  # refuses what uses no key (1175)
-    Setting("sql_big_selects", "1", Guest.STATEMENT),  # refuses what may read much (1104)
-    Setting("sql_auto_is_null", "0", Guest.STATEMENT),  # id IS NULL finds the row inserted last
-    Setting("max_sort_length", "4096", Guest.STATEMENT),  # bytes that ORDER BY looks at: a key has up to 3,072
-    Setting("sql_quote_show_create", "1", Guest.STATEMENT),  # triggers that are made anew
-    Setting("completion_type", "'NO_CHAIN'", Guest.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
-    Setting("max_statement_time", "0", Guest.THEIRS, None),
-    Setting("character_set_client", "", Guest.REFUSED, Guest.REFUSED),
-    Setting("character_set_connection", "", Guest.REFUSED, Guest.REFUSED),
-    Setting("character_set_results", "", Guest.REFUSED, Guest.REFUSED),
+    Setting("sql_mode", f"'{SQL_MODE}'", Caller.STATEMENT),
+    Setting("sql_select_limit", str(NO_LIMIT), Caller.STATEMENT, Caller.REFUSED),  # cuts every SELECT
+    Setting("sql_safe_updates", "0", Caller.STATEMENT, Caller.REFUSED),  # refuses what uses no key (1175)
+    Setting("sql_big_selects", "1", Caller.STATEMENT),  # refuses what may read much (1104)
+    Setting("sql_auto_is_null", "0", Caller.STATEMENT),  # id IS NULL finds the row inserted last
+    Setting("max_sort_length", "4096", Caller.STATEMENT),  # bytes that ORDER BY looks at: a key has up to 3,072
+    Setting("sql_quote_show_create", "1", Caller.STATEMENT),  # triggers that are made anew
+    Setting("completion_type", "'NO_CHAIN'", Caller.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
+    Setting("max_statement_time", "0", Caller.THEIRS, None),
+    Setting("character_set_client", "", Caller.REFUSED, Caller.REFUSED),
+    Setting("character_set_connection", "", Caller.REFUSED, Caller.REFUSED),
+    Setting("character_set_results", "", Caller.REFUSED, Caller.REFUSED),
 )
 UTF8 = "utf8mb4"
 
@@ -78,7 +78,7 @@ def own(dialect_name: str) -> str:
     return ", ".join(f"{each.name} = {each.needed}" for each in made)
 
 
-_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.guest is Guest.STATEMENT)
+_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.caller is Caller.STATEMENT)
 
 
 def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
@@ -89,7 +89,7 @@ def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
 
 def looked_at(dialect: Dialect) -> list[Setting]:
     """Return the settings of a connection of the application's that are looked at."""
-    return [each for each in SETTINGS if (each.guest if dialect is MARIADB else each.on_mysql) is Guest.REFUSED]
+    return [each for each in SETTINGS if (each.caller if dialect is MARIADB else each.on_mysql) is Caller.REFUSED]
 
 
 # The number of the session that was looked at last, by the driver's connection.

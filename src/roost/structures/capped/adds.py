@@ -1,4 +1,4 @@
-"""Adds to a capped collection on a server, the hopeful way: what the other way looks up is counted on, and checked.
+"""Optimistic adds to a capped collection on a server: what careful ones look up is assumed, and checked.
 
 That no id is there already shows in how many rows were inserted, that the rows are those which the head counts in how
 many made room. Where it is otherwise the run is done again in the other way, and so are some that follow.
@@ -72,7 +72,7 @@ SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION AL
     Answer.ORDINAL,
 )
 
-DOUBTS = 100  # runs that look first, after one whose hope was in vain
+CAREFUL_RUNS = 100  # careful runs after a failed optimistic one
 
 
 class Request(NamedTuple):
@@ -88,8 +88,8 @@ class Request(NamedTuple):
         return self.others is not None
 
 
-class Hopeful:
-    """The hopeful way of one collection."""
+class OptimisticAdds:
+    """The optimistic adds of one collection."""
 
     def __init__(
         self, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
@@ -113,12 +113,12 @@ class Hopeful:
         self._make_room = (SWAP if mariadb else SWEEP).format(words)
         self._older = OLDER.format(words) if mariadb else None
         self._put_head = put_head
-        self._doubts = 0  # how many runs are to look first
+        self._careful_runs = 0  # how many runs are to look first
 
     @classmethod
     def made(
         cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
-    ) -> Hopeful | None:
+    ) -> OptimisticAdds | None:
         """Return it, or None where there is no such way."""
         if dialect.name not in ALLOCATE or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
             return None
@@ -131,10 +131,10 @@ class Hopeful:
         if context.joined:
             return None
         if context.careful:
-            self._doubts = DOUBTS
+            self._careful_runs = CAREFUL_RUNS
             return None
-        if self._doubts:
-            self._doubts -= 1
+        if self._careful_runs:
+            self._careful_runs -= 1
             return None
         added: dict[Row, list[Request]] = {}
         ids = set()
@@ -148,7 +148,7 @@ class Hopeful:
         return added
 
     def add(self, added: Mapping[Row, Sequence[Request]], at: Any) -> Generator[Wanted, Any, None]:
-        """Add rows, and make room for them; `Careful` where it is not as hoped."""
+        """Add rows, and make room for them; `Careful` where it is not as assumed."""
         keep = self._keep
         keys = sorted(added)
         heads_written = yield Statement(self._allocate, [(*key, len(added[key]), 0) for key in keys])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
-from roost.structures.capped.adds import Hopeful, Request
+from roost.structures.capped.adds import OptimisticAdds, Request
 from roost.structures.capped.alter import ALTERATIONS
 from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
@@ -229,7 +229,7 @@ class CappedPlan(StructurePlan):
         lock = dialect.choose(LOCK)
         self.lock = None if lock is None else replace(lock.format(words), key=len(key))
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
-        self.hopeful = Hopeful.made(structure, dialect, words, self.put_head)
+        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head)
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
         self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
@@ -292,11 +292,11 @@ class CappedPlan(StructurePlan):
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
         requests = [self._request(op) for op in run]
-        if self.hopeful is not None and not locked:
-            added = self.hopeful.takes(requests, context)
+        if self.optimistic is not None and not locked:
+            added = self.optimistic.takes(requests, context)
             if added is not None:
                 (at,) = self._at_out((context.clock(),))
-                yield from self.hopeful.add(added, at)
+                yield from self.optimistic.add(added, at)
                 return [None] * len(run)
         games: dict[Row, Game] = {}
         for request in requests:

@@ -357,13 +357,9 @@ class RingPlan(StructurePlan):
         """Return the invariants of its tables."""
         return rules(self, self.structure.keep)
 
-    def key_of_row(self, values: Row) -> Row:
-        """Return the neutral key in a row's values."""
-        return self._take_key(values)
-
     def head_of(self, op: Operation[Any]) -> Row:
         """Return the key, as it is stored, whose head an operation locks."""
-        return self.key_out(self.key_of_row(op.args[0]) if op.verb == "push" else op.args[0])
+        return self._key_of(op.args[0]) if op.verb == "push" else self.key_out(op.args[0])
 
     def locks(self, operations: Operations, _: Context) -> list[Row]:
         """Return the heads that operations write."""
