@@ -176,12 +176,12 @@ class Database:
             return (yield from index.perform(verb, args))
         except Error as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
-                return error
+                return _without_frames(error)
         self.budget.request()  # a text that is no UTF-8 is read as bytes; nothing has been written by then
         try:
             return (yield from index.undecoded.perform(verb, args))
         except Error as error:
-            return error
+            return _without_frames(error)
 
     def perform(self, requests: Requests) -> list[Any]:
         """Do requests one after the other, those of structures together; return the results of the first, at least one.
@@ -247,7 +247,7 @@ class Database:
         try:
             return _result(wanted, (yield from self._performed(wanted.operations)))
         except Error as error:
-            return error
+            return _without_frames(error)
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
         # A request that must see one result before it asks the next; all of it or nothing.
@@ -263,7 +263,7 @@ class Database:
             result = stop.value
         except Error as error:
             yield Control.BACK
-            result = error
+            result = _without_frames(error)
         yield Control.RELEASE
         return result
 
@@ -279,6 +279,15 @@ class Database:
             raise
         yield Control.RELEASE
         return results
+
+
+def _without_frames(error: Error) -> Error:
+    # A result is kept until the turn is answered; the frames of its traceback hold rows, as many as there was room for.
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def _result(wanted: Wanted, found: list[Any]) -> Any:

@@ -69,7 +69,7 @@ class Lookups(Bulk):
             (rows,) = yield Statement(template, [(array,)], values=(end - begin) * self._width)
             return rows  # type: ignore[no-any-return]
 
-        return (yield from read(total, alone_at, fetch, alone, budget))
+        return (yield from read(self, total, alone_at, fetch, alone, budget))
 
     def _lots(self, keys: Sequence[tuple[Any, ...]]) -> Results:
         # Lots of a few fixed sizes, so that each has its text, and what is left one by one.

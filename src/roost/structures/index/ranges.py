@@ -79,7 +79,7 @@ class Ranges(Bulk):
                 last += 1
             return (yield from self._fetch(rows[begin:last], common))
 
-        return (yield from read(total, alone_at, fetch, alone, budget))
+        return (yield from read(self, total, alone_at, fetch, alone, budget))
 
     def _fetch(self, rows: Sequence[tuple[Any, ...]], common: tuple[Any, ...]) -> Results:
         starts = [row[self._ranged] for row in rows]

@@ -20,6 +20,8 @@ from roost.structures.index.schema import TableColumn
 from roost.structures.index.values import UNHELD
 from roost.types.column_types import INT_MAX, INT_MIN
 
+MOST_AT_ONCE = 2**14
+
 Columns = Sequence[Sequence[Any]]  # the values of all requests: one sequence for each place of a shape
 Results = Generator[Wanted, Any, list[Any]]
 Alone = Callable[
@@ -43,6 +45,8 @@ class Shape(NamedTuple):
 
 class Bulk:
     """How requests of one shape are done together."""
+
+    lot = MOST_AT_ONCE  # how many are one statement: fewer after one that took too long, more after one that did not
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Do requests, in their order, and return their results: at least one, all if the budget allows."""
@@ -97,14 +101,15 @@ Fetch = Callable[
 ]  # the results of some of the requests, from the first of two places to before the other
 
 
-def read(total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:
+def read(bulk: Bulk, total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:
     """Return the results of requests that read: many at a time, the exceptions alone.
 
-    fetch: fails where rows are too long to be held all at once; then it is asked for fewer.
+    fetch: fails where rows are too long to be held all at once; then it is asked for fewer. So it is where the time of
+    the turn was over; that many are then asked for in the next turn, too.
     """
     results: list[Any] = []
     ends = sorted(alone_at)
-    lot = total
+    lot = bulk.lot
     while len(results) < total and (not results or budget.take(0)):
         begin = len(results)
         while ends and ends[0] < begin:
@@ -113,11 +118,15 @@ def read(total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Bud
         if begin < end:
             try:
                 results += yield from fetch(begin, end)
-                continue
             except StatementFailed as error:
-                if end - begin > 1:
-                    lot = 1 if error.word == "timeout" else (end - begin) // 8 or 1
-                    if lot > 1:
-                        continue
+                lot = (end - begin) // 8 or 1
+                if error.word == "timeout":
+                    bulk.lot = lot
+                elif end - begin > 1:
+                    continue
+            else:
+                if end - begin == lot == bulk.lot < MOST_AT_ONCE:
+                    lot = bulk.lot = 2 * lot
+                continue
         results.append((yield from alone(begin)))
     return results
