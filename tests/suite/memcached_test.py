@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,6 +14,8 @@ import pytest
 from pymemcache.client.hash import HashClient  # type: ignore[import-untyped]
 
 import roost
+from roost.store.memcached import CacheCore
+from roost.structures.memcached_set.commands import List
 from roost.structures.memcached_set.plan import GRACE
 from tests import servers
 from tests.proxy import Cut, Proxy
@@ -78,7 +81,7 @@ def items(clients: list[Any]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for client in clients:
         client.version()
-        client.sock.sendall(b"lru_crawler metadump all\r\n")
+        client.sock.sendall(b"lru_crawler metadump hash\r\n")
         told = b""
         while not told.endswith(b"END\r\n"):
             told += client.sock.recv(65536)
@@ -321,6 +324,32 @@ def test_a_shard_that_was_evicted_is_told_and_stays_told(made: Made, clients: li
     assert store.check(likes) == []
     store.run(likes.replace(7, members))
     assert store.run(likes.info(7)).complete
+
+
+def test_what_is_listed_is_all_there_is_whoever_else_lists_or_reads(made: Made) -> None:
+    store = made()
+    for key in range(2000):
+        store.run(likes.add(key, "ada" * 20))
+    finished = threading.Event()
+
+    def read() -> None:  # which moves items from one LRU list to another
+        other = made()
+        while not finished.is_set():
+            other.run_all(*[likes.size(key) for key in range(2000)])
+
+    def count(_: int) -> int:
+        core = made()._working
+        assert isinstance(core, CacheCore)
+        return len(core.engine.execute(List("likes:")))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(count, range(20))) == {2000}
+    finally:
+        finished.set()
+        reader.join()
 
 
 def test_pitfall_a_set_that_is_not_there_is_empty(made: Made) -> None:

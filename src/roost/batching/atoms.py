@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -25,7 +26,8 @@ class Atom:
         writes = False
         for op in operations:
             if type(op) is not Operation:
-                raise Invalid(f"{op!r} is not an operation; make one with a structure's method, such as add()")
+                shown = reprlib.repr(op)
+                raise Invalid(f"{shown} is not an operation; make one with a structure's method, such as add()")
             if op.verb not in READS:
                 writes = True
         self.operations = operations

@@ -50,7 +50,14 @@ FRESH = 1.0  # seconds after its last use in which a connection is not looked at
 MANY_PLACES = 100_000
 PIECE = 65_536  # bytes read at once
 LINE = b"\r\n"
-LISTING = b"lru_crawler metadump all\r\n"
+FAILURES = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY", b"BADCLASS")  # their answer is one line
+
+# How a server lists its items. A walk along the hash table (memcached 1.6.9 and later) meets every item; one along the
+# LRU lists misses an item that is moved from a list ahead of it to one behind it. An older server says BADCLASS.
+BY_HASH = b"lru_crawler metadump hash\r\n"
+BY_LRU = b"lru_crawler metadump all\r\n"
+CRAWLER_TRIES = 100  # a server walks for one client at a time, and at times for itself
+CRAWLER_PAUSE = 0.01  # seconds between tries
 
 # Statistics that `Store.doctor` judges.
 FACTS = ("version", "limit_maxbytes", "bytes", "curr_items", "evictions", "uptime")
@@ -143,7 +150,7 @@ def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
     sock.sendall(sent)
     answer: bytes = sock.recv(PIECE)
     while not answer.endswith(end):
-        failed = answer.endswith(LINE) and answer.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY"))
+        failed = answer.endswith(LINE) and answer.startswith(FAILURES)
         more = b"" if failed or not answer else sock.recv(PIECE)
         if not more:
             break
@@ -152,6 +159,18 @@ def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
         raise MemcacheUnexpectedCloseError
     _raise_error(answer.rstrip())
     return answer
+
+
+def _listing(client: Client) -> bytes:
+    for tries in range(CRAWLER_TRIES):
+        try:
+            answer = _exchange(client, BY_HASH, b"END\r\n")
+            return _exchange(client, BY_LRU, b"END\r\n") if answer.startswith(b"BADCLASS") else answer
+        except MemcacheClientError as error:
+            if b"crawler" not in error.args[0] or tries == CRAWLER_TRIES - 1:
+                raise
+        time.sleep(CRAWLER_PAUSE)
+    raise AssertionError
 
 
 def _raise_error(line: bytes) -> None:
@@ -386,7 +405,7 @@ class MemcachedEngine:
     def _list(self, command: List) -> dict[str, int]:
         found: dict[str, int] = {}
         for server in self._servers:
-            answer: bytes = self._ask(server, lambda client: _exchange(client, LISTING, b"END\r\n"))
+            answer: bytes = self._ask(server, _listing)
             for line in answer.decode("ascii", "replace").splitlines():
                 facts = dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
                 item = unquote(facts.get("key", ""))
@@ -432,7 +451,7 @@ def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
         case Limit():
             return "stats settings", ()
         case List(prefix):
-            return f"lru_crawler metadump all ({prefix})", ()
+            return f"lru_crawler metadump hash ({prefix})", ()
 
 
 def _message(error: BaseException) -> str:
