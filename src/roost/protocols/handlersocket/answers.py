@@ -16,7 +16,7 @@ from roost.protocols.handlersocket.requests import MOST_ROWS
 _CONTROL = bytes(range(0x10))
 _ESCAPES = {byte: f"\x01{chr(byte + 0x40)}" for byte in range(0x10)}
 _PLAIN = frozenset([int, str, float])
-_ONE_ROW = frozenset([tuple])
+_ONE_ROW, _NUMBERS, _NOTHING = {tuple}, {int}, {type(None)}
 _COUNTS = [f"0\t1\t{number}" for number in range(64)]
 
 
@@ -88,7 +88,14 @@ class Answers:
 
     def of(self, results: Sequence[Any], counted: Counted) -> list[str]:
         """Return an answer for each."""
-        if _ONE_ROW.issuperset(map(type, results)) and _is_plain(results):
+        kinds = set(map(type, results))
+        if kinds == _NUMBERS:
+            counted.rows += len(results)
+            return [_COUNTS[result] if 0 <= result < len(_COUNTS) else f"0\t1\t{result}" for result in results]
+        if kinds == _NOTHING:
+            counted.rows += len(results)
+            return ["0\t1"] * len(results)
+        if kinds == _ONE_ROW and _is_plain(results):
             form = self._row
             made = [form % row for row in results]
             if _controls("\n".join(made)) == len(results) * (self._width + 2) - 1:
@@ -100,7 +107,7 @@ class Answers:
         kind = type(result)
         if kind is int:
             counted.rows += 1
-            return _COUNTS[result] if 0 <= result < 64 else f"0\t1\t{result}"
+            return f"0\t1\t{result}"
         if kind is tuple:
             if result[-1] is None:
                 return self._none

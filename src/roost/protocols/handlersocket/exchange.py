@@ -134,17 +134,24 @@ class Exchange(say.Counted):
 
     def _whole_chunks(self) -> Generator[Asked, Any, list[int]]:
         # Answers the connections that have requests of one form, all of them together; returns the others.
+        if self._failed is not None:
+            return list(range(len(self._arrived)))
         others = []
+        version = self._version
         begun: dict[tuple[Opened, str], list[int]] = {}  # connections by what their first lines begin with
         for place, (session, text) in enumerate(self._arrived):
-            tab = text.find("\t")
-            opened = session.opened.get(text[:tab])
-            if opened is None or opened.version != self._version or self._failed is not None or not session.authorized:
-                opened = yield from self._current(session, text[:tab])
-            if opened is None or not opened.target.bulk:
+            first = text.find("\t")
+            opened = session.opened.get(text[:first])
+            if opened is None or not session.authorized:
                 others.append(place)
                 continue
-            beginning = (opened, text[: text.find("\t", tab + 1)])
+            if opened.version != version and not (yield from self._resolve(opened)):
+                others.append(place)
+                continue
+            if not opened.target.bulk:
+                others.append(place)
+                continue
+            beginning = (opened, text[: text.find("\t", first + 1)])
             if beginning in begun:
                 begun[beginning].append(place)
             else:

@@ -39,7 +39,7 @@ def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None
         return None
     if shape.verb == "delete":
         return Deletes(index)
-    return Updates.of(index, shape) if shape.verb == "update" else Sums.of(index, shape)
+    return Updates.of(index, shape) if shape.verb == "update" else Sums.of(index, shape, dialect)
 
 
 def args_of(index: OpenedIndex, shape: Shape, columns: Columns, place: int) -> tuple[Any, ...]:

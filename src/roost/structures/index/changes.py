@@ -13,13 +13,22 @@ from roost.structures.index.values import UNHELD
 
 
 def one_by_one(
-    template: Template, rows: Sequence[tuple[Any, ...]], alone_at: set[int], alone: Alone, budget: Budget
+    template: Template,
+    rows: Sequence[tuple[Any, ...]],
+    alone_at: set[int],
+    alone: Alone,
+    budget: Budget,
+    result: Any = UNHELD,
 ) -> Results:
-    """Run a statement for one request after the other; the exceptions, and what fails, alone."""
+    """Run a statement for one request after the other; the exceptions, and what fails, alone.
+
+    result: of each that the statement has done, unless it is what the statement answers.
+    """
     results: list[Any] = []
     for end in (*sorted(alone_at), len(rows)):
         while (begin := len(results)) < end:
-            results += yield Statement(template, rows[begin:end])  # as far as nothing fails, and there is time
+            done = yield Statement(template, rows[begin:end])  # as far as nothing fails, and there is time
+            results += done if result is UNHELD else [result] * len(done)
             if len(results) == begin:
                 results.append((yield from alone(begin)))
             if not budget.take(0):
@@ -58,14 +67,14 @@ class Inserts(Bulk):
             numbering = True
         values = [stored(column, each) for column, each in zip(self._columns, given, strict=True)]
         rows = list(zip(*values, strict=True))
-        template = self._numbering if numbering else self._plain
-        results = yield from one_by_one(template, rows, _unheld(values), alone, budget)
-        if numbering and self._own < 0:
-            return results
         number = 0 if self._automatic else None  # of a row that brought its own
-        for place, (row, result) in enumerate(zip(rows, results, strict=False)):
-            if type(result) is int and not (numbering and row[self._own] is None):
-                results[place] = number
+        if not numbering:
+            return (yield from one_by_one(self._plain, rows, _unheld(values), alone, budget, number))
+        results = yield from one_by_one(self._numbering, rows, _unheld(values), alone, budget)
+        if self._own >= 0:
+            for place, (row, result) in enumerate(zip(rows, results, strict=False)):
+                if type(result) is int and row[self._own] is not None:
+                    results[place] = number
         return results
 
 

@@ -17,15 +17,19 @@ LOTS = (128, 16, 4)  # of keys of several columns, in one statement
 
 
 class Lookups(Bulk):
-    """Finds with `=`, a limit of 1 and no filter. A result is a row with a column of the key behind it, or NULLs."""
+    """Finds with `=`, a limit of 1 and no filter. A result is a row with a column of the key behind it, or NULLs.
 
-    def __init__(self, index: OpenedIndex, dialect: Dialect) -> None:
+    names: columns that are read before those of the index.
+    """
+
+    def __init__(self, index: OpenedIndex, dialect: Dialect, names: Sequence[str] = ()) -> None:
         key = index.key
         self._dialect = dialect
         self._columns = [part.column for part in key.parts]
-        self._width = index.width + 1
+        self._width = len(names) + index.width + 1
         self._none = (None,) * self._width
-        shown = "".join([f"t.{column.sql}, " for column in index.columns]) + f"t.{self._columns[0].sql}"
+        read = (*names, *[column.sql for column in index.columns], self._columns[0].sql)
+        shown = ", ".join([f"t.{name}" for name in read])
         source = f"{index.table.sql} t{key.hint}"
         terms = [f"t.{part.term}" for part in key.parts]
         self._one = each(f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}")
@@ -50,26 +54,29 @@ class Lookups(Bulk):
         keys = [stored(column, values) for column, values in zip(self._columns, columns, strict=False)]
         total = len(keys[0])
         alone_at = exceptions(keys)
-        template = self._by_array if total > FEW else None
-        if self._columns[0].kind == "text" and "\0" in "".join([key for key in keys[0] if type(key) is str]):
-            template = None  # an array's texts end at their first NUL
-        if template is not None and not alone_at:  # as a rule, all at once
+        if not alone_at and total <= self.lot:
             try:
-                (rows,) = yield Statement(template, [(self._dialect.pack(keys[0]),)], values=total * self._width)
+                return (yield from self.fetch(keys))
             except StatementFailed:
                 pass  # they are too long to be held all at once
-            else:
-                return rows  # type: ignore[no-any-return]
 
         def fetch(begin: int, end: int) -> Results:
-            some = [column[begin:end] for column in keys]
-            if template is None:
-                return (yield from self._lots(list(zip(*some, strict=True))))
-            array = self._dialect.pack(some[0])
-            (rows,) = yield Statement(template, [(array,)], values=(end - begin) * self._width)
-            return rows  # type: ignore[no-any-return]
+            return self.fetch([column[begin:end] for column in keys])
 
         return (yield from read(self, total, alone_at, fetch, alone, budget))
+
+    def fetch(self, keys: Columns) -> Results:
+        """Look up keys that are as their columns store them, none of them NULL.
+
+        Raises: StatementFailed.
+        """
+        total = len(keys[0])
+        if self._by_array is None or total <= FEW:
+            return (yield from self._lots(list(zip(*keys, strict=True))))
+        if self._columns[0].kind == "text" and "\0" in "".join(keys[0]):  # an array's texts end at their first NUL
+            return (yield from self._lots(list(zip(*keys, strict=True))))
+        (rows,) = yield Statement(self._by_array, [(self._dialect.pack(keys[0]),)], values=total * self._width)
+        return rows  # type: ignore[no-any-return]
 
     def _lots(self, keys: Sequence[tuple[Any, ...]]) -> Results:
         # Lots of a few fixed sizes, so that each has its text, and what is left one by one.

@@ -6,7 +6,7 @@ Read from SQLite's own pragmas, inside the transaction that uses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
@@ -38,11 +38,10 @@ class TableColumn:
     nullable: bool
     generated: bool
     held: Callable[[Any], Value | Unheld]
+    sql: str = field(init=False)  # the quoted name
 
-    @property
-    def sql(self) -> str:
-        """The quoted name."""
-        return quoted(self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sql", quoted(self.name))
 
     def holds(self, value: Any) -> Value | Unheld:
         """Return the value as this column stores it; `UNHELD` where it cannot."""
