@@ -50,8 +50,8 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample per worker."""
         found = [([slot.role, str(slot.number)], slot, slot.totals()) for slot in self._slots]
-        for name, (metric, told) in METRICS.items():
-            counter = CounterMetricFamily(metric, told, labels=LABELS)
+        for name, (metric, help_text) in METRICS.items():
+            counter = CounterMetricFamily(metric, help_text, labels=LABELS)
             for labels, _, totals in found:
                 counter.add_metric(labels, totals.numbers[name])
             yield counter
@@ -142,8 +142,8 @@ def _app(
         if path == "/metrics":
             found: Iterable[bytes] = metrics(environ, start_response)
             return found
-        status, told = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
+        status, body = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
         start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
-        return [told.encode()]
+        return [body.encode()]
 
     return app

@@ -171,8 +171,8 @@ class Server:
             self._tidying = True
             self._tidy(-1)
         self._crowded = bool(played.rest)
-        for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
-            client.answer(told, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
+        for place, ((client, _), text) in enumerate(zip(waiting, played.texts, strict=True)):
+            client.answer(text, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
 
     def _tidy(self, turns: int) -> None:
         # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.

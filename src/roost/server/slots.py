@@ -76,8 +76,8 @@ class Slot:
             self._control.say("stop")
         reason = ""
         try:
-            while (told := await self._control.hear()) is not None:
-                reason = self._heed(told) or reason
+            while (message := await self._control.hear()) is not None:
+                reason = self._heed(message) or reason
         finally:
             was_ready = self.ready.is_set()
             self.ready.clear()
@@ -87,25 +87,25 @@ class Slot:
         self.ended = reason or _ending(code)
         return was_ready
 
-    def _heed(self, told: dict[str, Any]) -> str:
+    def _heed(self, message: dict[str, Any]) -> str:
         """Do what a word of the worker asks for; return why it cannot start, if it says so."""
         assert self._process is not None
-        match told["word"]:
+        match message["word"]:
             case "ready":
                 self.ready.set()
                 self._standbys.keep()
                 log.info("%s is process %d", self.name, self._process.pid)
-                if told["connections"] < self._settings().max_connections:
+                if message["connections"] < self._settings().max_connections:
                     log.warning(
                         "%s takes %d connections, not %d: the limit of open files (RLIMIT_NOFILE) has no room for more",
-                        *(self.name, told["connections"], self._settings().max_connections),
+                        *(self.name, message["connections"], self._settings().max_connections),
                     )
             case "failed":
-                return str(told["reason"])
+                return str(message["reason"])
             case "kept":
-                log.error("%s keeps its certificate: %s", self.name, told["reason"])
+                log.error("%s keeps its certificate: %s", self.name, message["reason"])
             case "pong":
-                answered = self._pings.pop(told["number"], None)
+                answered = self._pings.pop(message["number"], None)
                 if answered is not None and not answered.done():
                     answered.set_result(None)
         return ""

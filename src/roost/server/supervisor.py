@@ -122,7 +122,7 @@ class Supervisor:
 
     async def _keep(self, slot: Slot) -> None:
         """Have a process in a slot until all leave."""
-        failures, told = 0, ""
+        failures, last = 0, ""
         while True:
             was_ready = await slot.live()
             if self._leaving.is_set():
@@ -132,9 +132,9 @@ class Supervisor:
             failures = 0 if was_ready else failures + 1
             if was_ready:
                 log.error("%s %s; another takes its place", slot.name, slot.ended)
-            elif slot.ended != told:
+            elif slot.ended != last:
                 log.error("%s cannot start: %s; it is tried again and again", slot.name, slot.ended)
-            told = "" if was_ready else slot.ended
+            last = "" if was_ready else slot.ended
             if failures > 1:
                 pause = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
                 with suppress(TimeoutError):

@@ -89,7 +89,7 @@ class Exchange(say.Counted):
     ) -> None:
         self.texts = [""] * len(arrived)  # the answers, in the order of the connections; "" where there are none yet
         self.late: dict[int, Late] = {}  # by their places, after their texts
-        self.rest: dict[int, str] = {}  # by their places: the lines that there was no room for
+        self.rest: dict[int, str] = {}  # by their places: the lines that are left for later turns
         self.seconds = [0.0] * len(arrived)  # that each took
         self.requests = 0
         self.elapsed = 0.0
@@ -100,7 +100,7 @@ class Exchange(say.Counted):
         self._failed = failed
 
     def play(self) -> Playing:
-        """Answer the lines, as far as there is room."""
+        """Answer the lines, as far as the budget allows."""
         others = yield from self._whole_chunks()
         going = every = [_Lines(place, *self._arrived[place]) for place in others]
         while going:
@@ -174,17 +174,17 @@ class Exchange(say.Counted):
         except Refused:
             return False
         total = len(columns[0])
-        told, seconds = yield from self._run(opened, form, values, total)
-        each = seconds / max(1, len(told))
-        if len(told) == total == len(places):
-            for place, answer in zip(places, told, strict=True):
+        answers, seconds = yield from self._run(opened, form, values, total)
+        each = seconds / max(1, len(answers))
+        if len(answers) == total == len(places):
+            for place, answer in zip(places, answers, strict=True):
                 self.texts[place] = answer + "\n"
                 self.seconds[place] = each
             return True
         begin = 0
         for place, chunk in zip(places, texts, strict=True):
             lines = chunk.count("\n") + 1
-            part = told[begin : begin + lines]
+            part = answers[begin : begin + lines]
             begin += lines
             if part:
                 self.texts[place] = "\n".join(part) + "\n"
@@ -196,21 +196,21 @@ class Exchange(say.Counted):
     def _run(
         self, opened: Opened, form: Form, values: Columns, total: int
     ) -> Generator[Asked, Any, tuple[list[str], float]]:
-        # The answers of the first requests, as far as there is room, and the seconds that they took.
-        told: list[str] = []
+        # The answers of the first requests, as far as the budget allows, and the seconds that they took.
+        answers: list[str] = []
         seconds = 0.0
         while self._budget.open:
-            begin = len(told)
+            begin = len(answers)
             lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
             results = yield Run(opened.target, form.shape, lot)
             seconds += self.elapsed
             some = opened.answers.of(results, self)
-            told += some
+            answers += some
             self._budget.take(sum(map(len, some)))
-            if len(told) == total:
+            if len(answers) == total:
                 break
-        self.requests += len(told)
-        return told, seconds
+        self.requests += len(answers)
+        return answers, seconds
 
     # --- line by line ---------------------------------------------------------------------------------------------
 
@@ -224,28 +224,28 @@ class Exchange(say.Counted):
                 more.append(lines)
         for form, alike in runs.items():
             values = form.values(list(zip(*alike.rows, strict=True)))
-            told, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
-            self._tell(every, alike.owners, told, seconds)
+            answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
+            self._deliver(every, alike.owners, answers, seconds)
         while singles and self._budget.open:
             some = singles[:SINGLES]
             results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
-            told = []
+            answers = []
             for (_, opened, _, _), result in zip(some, results, strict=False):
-                told += opened.answers.of([result], self)
-            self.requests += len(told)
-            self._budget.take(sum(map(len, told)))
-            self._tell(every, [each[0] for each in some[: len(told)]], told, self.elapsed)
-            del singles[: len(told)]
+                answers += opened.answers.of([result], self)
+            self.requests += len(answers)
+            self._budget.take(sum(map(len, answers)))
+            self._deliver(every, [each[0] for each in some[: len(answers)]], answers, self.elapsed)
+            del singles[: len(answers)]
         for place, *_ in singles:
             every[place].next -= 1
         return more
 
-    def _tell(self, every: dict[int, _Lines], owners: Sequence[int], told: list[str], seconds: float) -> None:
-        each = seconds / max(1, len(told))
-        for place, answer in zip(owners, told, strict=False):
+    def _deliver(self, every: dict[int, _Lines], owners: Sequence[int], answers: list[str], seconds: float) -> None:
+        each = seconds / max(1, len(answers))
+        for place, answer in zip(owners, answers, strict=False):
             self.texts[place] += answer + "\n"
             self.seconds[place] += each
-        for place in owners[len(told) :]:  # the last lines that their connections gave
+        for place in owners[len(answers) :]:  # the last lines that their connections gave
             every[place].next -= 1
 
     def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
@@ -280,7 +280,7 @@ class Exchange(say.Counted):
                     if single:
                         return True
                     lines.next += 1
-                    self._say(lines, self._wrong(refused.word))
+                    self._reply(lines, self._wrong(refused.word))
                     continue
                 single = True
                 lines.next += 1
@@ -290,20 +290,20 @@ class Exchange(say.Counted):
                 return True
             lines.next += 1
             self.elapsed = 0.0
-            told = yield from self._answer(lines.session, tokens)
+            answer = yield from self._answer(lines.session, tokens)
             self.seconds[lines.place] += self.elapsed
-            if told == UNAUTHORIZED and tokens[0] == "A" and lines.session.secret is not None:
-                lines.late = told + "\n"
+            if answer == UNAUTHORIZED and tokens[0] == "A" and lines.session.secret is not None:
+                lines.late = answer + "\n"
                 return False
-            self._say(lines, told)
+            self._reply(lines, answer)
             if lines.session.foreign:
                 return False
         return False
 
-    def _say(self, lines: _Lines, told: str) -> None:
-        self.texts[lines.place] += told + "\n"
+    def _reply(self, lines: _Lines, answer: str) -> None:
+        self.texts[lines.place] += answer + "\n"
         self.requests += 1
-        self._budget.take(len(told))
+        self._budget.take(len(answer))
 
     def _answer(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
         # The answer to a line that asks nothing of an opened index, or cannot.
