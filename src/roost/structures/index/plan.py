@@ -12,7 +12,8 @@ from roost.structures.index.bulk import bulk_of
 from roost.structures.index.declaration import Index, While
 from roost.structures.index.opened import OpenedIndex, Working, open_index
 from roost.structures.index.runs import Results, Shape
-from roost.structures.index.schema import SCHEMA_VERSION, ask
+from roost.structures.index.schema import ask
+from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Operations, Plan, TargetPlan
 
