@@ -28,6 +28,8 @@ def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
 
 
 def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
+    if index.table.words.name != "sqlite":
+        return None
     if shape.verb == "insert":
         return Inserts.of(index, shape)
     whole = shape.op == "=" and shape.keys == len(index.key.parts) and index.key.unique and not index.table.view

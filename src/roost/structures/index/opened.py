@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
 from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
-from roost.structures.index import sqlite
+from roost.structures.index import mariadb, sqlite
 from roost.structures.index.declaration import Where, While
 from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts, filtering
+from roost.structures.index.exact import DIGITS
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
 from roost.structures.index.values import UNHELD, Unheld, number
 from roost.structures.plan import each, write
@@ -27,8 +28,8 @@ Working = Generator[Wanted, Any, Any]
 
 READ_TABLE: Final[dict[str, Callable[[str], Reading]]] = {
     "sqlite": sqlite.read_table,
+    "mariadb": mariadb.read_table,
 }
-EXACT: Final = Context(prec=20_000)  # more digits than any database has in a number
 ASKING: Final = frozenset([None, "", "0", 0])  # what a column that numbers itself takes as being asked for a number
 
 
@@ -327,7 +328,7 @@ class OpenedIndex:
 
 def _sum(value: int | float | Decimal, addend: int | float | Decimal) -> int | float | Decimal:
     if isinstance(value, Decimal) or isinstance(addend, Decimal):
-        return EXACT.add(Decimal(value), Decimal(addend))
+        return DIGITS.add(Decimal(value), Decimal(addend))
     return value + addend
 
 

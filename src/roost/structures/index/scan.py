@@ -55,6 +55,7 @@ class Range(NamedTuple):
 
     where: str
     places: tuple[int, ...]
+    equal: int  # so many of the first columns have one value
 
 
 def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[Range, ...]:
@@ -87,7 +88,7 @@ def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, conditi
         terms.append(condition)
         if bound:
             places.append(equal)
-    return Range(" AND ".join(terms), tuple(places))
+    return Range(" AND ".join(terms), tuple(places), equal)
 
 
 def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tuple[str, bool]]:
@@ -104,14 +105,16 @@ def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tup
     return [(f"{column.sql} IS NULL", False)] if also_equal and column.nullable else []
 
 
-def ordering(table: Table, key: Key, forward: bool) -> str:
-    """Return the index's order, or its reverse, as ORDER BY has it.
+def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
+    """Return the index's order, or its reverse, as ORDER BY has it; "" where nothing is left to be ordered.
+
+    equal: so many of the first columns have one value.
 
     Equals lie in the order of what names their rows. Upwards databases take them so anyway; downwards they are told, or
     SQLite would go upwards through those whose key is all equalities (IS NULL).
     """
     order = []
-    for part in key.parts:
+    for part in key.parts[0 if table.words.orders_equals else equal :]:
         nulls = f" NULLS {'FIRST' if part.nulls_first is forward else 'LAST'}" if table.words.says_nulls else ""
         order.append(f"{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
     if not forward and key.whole_index:
@@ -194,9 +197,9 @@ class Finder:
         where = " AND ".join([term for term in (part.where, passed) if term])
         number = self._table.words.number
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
-        order = ordering(self._table, self._key, op[0] != "<")
+        order = ordering(self._table, self._key, op[0] != "<", part.equal)
         return Texts(
-            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest} ORDER BY {order} LIMIT {number} OFFSET {number}{self._lock}"),
+            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"),
             each(f"SELECT count(*){rest}"),
             part.places,
         )

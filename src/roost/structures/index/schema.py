@@ -85,6 +85,8 @@ class Table:
     triggers: bool = False
     unique: frozenset[str] = frozenset()  # columns of keys that take a value once
     children: frozenset[str] = frozenset()  # columns that refer to another table
+    seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer
+    compared: Callable[[Any], Any] = list  # what of that answer counts
 
     @property
     def sql(self) -> str:
