@@ -1,4 +1,4 @@
-"""Values for the columns of servers: converted in Python, exactly or not at all, and never by a server's lax comparisons.
+"""Values for the columns of servers: converted in Python, exactly or not at all, never by a server's lax comparisons.
 
 Each function makes what a column holds of a value: of one of the driver's own types, or of a text that says the same.
 """

@@ -86,7 +86,7 @@ def read_table(name: str) -> Reading:
         columns,
         keys,
         tuple([part.column.sql for part in identity]),
-        tuple([part.column.hole for part in identity]),
+        tuple([f"{part.column.sql} = {part.column.hole}" for part in identity]),
         tuple([part.column for part in identity]),
         clustered=primary.parts if primary and engine == "InnoDB" else (),
         automatic=automatic,
@@ -142,7 +142,10 @@ def _column(
     generated: str,
 ) -> TableColumn:
     unsigned = "unsigned" in declared
-    meaning, held, judged, addend, ranged = kind, exact.never, None, None, ""
+    held: exact.Held = exact.never
+    judged: exact.Held | None = None
+    addend: exact.Held | None = None
+    meaning, ranged = kind, ""
     digits = fraction or 0
     if kind in _INTEGERS:
         bits = _INTEGERS[kind]

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
-from roost.structures.index import mariadb, sqlite
+from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
-from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts, filtering
 from roost.structures.index.exact import DIGITS
+from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts, filtering
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
 from roost.structures.index.values import UNHELD, Unheld, number
 from roost.structures.plan import each, write
@@ -29,6 +29,7 @@ Working = Generator[Wanted, Any, Any]
 READ_TABLE: Final[dict[str, Callable[[str], Reading]]] = {
     "sqlite": sqlite.read_table,
     "mariadb": mariadb.read_table,
+    "postgresql": postgresql.read_table,
 }
 ASKING: Final = frozenset([None, "", "0", 0])  # what a column that numbers itself takes as being asked for a number
 

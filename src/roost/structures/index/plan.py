@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from itertools import groupby
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Row, Together, Wanted
 from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.bulk import bulk_of
@@ -23,13 +21,15 @@ FEW = 4  # like operations, or fewer, are sooner done one by one
 
 
 class IndexPlan(TargetPlan):
-    """One index of a table in one dialect's words, as one store has it: what was read of the table is of one database."""
+    """One index of a table in one dialect's words, as one store has it: what is remembered is of one database."""
 
     structure: Index
 
     def __init__(self, structure: Index, dialect: Dialect) -> None:
         if dialect.name not in READ_TABLE:
-            raise Invalid(f"{structure!r}: there are indexes for {', '.join(READ_TABLE)}, and none for {dialect.name} yet")
+            raise Invalid(
+                f"{structure!r}: there are indexes for {', '.join(READ_TABLE)}, and none for {dialect.name} yet"
+            )
         self.structure = structure
         self._dialect = dialect
         self._version = -1
@@ -68,18 +68,20 @@ class IndexPlan(TargetPlan):
     def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool) -> Results:
         # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
         # changed until the transaction ends, goes the question whether it is still that table.
-        ask: Callable[[Wanted], Working] = partial(self._ask_too, opened, careful)
+        first = True
         try:
             wanted = next(work)
             while True:
                 try:
-                    answer = yield from ask(wanted)
+                    answer = (yield from self._ask_too(opened, careful, wanted)) if first else (yield wanted)
                 except Exception as error:
                     wanted = work.throw(error)
                 else:
                     wanted = work.send(answer)
-                ask = _asked
+                first = False
         except StopIteration as stop:
+            if first:  # all was refused, by what is known of the table
+                yield from self._ask_too(opened, careful, Together(()))
             return stop.value  # type: ignore[no-any-return]
 
     def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted) -> Working:
@@ -104,9 +106,7 @@ class IndexPlan(TargetPlan):
 
     def _open(self) -> Working:
         index = self.structure
-        self._opened = yield from open_index(
-            index.name, index.index, index.columns, index.filters, self._dialect.name
-        )
+        self._opened = yield from open_index(index.name, index.index, index.columns, index.filters, self._dialect.name)
         return self._opened
 
     def _each(self, opened: OpenedIndex, operations: Operations) -> Results:
@@ -138,10 +138,6 @@ class IndexPlan(TargetPlan):
             yield from self._open()
             self._version = version
         return self._opened
-
-
-def _asked(wanted: Wanted) -> Working:
-    return (yield wanted)
 
 
 def shape_of(operation: Operation[Any]) -> Shape | None:

@@ -88,7 +88,8 @@ def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, conditi
         terms.append(condition)
         if bound:
             places.append(equal)
-    return Range(" AND ".join(terms), tuple(places), equal)
+    one_value = equal + condition.endswith("IS NULL")
+    return Range(" AND ".join(terms), tuple(places), one_value)
 
 
 def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tuple[str, bool]]:
@@ -117,7 +118,8 @@ def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
     for part in key.parts[0 if table.words.orders_equals else equal :]:
         nulls = f" NULLS {'FIRST' if part.nulls_first is forward else 'LAST'}" if table.words.says_nulls else ""
         order.append(f"{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
-    if not forward and key.whole_index:
+    # MariaDB would sort by what is behind a unique key; and goes downwards there by itself, but through NULLs.
+    if not forward and key.whole_index and (table.words.orders_equals or not key.unique):
         order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]
     return ", ".join(order)
 
@@ -198,8 +200,9 @@ class Finder:
         number = self._table.words.number
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<", part.equal)
+        end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"
         return Texts(
-            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"),
+            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}"),
             each(f"SELECT count(*){rest}"),
             part.places,
         )

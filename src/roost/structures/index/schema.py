@@ -13,7 +13,6 @@ from roost.structures.index.words import Words
 Reading = Generator[Wanted, Any, "Table | None"]
 
 
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TableColumn:
     """A column: what it makes of values, and whether it may be written."""
@@ -77,7 +76,7 @@ class Table:
     columns: dict[str, TableColumn]
     keys: tuple[Key, ...]
     identity: tuple[str, ...] = ()  # quoted columns that name one row; none for a view
-    holes: tuple[str, ...] = ()  # the places of their values
+    named_by: tuple[str, ...] = ()  # the conditions that each of them has a value
     named: tuple[TableColumn, ...] = ()  # these columns, where their values are to be made what they hold
     by_rowid: bool = False  # SQLite's rowid is the one
     clustered: tuple[Part, ...] = ()  # the key by which rows are stored: equals of an index lie in its order
@@ -96,7 +95,7 @@ class Table:
     @property
     def one(self) -> str:
         """The condition that a row is the one that is named."""
-        return " AND ".join([f"{name} = {hole}" for name, hole in zip(self.identity, self.holes, strict=True)])
+        return " AND ".join(self.named_by)
 
     def behind(self, key: Key) -> list[tuple[str, bool]]:
         """Return what orders the equals of an index, and whether downwards: the rowid, or what is left of PRIMARY."""

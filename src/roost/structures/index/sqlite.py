@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import KINDS, kind_of, number
@@ -82,7 +82,7 @@ def read_table(name: str) -> Reading:
         columns,
         tuple(keys),
         identity,
-        tuple(["?"] * len(identity)),
+        tuple([f"{each_} = ?" for each_ in identity]),
         by_rowid=not without_rowid and bool(identity),
         clustered=keys[0].parts if without_rowid and identity else (),
         automatic=automatic,

@@ -16,7 +16,9 @@ class Words:
     nothing: str = "DEFAULT VALUES"  # behind the table of an INSERT that names no column
     locks: str = ""  # behind a SELECT whose rows will be changed
     says_nulls: bool = False  # whether ORDER BY says where NULLs lie
-    orders_equals: bool = True  # whether ORDER BY may name a column that is NULL by the condition, and nothing is sorted
+    orders_equals: bool = (
+        True  # whether ORDER BY may name a column that is NULL by the condition, and nothing is sorted
+    )
     row_by_row: bool = False  # whether rows are written by one statement each, which go out together
     counts: bool = True  # whether an UPDATE tells how many rows it met, and not how many have other values now
     aborts: bool = False  # whether a statement that fails undoes what its transaction has done
