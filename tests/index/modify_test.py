@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -229,6 +231,42 @@ def test_a_changed_table_is_seen_by_the_next_operation(store: roost.Store, path:
     sql(path, "DROP INDEX by_size" + (" ON item" if path.name == "mariadb" else ""))
     with pytest.raises(roost.Missing):
         store.run(sizes.find("=", 1))
+
+
+def test_a_column_of_another_type_is_seen_by_the_next_operation(store: roost.Store, path: Database) -> None:
+    if path.name == "sqlite":  # has no such ALTER
+        sql(path, "DROP TABLE part")
+        sql(path, "CREATE TABLE part (item TEXT, place INT, n INT, PRIMARY KEY (item, place)) WITHOUT ROWID")
+        sql(path, "INSERT INTO part VALUES ('1', 1, 1)")
+    for _ in range(9):  # so often that it is prepared
+        assert len(store.run(parts.find("=", 1, limit=9))) == (1 if path.name == "sqlite" else 3)
+    if path.name == "mariadb":
+        sql(path, "ALTER TABLE part MODIFY item VARCHAR(9)")
+    elif path.name == "postgresql":
+        sql(path, "ALTER TABLE part ALTER item TYPE text")
+    assert store.run(parts.find("=", 1)) == [("1", 1, 1)]
+    assert store.run(parts.insert(("x", 1))) is None
+    assert store.run(parts.find("=", "y")) == []
+    sql(path, "DROP TABLE part")
+    for find in (parts.find("=", 1), parts.find("=", (1, 2, 3)), parts.find("=", b"\xff")):
+        with pytest.raises(roost.Missing):
+            store.run(find)
+
+
+def test_a_lock_of_somebody_else_costs_who_needs_the_row(path: Database) -> None:
+    if path.name == "sqlite":
+        return  # has one lock
+    with roost.Store(path.url, timeout=0.6) as store, closing(path.connect()) as other:
+        store.create(roost.Counter("views"))
+        assert store.run(items.find("=", 1)) != []
+        other.cursor().execute("UPDATE item SET n = 7 WHERE id = 1")
+        with ThreadPoolExecutor(8) as pool:
+            found = [pool.submit(store.run, items.update("=", key, (key, None, 5))) for key in (1, 2, 3, 4, 2, 3)]
+            failed = [each.exception() for each in found]
+        assert [type(error) for error in failed] == [roost.Busy, *[type(None)] * 5]
+        other.rollback()
+        assert store.run(items.increment("=", 1, (None, None, 1))) == 1
+    assert list(map(tuple, sql(path, "SELECT id, n FROM item ORDER BY id"))) == [(1, 2), (2, 5), (3, 5), (4, 5)]
 
 
 def test_indexes_and_structures_share_a_transaction(store: roost.Store, path: Database) -> None:

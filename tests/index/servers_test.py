@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.dialects import Statement
+from roost.dialects import Statement, render
+from roost.structures.index import many
 from roost.structures.index.declaration import OPS
 from roost.structures.index.opened import READ_TABLE, OpenedIndex
+from roost.structures.index.runs import Shape
 from tests.index.databases import Database, database
 from tests.index.find_test import NAMES, OF, cases
 from tests.index.model import Model
@@ -161,16 +163,22 @@ EXPLAINED = {
         "ANALYZE e",
     ],
 }
+
+
+@pytest.fixture(scope="module")
+def full(server: Database) -> None:
+    """Make a table with rows and statistics."""
+    server.script(*EXPLAINED[server.name])
+
+
 VALUES = {"id": 100, "a": 100, "b": "b3", "c": 100, "l": "l3", "s": "x"}
 
 
 @pytest.mark.parametrize("name", ["PRIMARY", "mixed", "other", "c", "l", "s"])
 @pytest.mark.parametrize("op", OPS)
-def test_every_find_is_a_search_in_its_index(server: Database, name: str, op: str) -> None:
+def test_every_find_is_a_search_in_its_index(server: Database, full: None, name: str, op: str) -> None:
     with closing(server.connect()) as connection:
         cursor = connection.cursor()
-        if not server.sql("SELECT 1 FROM information_schema.tables WHERE table_name = 'e'"):
-            server.script(*EXPLAINED[server.name])
         index = opened(connection, server.name, "e", "e_c_key" if (server.name, name) == ("postgresql", "c") else name)
         for width in range(1, len(index.key.parts) + 1):
             nullable = [part.column.nullable for part in index.key.parts[:width]]
@@ -201,3 +209,39 @@ def test_every_find_is_a_search_in_its_index(server: Database, name: str, op: st
                         assert "Index" in text, (texts.rows.sql, row, text)
                         assert "Sort" not in text, (texts.rows.sql, row, text)
                         assert "Seq Scan" not in text, (texts.rows.sql, row, text)
+
+
+@pytest.mark.parametrize("name", ["PRIMARY", "mixed", "other", "c", "l"])
+@pytest.mark.parametrize("op", ["lookup", "=", ">=", "<="])
+def test_many_finds_are_searches_in_the_index(server: Database, full: None, name: str, op: str) -> None:
+    with closing(server.connect()) as connection:
+        index = opened(connection, server.name, "e", "e_c_key" if (server.name, name) == ("postgresql", "c") else name)
+        keys = tuple([VALUES[part.column.name] for part in index.key.parts])
+        if op == "lookup":
+            lookups = many.Lookups(index)
+            template, row = lookups.template, keys
+            if not index.key.unique or template is None:
+                return
+        else:
+            shape = Shape("find", op, 1, bounded=True)
+            finds = many.Finds.of(index, shape)
+            if finds is None:
+                return  # NULLs lie beyond: two ranges each
+            template, row = finds._template, (keys[0], 2, 0)
+        assert template is not None
+        ((sql, values),) = render(Statement(template, [row] * 3))
+        cursor = connection.cursor()
+        cursor.execute(f"EXPLAIN {sql}", values)
+        told = cursor.fetchall()
+        if server.name == "mariadb":
+            searches = [line for line in told if line[2] in ("t", "e") and "Impossible" not in line[-1]]
+            assert searches
+            for _, _, _, kind, _, key, *_, extra in searches:
+                assert kind in ("const", "eq_ref", "ref", "range"), (sql, told)
+                assert key == index.key.name, (sql, told)
+                assert "filesort" not in (extra or ""), (sql, told)
+        else:
+            text = " ".join([line for (line,) in told])
+            assert "Index" in text, (sql, text)
+            assert "Sort" not in text, (sql, text)
+            assert "Seq Scan" not in text, (sql, text)

@@ -50,17 +50,21 @@ class Known:
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
         self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
-        self._indexes: dict[Target, TargetPlan] = {}
+        self._indexes: dict[Index, IndexPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""
         if isinstance(target, Structure):
             return self.plan(target)
+        assert isinstance(target, Index)
+        return self.index(target)
+
+    def index(self, target: Index) -> IndexPlan:
+        """Return the plan of an index in this store's dialect."""
         plan = self._indexes.get(target)
         if plan is None:
             if len(self._indexes) >= MOST_INDEXES:
                 self._indexes.clear()
-            assert isinstance(target, Index)
             plan = self._indexes[target] = IndexPlan(target, self.dialect)
         return plan
 
@@ -106,7 +110,8 @@ class Known:
         alone: the transaction has no other operations.
         """
         if not isinstance(target, Structure):
-            return (yield from self.target(target).run(operations, context))
+            assert isinstance(target, Index)
+            return (yield from self.index(target).run(operations, context, alone))
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])

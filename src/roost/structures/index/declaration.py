@@ -192,7 +192,7 @@ class Index(Target):
     ) -> Operation[int]:
         """Ask to add numbers to the columns of the rows that `find` would find; None leaves a column as it is.
 
-        A column that is NULL stays NULL. A sum that the column cannot hold is `StatementFailed`, and nothing is changed.
+        A column that is NULL stays NULL. A sum that its column cannot hold is `StatementFailed`; nothing is changed.
         """
         return self._modify("increment", op, values, limit, offset, in_, filters, self._values(by))
 

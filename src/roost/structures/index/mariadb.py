@@ -193,7 +193,8 @@ def _column(
         ranged,
         ranged,
         judged,
-        addend,
+        addend=addend,
+        array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
     )
 
 

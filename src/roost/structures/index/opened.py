@@ -232,7 +232,7 @@ class OpenedIndex:
             made = []
             for row, sums in passed:
                 given.update({self.columns[place]: value for (place, _), value in zip(addends, sums, strict=True)})
-                made.append((*given.values(), *self._names(row)))
+                made.append((*given.values(), *self.named(row)))
             return (yield from self._write_rows(text, made, "152"))
         terms: dict[str, list[int | float]] = {}
         for place, addend in addends:
@@ -286,8 +286,8 @@ class OpenedIndex:
             found.append(new)
         return found
 
-    def _names(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        # What names a row, as its columns hold it.
+    def named(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what names a row, as its columns hold it."""
         named = self.table.named
         return tuple([column.holds(value) for column, value in zip(named, row, strict=True)]) if named else row
 
@@ -295,7 +295,7 @@ class OpenedIndex:
         # By what names the rows. Many by their rowids are one statement; by keys of several columns one each.
         one = f"{text} WHERE {self.table.one}"
         if self.table.words.row_by_row:
-            return (yield from self._write_rows(one, [(*bound, *self._names(row)) for row in rows], word))
+            return (yield from self._write_rows(one, [(*bound, *self.named(row)) for row in rows], word))
         try:
             if len(rows) == 1:
                 return (yield Statement(write(one), [(*bound, *rows[0])]))

@@ -17,7 +17,7 @@ from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Operations, Plan, TargetPlan
 
-FEW = 4  # like operations, or fewer, are sooner done one by one
+FEW = 4  # like operations, or fewer, are sooner done one by one where no network lies between
 
 
 class IndexPlan(TargetPlan):
@@ -39,8 +39,11 @@ class IndexPlan(TargetPlan):
         """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
         return (repr(op.args[:2] if op.verb != "insert" else op.args),)
 
-    def run(self, operations: Operations, context: Context) -> Plan:
-        """Plan operations, in their order. What is refused before a statement concerns its operation alone."""
+    def run(self, operations: Operations, context: Context, alone: bool = False) -> Plan:
+        """Plan operations, in their order. What is refused before a statement concerns its operation alone.
+
+        alone: the transaction has no other operations.
+        """
         if not self._dialect.exchanges:
             opened = yield from self._current(context)
             return (yield from self._done(opened, operations))
@@ -49,23 +52,25 @@ class IndexPlan(TargetPlan):
             opened = yield from self._open()
         if isinstance(opened, Error):
             return [opened] * len(operations)
-        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful))
+        ends = alone and len(operations) == 1
+        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, ends))
 
     def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
         if isinstance(opened, Error):
             return [opened] * len(operations)
-        if len(operations) <= FEW:
+        few = 1 if self._dialect.exchanges else FEW
+        if len(operations) <= few:
             return (yield from self._each(opened, operations))
         results: list[Any] = []
-        for shape, like in groupby(operations, shape_of):
+        for shape, like in groupby(operations, changing_shape_of if self._dialect.exchanges else shape_of):
             some = list(like)
-            if shape is None or len(some) <= FEW or shape.keys > opened.parts:
+            if shape is None or len(some) <= few or shape.keys > opened.parts:
                 results += yield from self._each(opened, some)
             else:
                 results += yield from self._together(opened, shape, some)
         return results
 
-    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool) -> Results:
+    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool, ends: bool) -> Results:
         # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
         # changed until the transaction ends, goes the question whether it is still that table.
         first = True
@@ -73,7 +78,7 @@ class IndexPlan(TargetPlan):
             wanted = next(work)
             while True:
                 try:
-                    answer = (yield from self._ask_too(opened, careful, wanted)) if first else (yield wanted)
+                    answer = (yield from self._ask_too(opened, careful, wanted, ends)) if first else (yield wanted)
                 except Exception as error:
                     wanted = work.throw(error)
                 else:
@@ -81,17 +86,17 @@ class IndexPlan(TargetPlan):
                 first = False
         except StopIteration as stop:
             if first:  # all was refused, by what is known of the table
-                yield from self._ask_too(opened, careful, Together(()))
+                yield from self._ask_too(opened, careful, Together(()), False)
             return stop.value  # type: ignore[no-any-return]
 
-    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted) -> Working:
+    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted, ends: bool) -> Working:
         table = opened.table
         if table.seen is None or isinstance(wanted, Control):
             return (yield wanted)
         statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
         question, seen = table.seen
         try:
-            *answers, now = yield Together((*statements, question))
+            *answers, now = yield Together((*statements, question), ends and wanted.last)
         except (Missing, StatementFailed):
             self._opened = None
             if careful:
@@ -153,6 +158,23 @@ def shape_of(operation: Operation[Any]) -> Shape | None:
     return Shape("find", op, len(values), (limit, offset) != (1, 0), tuple(columns))
 
 
+def changing_shape_of(operation: Operation[Any]) -> Shape | None:
+    """Return it for modifications of one row by a key, and inserts, too."""
+    verb, args = operation.verb, operation.args
+    if verb == "find":
+        return shape_of(operation)
+    if verb == "insert":
+        return Shape("insert", to=len(args[0]))
+    op, values, limit, offset, in_, filters, to, returns = args
+    if returns or in_ is not None or filters or (limit, offset) != (1, 0):
+        return None
+    return Shape(verb, op, len(values), to=len(to))
+
+
 def _values_of(shape: Shape, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if shape.verb == "insert":
+        return args[0]  # type: ignore[no-any-return]
+    if shape.verb != "find":
+        return (*args[1], *args[6])
     bounds = args[2:4] if shape.bounded else ()
     return (*args[1], *bounds, *[each.value for each in args[5]])

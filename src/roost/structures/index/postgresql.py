@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from zlib import crc32
 
 from roost.dialects.dialect import Row
 from roost.structures.index import exact
@@ -36,7 +37,8 @@ WITH t AS (
 SELECT 0, t.oid::int8, t.kind, CASE WHEN t.inherited THEN 1 ELSE 0 END, 0, '', '', '', 0
   FROM t
 UNION ALL
-SELECT 1, a.attnum::int8, a.attname::text, a.atttypmod, a.attcollation::int8::int, y.typname::text,
+SELECT 1, a.attnum::int8, a.attname::text,
+    CASE WHEN y.typtype = 'd' THEN y.typtypmod ELSE a.atttypmod END, a.attcollation::int8, y.typname::text,
     CASE WHEN b.typtype = 'e' THEN 'e' WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'a' ELSE b.typname::text END,
     format_type(a.atttypid, a.atttypmod),
     CASE WHEN a.attnotnull THEN 1 ELSE 0 END + CASE WHEN a.attgenerated <> '' THEN 2 ELSE 0 END
@@ -67,6 +69,20 @@ UNIQUE, PRIMARY, STRANGE = 1, 2, 4  # of a part of an index
 DESCENDING, NULLS_FIRST = 1, 2  # PostgreSQL's own, in pg_index.indoption
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
+# Of these types there are arrays in a statement.
+LISTED: Final = (
+    "integer",
+    "real",
+    "decimal",
+    "text",
+    "blob",
+    "bool",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "uuid",
+)
 # What a value of another type is written as: a text, which the type's own function reads.
 _BY_TEXT = "%s::text::"
 
@@ -108,6 +124,7 @@ def read_table(name: str) -> Reading:
         triggers=view,  # whether a view takes rows, only an INSERT tells
         unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
         children=frozenset([column for column, bits in facts.items() if bits & CHILD]),
+        mark=f" /* {crc32(repr(answer).encode()):x} */",
         seen=(question, answer),
     )
 
@@ -181,6 +198,7 @@ def _column(row: Row) -> TableColumn:
         hole,
         filtered=filtered,
         judged=judged,
+        array=kind if meaning in LISTED or kind in LISTED else "",
         addend=addend,
     )
 

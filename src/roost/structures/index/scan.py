@@ -157,7 +157,8 @@ class Finder:
         for values in _lists(scan):
             if UNHELD in values:
                 continue
-            for texts in self.texts(op, values, filters):
+            several = self.texts(op, values, filters)
+            for texts in several:
                 given = tuple([values[place] for place in texts.places])
                 if flag:
                     (found,) = yield Statement(texts.rows, [(*judged, *given, *judged, left + skip, 0)])
@@ -169,12 +170,13 @@ class Finder:
                     if stop < len(found):
                         return rows
                 else:
-                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)])
+                    only = scan.place is None and len(several) == 1
+                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)], last=only)
                     rows += found
                     left -= len(found)
                     if found:
                         skip = 0
-                    elif skip:
+                    elif skip and not only:
                         (((there,),),) = yield Statement(texts.counted, [(*given, *judged)])
                         skip -= min(skip, there)
                 if left <= 0:

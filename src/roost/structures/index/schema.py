@@ -27,6 +27,8 @@ class TableColumn:
     ranged: str = ""  # of one that it is greater or less than, where that is another
     filtered: str = ""  # of one that a filter compares with, likewise
     judged: Callable[[Any], Any] | None = None  # what a filter makes of a value, where that is another
+    plain: bool = False  # it holds every whole number of 64 bits if it is for numbers, every text if it is for texts
+    array: str = ""  # what its values are in a list of many that a table is joined to; "" where they would be others
     addend: Callable[[Any], Any] | None = None  # what is added to it for a value, where that is another
 
     def holds(self, value: Any) -> Any:
@@ -84,13 +86,14 @@ class Table:
     triggers: bool = False
     unique: frozenset[str] = frozenset()  # columns of keys that take a value once
     children: frozenset[str] = frozenset()  # columns that refer to another table
+    mark: str = ""  # a comment behind its name: a statement that is prepared keeps the types that columns had by then
     seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer
     compared: Callable[[Any], Any] = list  # what of that answer counts
 
     @property
     def sql(self) -> str:
-        """The quoted name."""
-        return self.words.quoted(self.name)
+        """The table as a statement names it."""
+        return self.words.quoted(self.name) + self.mark
 
     @property
     def one(self) -> str:

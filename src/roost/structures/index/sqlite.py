@@ -51,6 +51,7 @@ def read_table(name: str) -> Reading:
             KINDS[meaning],
             WORDS.quoted(column),
             judged=number if meaning in ("integer", "real") else None,
+            plain=True,
         )
         if pk:
             primary.append((pk, column))
