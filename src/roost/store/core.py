@@ -12,9 +12,10 @@ from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom, refuse_all
-from roost.batching.batch import Batch, SlowPath
+from roost.batching.atoms import Atom
+from roost.batching.batch import Batch
 from roost.batching.known import Known, Stats
+from roost.batching.parts import SlowPath, taking
 from roost.batching.queue import Queue, Take
 from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
 from roost.catalog.doctor import Finding, examine
@@ -268,11 +269,11 @@ class Core:
         self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.known, self._context, self._counts[link], slow_path)
+            batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
             try:
-                drive(batch.run(begin, take), connection)
+                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
-                if batch.committing:  # an interrupt came between COMMIT and its answer
+                if batch.committing is not None:  # an interrupt came between COMMIT and its answer
                     committed = None
                     try:
                         committed = connection.outcome()
@@ -280,7 +281,7 @@ class Core:
                         if committed:
                             batch.committed()
                         elif committed is None:
-                            refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
+                            batch.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
 
@@ -317,7 +318,8 @@ class Core:
                 connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
             connection.wait = Wait(deadline, self.lock_wait)
             try:
-                drive(Batch(self.known, self._context, self._counts[link], slow_path).run(begin, take), connection)
+                batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
+                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
                 connection.settle()
                 raise
