@@ -160,7 +160,7 @@ def test_watch_trims_until_it_is_ended(shell: Shell, mariadb: Application, numbe
         assert shell("cap", "visits", "--watch", "--store", mariadb.url, code=1) == ""
         assert "another `roost cap visits --watch` trims it" in shell.error
         process.send_signal(number)
-        assert process.communicate(timeout=60) == (b"", b"")
+        assert process.communicate(timeout=600) == (b"", b"")
     assert process.returncode == 0
     add(mariadb, 20)
     told = shell("cap", "visits", "--yes", "--store", mariadb.url)
@@ -175,7 +175,7 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
         assert process.stdout is not None
         process.stdout.readline()
         shell("uncap", "visits", "--store", mariadb.url)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=600)
     assert process.returncode == 1
     assert b"was uncapped" in error
 
@@ -214,7 +214,7 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(shell: Shell) -> None:
     with process:
         until(lambda: rows("SELECT count(*) < 60000 FROM visits") == [(1,)], "the first rows are gone")
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=600)
     assert (process.returncode, out) == (130, b"")
     shell.sql("roost.db", "DROP TRIGGER slow")
     left = rows("SELECT count(*) FROM visits")[0][0]
