@@ -18,7 +18,10 @@ Reading = Generator[Wanted, Any, "Table | None"]
 SCHEMA_VERSION = each("PRAGMA schema_version")
 _RELATION = each(
     "SELECT s.type, l.type, l.wr, (SELECT count(*) FROM sqlite_master t WHERE t.type = 'trigger'"
-    " AND lower(t.tbl_name) = lower(s.name))\n"
+    " AND lower(t.tbl_name) = lower(s.name)),\n"
+    "    s.sql LIKE '%check%' OR EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden IN (2, 3))"
+    " OR EXISTS (SELECT 1 FROM pragma_index_list(s.name) i JOIN pragma_index_xinfo(i.name) x"
+    ' WHERE i."unique" AND (i.partial OR x.cid = -2))\n'
     "  FROM sqlite_master s JOIN pragma_table_list l ON l.schema = 'main' AND l.name = s.name\n"
     "  WHERE s.name = ? AND s.type IN ('table', 'view')"
 )
@@ -99,6 +102,7 @@ class Table:
     triggers: bool
     unique: frozenset[str]  # columns of keys that take a value once
     children: frozenset[str]  # columns that refer to another table
+    judged: bool = False  # values may be refused by more than these: a CHECK, what is generated, a unique expression
 
     @property
     def sql(self) -> str:
@@ -142,7 +146,7 @@ def read_table(name: str) -> Reading:
     (found,) = yield ask(_RELATION, name)
     if not found:
         return None
-    kind, kind_listed, without_rowid, triggers = found[0]
+    kind, kind_listed, without_rowid, triggers, judged = found[0]
     if kind_listed not in ("table", "view"):
         return None  # a virtual table has no keys, and is its module's own business
     (listed,) = yield ask(_COLUMNS, name)
@@ -196,6 +200,7 @@ def read_table(name: str) -> Reading:
         triggers > 0,
         unique_columns,
         children,
+        bool(judged),
     )
 
 

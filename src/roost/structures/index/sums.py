@@ -52,9 +52,13 @@ class Sums(Bulk):
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape, dialect: Dialect) -> Sums | None:
         """Return the run; None where each request is to be done alone."""
+        table, names = index.table, {column.name for column in index.columns}
+        # A row that takes several sums at once must not pass by a value that would have been refused.
+        if table.triggers or table.judged or names & (table.unique | table.children):
+            return None
         own = {part.column for part in index.key.parts} & set(index.columns)
-        names = {column.sql for column in index.columns} & set(index.table.identity)
-        if index.table.triggers or own or names or not index.table.identity or len(set(index.columns)) < index.width:
+        identity = {column.sql for column in index.columns} & set(table.identity)
+        if own or identity or not table.identity or len(set(index.columns)) < index.width:
             return None
         return cls(index, shape, dialect)
 
