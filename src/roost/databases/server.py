@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from roost.databases.engine import GRACE, HASTE, Trace, Wait
 from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
 from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
-from roost.structures.plan import Careful, Exchange
+from roost.structures.plan import MOST_ANSWER, Careful, Exchange
 
 log = logging.getLogger("roost")
 
@@ -21,10 +21,15 @@ T = TypeVar("T")
 
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
-STEP = 2  # from one batch's number to the next; those in between are for look-ups (see `look_up`)
+# From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
+# is a look-up's (see `look_up`).
+STEP = MOST_ANSWER + 1
+# After so many batches a writer goes by another name: numbers have 63 bits. And on PostgreSQL, as long as somebody's
+# snapshot is old, each batch leaves a version of the row that all later ones have to pass by (15 µs per 1,000).
+MOST_BATCHES = 1000
 
-COMMITS: dict[bool, list[tuple[str, Row]]] = {True: [("COMMIT", ())], False: []}  # what `trace` is told at the end
-
+USES = 5  # of a statement before it is prepared, as with psycopg
+MOST_PREPARED = 100  # on one connection; the oldest goes
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
@@ -118,8 +123,10 @@ class ServerConnection(ServerExecutor):
         self._mark = ""  # what each text of the transaction begins with
         self._reads = False  # whether the transaction only reads
         self._ended = False  # whether it has ended with its last statement
+        self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
         self._writer = uuid.uuid4().hex
-        self._batch = 0  # the writer's count of batches, written by each
+        self._batch = 0  # the number of the last batch, written by it
+        self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
@@ -140,29 +147,36 @@ class ServerConnection(ServerExecutor):
             raise
 
     def transact(self, exchange: Exchange) -> Any:
-        """Run a transaction in one exchange, or in two; return its result.
+        """Run a transaction in one exchange; return its result.
 
         Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
         """
-        if not self._noted:
-            raise Careful  # the first batch of a connection has more to do
-        result, committing = None, exchange.commits
+        if not self._noted or self._batch >= STEP * MOST_BATCHES:
+            raise Careful  # the first batch of a connection, or of a writer's name, has more to do
+        self._batch += STEP
         try:
-            answers = self.exchanged(exchange)
-            result = exchange.result(answers)
-            if not committing:
-                committing = True
-                self.wait.pause()
-                self.commit()
+            answer = self.exchanged(exchange) - self._batch
         except ConnectionLost as error:
-            if not committing:
-                raise
             committed = self.outcome()
             if committed is None:
                 raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
             if not committed:
                 raise
-        return result
+            answer = self._answer
+        return answer if exchange.answers else None
+
+    def _next_batch(self) -> str | None:
+        """Count a batch; return the writer's former name where it goes by another one from now on."""
+        if self._batch < STEP * MOST_BATCHES:
+            self._batch += STEP
+            return None
+        former, self._writer, self._batch = self._writer, uuid.uuid4().hex, STEP
+        return former
+
+    def _is_committed(self, found: int) -> bool:
+        """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
+        self._answer = found - self._batch
+        return 0 <= self._answer < MOST_ANSWER
 
     def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
@@ -404,8 +418,8 @@ class ServerConnection(ServerExecutor):
         """Run a query in a snapshot of its own, outside of any transaction."""
 
     @abstractmethod
-    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
-        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any."""
+    def exchanged(self, exchange: Exchange) -> int:
+        """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer."""
 
     @abstractmethod
     def written(self, sql: str, row: Row) -> str:
@@ -427,7 +441,7 @@ class ServerConnection(ServerExecutor):
     def look_up(self, wait: Wait) -> bool | None:
         """Find out whether the last batch's COMMIT went through; None where that cannot be known.
 
-        Where it did not, the number behind that of the batch is written, so that the batch cannot come late.
+        Where it did not, the last number before the next batch's is written, so that the batch cannot come late.
         """
 
     @abstractmethod

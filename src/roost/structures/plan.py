@@ -122,16 +122,24 @@ Transaction = Generator[tuple[str, Row], list[Row], Any]
 
 
 class Exchange(NamedTuple):
-    """On a server: one operation as a transaction whose statements go out together.
+    """On a server: one operation as a transaction in one text, COMMIT included.
 
-    statements: the first one locks the declaration, and fails or changes nothing where that is not the stored one.
-    result: makes the result of the rows that those return which return any.
-    commits: none of them returns rows, so COMMIT goes out with them; the result is None.
+    work: its statements, on PostgreSQL the parts of a WITH, with a placeholder for each value of the row. It fails, or
+        changes nothing, where the declaration is not stored, and where something is out of the ordinary.
+    answer: an expression of less than `MOST_ANSWER`, which is written along with the transaction's number, so that it
+        can be looked up; NULL makes the transaction fail.
+    source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
+    answers: whether the answer is the operation's result; otherwise that is None.
     """
 
-    statements: Sequence[Statement]
-    result: Callable[[list[list[Row]]], Any]
-    commits: bool = False
+    work: str
+    row: Row
+    answer: str = "0"
+    source: str = ""
+    answers: bool = False
+
+
+MOST_ANSWER = 2**40 - 1
 
 
 class TargetPlan:
@@ -185,9 +193,9 @@ class StructurePlan(TargetPlan):
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
         literal = dialect.literal
-        self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
+        self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":
-            self._is_stored = self._is_stored.replace("%", "%%")
+            self.is_stored = self.is_stored.replace("%", "%%")
         # What one operation by itself is, by its verb.
         self._questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
@@ -218,7 +226,7 @@ class StructurePlan(TargetPlan):
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
-        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored}{self.dialect.for_share})"
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self.is_stored}{self.dialect.for_share})"
 
     def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
@@ -227,7 +235,7 @@ class StructurePlan(TargetPlan):
         """
         return (
             f"SELECT {columns} FROM roost_catalog c LEFT JOIN {source} r ON {condition}\n"
-            f"  WHERE {self._is_stored}{order}"
+            f"  WHERE {self.is_stored}{order}"
         )
 
     def as_stored(self, definition: str) -> StructurePlan | Error:

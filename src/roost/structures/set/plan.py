@@ -97,23 +97,21 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
     ),
 }
 
-# One add by itself: creates the head or takes its lock, adds the member, and counts it where it was not there.
+# One add by itself: adds the member, and counts it where it was not there. No head is locked first, as nobody's lock is
+# waited for here for longer than a moment: who holds the head and wants the member has it then.
 ONE_ADD = {
-    "mariadb": (
-        write("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none}) ON DUPLICATE KEY UPDATE n = n"),
-        write("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first}"),
-        write("UPDATE {head} SET n = n + ROW_COUNT() WHERE {equal}"),
-        each("SELECT 1 FROM DUAL WHERE ROW_COUNT() > 0"),
-    ),
-    "postgresql": (
-        write("""\
-INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none})
-  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false"""),
-        each("""\
-WITH new AS (INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON CONFLICT DO NOTHING RETURNING 1)
-UPDATE {head} SET n = n + 1 WHERE {equal} AND EXISTS (SELECT FROM new) RETURNING 1"""),
-    ),
+    "mariadb": """\
+INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first};
+SET `the count` = ROW_COUNT() * {one};
+IF `the count` THEN
+  INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 1) ON DUPLICATE KEY UPDATE n = n + 1;
+END IF""",
+    "postgresql": """\
+c AS (SELECT FROM roost_catalog c WHERE {is_stored} FOR SHARE),
+r AS (INSERT INTO {rows} ({pairs}) SELECT {pair_holes} FROM c ON CONFLICT DO NOTHING RETURNING 1),
+h AS (INSERT INTO {head} AS h ({key}, n) SELECT {key_holes}, 1 FROM r ON CONFLICT ({key}) DO UPDATE SET n = h.n + 1)""",
 }
+ADDED = {"mariadb": "`the count`", "postgresql": "(SELECT count(*) FROM r)"}
 
 
 class SetPlan(StructurePlan):
@@ -142,7 +140,8 @@ class SetPlan(StructurePlan):
             "equal_pair": dialect.equal(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
             "first": dialect.name_of(pair[0]),
-            "none": self.guarded("0"),
+            "one": self.guarded("1"),
+            "is_stored": self.is_stored,
         }
         self.tables = (
             self.create(head, [*key, N], words["key"]),
@@ -166,7 +165,7 @@ class SetPlan(StructurePlan):
             f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
             " ON CONFLICT DO NOTHING RETURNING 1"
         )
-        self._one_add = [one.format(words) for one in ONE_ADD.get(dialect.name, ())]
+        self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
         self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
         of_key = dialect.equal(key, "r.")
         self._one_member = self.asked_alone(
@@ -240,9 +239,8 @@ class SetPlan(StructurePlan):
         if len(members) != 1:
             return None
         stored = self.key_out(key)
-        pair = stored + self.member_out(members[0])
-        rows = [stored, pair, stored, ()] if self.dialect.name == "mariadb" else [stored, pair + stored]
-        return Exchange([Statement(one, [row]) for one, row in zip(self._one_add, rows, strict=True)], _number)
+        row = stored + self.member_out(members[0]) + stored
+        return Exchange(self._one_add, row, ADDED[self.dialect.name], "FROM c", answers=True)
 
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
         """Add one member."""
@@ -307,10 +305,6 @@ class SetPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
-
-
-def _number(answers: list[list[Row]]) -> int:
-    return len(answers[0])
 
 
 def _is_there(rows: list[Row]) -> bool:
