@@ -68,7 +68,7 @@ START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
 ALONE = """\
 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count` BIGINT;
+DECLARE `the sequence`, `the count`, `the oldest` BIGINT;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
 {work};

@@ -20,6 +20,7 @@ from roost.structures.plan import (
     SEQUENCE,
     Careful,
     Context,
+    Exchange,
     N,
     Operations,
     Plan,
@@ -226,7 +227,7 @@ class CappedPlan(StructurePlan):
         lock = dialect.choose(LOCK)
         self.lock = None if lock is None else replace(lock.format(words), key=len(key))
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
-        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head)
+        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head, self.guarded("1"))
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
         self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
@@ -353,6 +354,14 @@ class CappedPlan(StructurePlan):
             yield self._one_full, key
         (at,) = self._at_out((context.clock(),))
         yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
+
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Add one row that is new; where the collection is full, the oldest one goes."""
+        if self.optimistic is None:
+            return None
+        values = op.args[0]
+        (at,) = self._at_out((context.clock(),))
+        return self.optimistic.exchange(self._key_of(values), self._id_of(values), self._others_of(values), at)
 
     def _request(self, op: Operation[Any]) -> Request:
         if op.verb == "remove":
