@@ -414,8 +414,11 @@ class ServerConnection(ServerExecutor):
         """Note that the transaction has ended with its last statement."""
 
     @abstractmethod
-    def ask(self, sql: str, row: Row) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
+    def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction.
+
+        by_settings: settings of the session decide how a server spells its values.
+        """
 
     @abstractmethod
     def exchanged(self, exchange: Exchange) -> int:

@@ -86,9 +86,8 @@ class Core:
         )
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
-        readers = self.readers[0] if self.engine.dialect.exchanges else None
         reader = self._writer if self.engine.memory else self._readers[0]
-        self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
+        self._single = Single(self.known, self._counts, reader, self.writers, self._writer, self._report)
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.

@@ -30,8 +30,8 @@ CROWDED = 50  # writes that go by the batch after one that met somebody else's l
 class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
-    readers, reader: the queue and the link of those who read; no queue where they do not wait for each other.
-    writers, writer: of those who write.
+    reader: the link of those who read, who do not wait for each other.
+    writers, writer: the queue and the link of those who write.
     report: told of a connection that may be broken.
     """
 
@@ -39,7 +39,6 @@ class Single:
         self,
         known: Known,
         counts: Mapping[Link, Stats],
-        readers: Queue | None,
         reader: Link,
         writers: Queue,
         writer: Link,
@@ -48,7 +47,6 @@ class Single:
         self._known = known
         self._dialect = known.dialect
         self._counts = counts
-        self._readers = readers
         self._reader = reader
         self._writers = writers
         self._writer = writer
@@ -68,7 +66,7 @@ class Single:
             question = plan.question(op)
             if question is None:
                 return UNANSWERED
-            return self._alone(self._readers, self._reader, partial(self._ask, question, wait))
+            return self._alone(self._reader, partial(self._ask, question, plan.by_settings, wait))
         transact = plan.transactions.get(op.verb)
         transaction = None if transact is None else transact(op, context)
         if transaction is None:
@@ -76,11 +74,11 @@ class Single:
         if self._crowded:
             self._crowded -= 1
             return UNANSWERED
-        return self._alone(self._writers, self._writer, partial(self._transact, transaction, wait))
+        work = partial(self._transact, transaction, wait)
+        return self._writers.try_alone(partial(self._alone, self._writer, work), UNANSWERED)
 
-    def _alone(self, queue: Queue | None, link: Link, work: Callable[[Any], Any]) -> Any:
-        use = partial(link.try_use, partial(self._work, work, self._counts[link]), UNANSWERED)
-        return use() if queue is None else queue.try_alone(use, UNANSWERED)
+    def _alone(self, link: Link, work: Callable[[Any], Any]) -> Any:
+        return link.try_use(partial(self._work, work, self._counts[link]), UNANSWERED)
 
     def _work(self, work: Callable[[Any], Any], counts: Stats, connection: Any) -> Any:
         try:
@@ -110,9 +108,9 @@ class Single:
         return UNANSWERED
 
     @staticmethod
-    def _ask(question: Any, wait: Wait, connection: Any) -> Any:
+    def _ask(question: Any, by_settings: bool, wait: Wait, connection: Any) -> Any:
         connection.wait = wait
-        rows = connection.ask(question.sql, question.row)
+        rows = connection.ask(question.sql, question.row, by_settings)
         return question.answer(rows) if rows else UNANSWERED
 
     @staticmethod

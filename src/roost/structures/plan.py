@@ -26,6 +26,8 @@ from roost.types.columns import Column
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
+PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
+
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 
 
@@ -179,6 +181,7 @@ class StructurePlan(TargetPlan):
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
         self.trusted_by: object = None  # the store that has found this declaration in its catalog
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}

@@ -302,7 +302,7 @@ class MariaDBConnection(ServerConnection):
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
 
-    def ask(self, sql: str, row: Row) -> list[Row]:
+    def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         if self._trace is not None:
             self._trace(sql, row)

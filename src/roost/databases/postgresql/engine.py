@@ -298,7 +298,7 @@ class PostgreSQLConnection(ServerConnection):
             self._names[sql] = name  # behind those that were not used for longer
         else:
             name = self._prepare(sql, len(row))
-        values = tuple([literal(value) for value in row])
+        values = tuple([str(value) if type(value) is int else literal(value) for value in row])
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
@@ -322,10 +322,10 @@ class PostgreSQLConnection(ServerConnection):
         self._names[sql] = name
         return name
 
-    def ask(self, sql: str, row: Row) -> list[Row]:
+    def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
-        return self._at_once(sql, row, local(self.raw.info))
+        return self._at_once(sql, row, local(self.raw.info) if by_settings else "")
 
     def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written.
