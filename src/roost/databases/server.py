@@ -11,9 +11,21 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.databases.engine import GRACE, HASTE, Trace, Wait
-from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
+from roost.dialects.dialect import (
+    MOST_ANSWER,
+    MOST_BYTES,
+    Control,
+    Exchange,
+    Row,
+    Statement,
+    Together,
+    Wanted,
+    collect,
+    exchange,
+    render,
+)
 from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
-from roost.structures.plan import MOST_ANSWER, Careful, Exchange
+from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
 
@@ -51,6 +63,8 @@ class ServerExecutor(ABC):
         """Run a statement and return its answer, or obey a control word."""
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
+        if isinstance(wanted, Exchange):
+            return self.at_once(wanted)
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
         returns = wanted.template.returns
@@ -82,6 +96,13 @@ class ServerExecutor(ABC):
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
         return sql, row or None
+
+    def at_once(self, exchange: Exchange) -> Row | None:
+        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
+
+        None: nothing was done, as there is no such way, or as something is out of the ordinary.
+        """
+        return None
 
     @abstractmethod
     def obey(self, word: Control) -> Any:
@@ -139,6 +160,7 @@ class ServerConnection(ServerExecutor):
                 return self.obey(wanted)
             if isinstance(wanted, Together):
                 return self._run(wanted.statements, wanted.last)
+            assert isinstance(wanted, Statement)
             return self._run([wanted], False)[0]
         except Error:
             raise

@@ -8,7 +8,7 @@ do: nothing has been changed then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ CROWDED = 50  # writes that go by the batch after one that met somebody else's l
 class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
-    reader: the link of those who read, who do not wait for each other.
+    readers: the links of those who read, who do not wait for each other.
     writers, writer: the queue and the link of those who write.
     report: told of a connection that may be broken.
     """
@@ -39,7 +39,7 @@ class Single:
         self,
         known: Known,
         counts: Mapping[Link, Stats],
-        reader: Link,
+        readers: Sequence[Link],
         writers: Queue,
         writer: Link,
         report: Callable[[Connection | None], None],
@@ -47,13 +47,13 @@ class Single:
         self._known = known
         self._dialect = known.dialect
         self._counts = counts
-        self._reader = reader
+        self._readers = readers
         self._writers = writers
         self._writer = writer
         self._report = report
         self._crowded = 0
 
-    def run(self, op: Operation[Any], context: Context, deadline: float) -> Any:
+    def run(self, op: Operation[Any], context: Context, deadline: float, reader: int = 0) -> Any:
         """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
         dialect = self._dialect
         plan: StructurePlan | None = op.structure.plans.get(dialect.name)
@@ -66,7 +66,7 @@ class Single:
             question = plan.question(op)
             if question is None:
                 return UNANSWERED
-            return self._alone(self._reader, partial(self._ask, question, plan.by_settings, wait))
+            return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))
         transact = plan.transactions.get(op.verb)
         transaction = None if transact is None else transact(op, context)
         if transaction is None:

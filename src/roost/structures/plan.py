@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
@@ -121,27 +121,6 @@ class Question(NamedTuple):
 # returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
 # collection) raises `Careful`: the batch has the answer.
 Transaction = Generator[tuple[str, Row], list[Row], Any]
-
-
-class Exchange(NamedTuple):
-    """On a server: one operation as a transaction in one text, COMMIT included.
-
-    work: its statements, on PostgreSQL the parts of a WITH, with a placeholder for each value of the row. It fails, or
-        changes nothing, where the declaration is not stored, and where something is out of the ordinary.
-    answer: an expression of less than `MOST_ANSWER`, which is written along with the transaction's number, so that it
-        can be looked up; NULL makes the transaction fail.
-    source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
-    answers: whether the answer is the operation's result; otherwise that is None.
-    """
-
-    work: str
-    row: Row
-    answer: str = "0"
-    source: str = ""
-    answers: bool = False
-
-
-MOST_ANSWER = 2**40 - 1
 
 
 class TargetPlan:

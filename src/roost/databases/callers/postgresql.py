@@ -13,6 +13,7 @@ from roost.databases.callers.caller import (
     Caller,
     CallerExecutor,
     Play,
+    Texts,
     Words,
     Work,
     aplay,
@@ -22,10 +23,17 @@ from roost.databases.engine import Engine
 from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
 from roost.databases.postgresql.engine import FAILURES
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.session import TEXT, local, refuse
+from roost.databases.postgresql.session import BINARY, TEXT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.dialects.dialect import Control, Row, Statement, Wanted, render
-from roost.errors import ConnectionLost, Error, Invalid
+from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
+
+
+def at_once(savepoint: str, exchange: Exchange) -> str:
+    """Return an operation as one text, with its values in it; an answer of NULL makes it fail."""
+    work, row, answer, source, _ = exchange
+    query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
+    return f"{savepoint};\n{query % tuple([literal(value) for value in row])};\n{RELEASE}"
 
 
 class PostgreSQLCaller(Caller):
@@ -45,6 +53,25 @@ class PostgreSQLCaller(Caller):
             return
         yield "SAVEPOINT roost_joined"
         self.is_set = True
+
+    def at_once(self, exchange: Exchange) -> Texts:
+        """Yield a savepoint, the work and its release; where it fails, the way back to the savepoint."""
+        savepoint = next(self.begin(), "")
+        if not savepoint or is_failed(self.raw):
+            return None
+        self.is_set = True
+        try:
+            rows = yield at_once(savepoint, exchange)
+        except ConnectionLost:
+            raise
+        except Error as error:
+            yield f"{BACK};\n{RELEASE}"
+            self.is_set = False
+            if isinstance(error, (Busy, Conflict)):
+                raise
+            return None
+        self.is_set = False
+        return rows[0] if rows else None
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
@@ -86,6 +113,14 @@ class _PsycopgExecutor(CallerExecutor):
         next(words, None)
         return super().execute(wanted)
 
+    def run_text(self, text: str) -> None:
+        """Send a text that may have several statements, whose answers are texts."""
+        self._cursor.format = TEXT
+        try:
+            self._cursor.execute(text, prepare=False)
+        finally:
+            self._cursor.format = BINARY
+
     def _at_once(self, query: Statement) -> Any:
         # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
         raw = self._caller.raw
@@ -108,6 +143,16 @@ class _PsycopgExecutor(CallerExecutor):
         return [rows]
 
 
+class _AsyncPsycopgExecutor(AsyncCallerExecutor):
+    async def run_text(self, text: str) -> None:
+        """Send a text that may have several statements, whose answers are texts."""
+        self._cursor.format = TEXT
+        try:
+            await self._cursor.execute(text, prepare=False)
+        finally:
+            self._cursor.format = BINARY
+
+
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
     """Return what runs calls on a connection of psycopg."""
 
@@ -123,6 +168,7 @@ def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:
-            await aplay(work, AsyncCallerExecutor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace))
+            caller = PostgreSQLCaller(raw, engine.place, writes)
+            await aplay(work, _AsyncPsycopgExecutor(caller, cursor, engine.trace))
 
     return on

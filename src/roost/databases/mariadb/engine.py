@@ -27,7 +27,7 @@ from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import NO_LIMIT, own, too_small
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
 from roost.errors import (
     Busy,
@@ -39,7 +39,7 @@ from roost.errors import (
     Missing,
     StatementFailed,
 )
-from roost.structures.plan import MOST_ANSWER, Careful, Exchange
+from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
 

@@ -32,7 +32,7 @@ from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.errors import (
     Busy,
     Conflict,
@@ -42,7 +42,7 @@ from roost.errors import (
     Missing,
     StatementFailed,
 )
-from roost.structures.plan import MOST_ANSWER, Careful, Exchange
+from roost.structures.plan import Careful
 
 T = TypeVar("T")
 

@@ -10,10 +10,21 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+)
 from roost.errors import StatementFailed
 from roost.structures.capped.declaration import Capped
-from roost.structures.plan import Careful, Context, Exchange
+from roost.structures.plan import Careful, Context
 
 # Creates the head or takes its lock, and raises the sequence by the number of adds.
 ALLOCATE = {
@@ -79,7 +90,7 @@ SELECT h.sequence + {one}, h.n INTO `the sequence`, `the count` FROM {head} h WH
 IF `the count` < {keep} THEN
   INSERT INTO {rows} ({columns}) VALUES ({values_holes}, `the sequence`, %s);
 ELSE
-  SELECT MIN(r.sequence) INTO `the oldest` FROM {rows} r WHERE {r_equal};
+  SELECT MIN(r.sequence) INTO `the oldest` FROM {rows} r WHERE {r_equal} FOR UPDATE;
   UPDATE {rows} r SET {set_values}, sequence = `the sequence`, at = %s
     WHERE {r_equal} AND r.sequence = `the oldest` AND `the oldest` <= `the sequence` - {keep} AND NOT ({r_equal_id});
   IF ROW_COUNT() <> 1 OR `the count` > {keep} THEN SET `the sequence` = NULL; END IF;
@@ -95,7 +106,7 @@ r AS (DELETE FROM {rows} r USING (SELECT {e_ids}, e.sequence FROM {rows} e
 i AS (INSERT INTO {rows} ({columns}) SELECT {values_holes}, o.sequence, %s FROM o)""",
 }
 ADDED = {
-    "mariadb": "0",
+    "mariadb": "0 * `the sequence`",
     "postgresql": "CASE WHEN o.n <= {keep} AND (SELECT count(*) FROM r) = (o.n >= {keep})::int THEN 0 END",
 }
 

@@ -6,7 +6,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+)
 from roost.structures.capped.adds import OptimisticAdds, Request
 from roost.structures.capped.alter import ALTERATIONS
 from roost.structures.capped.check import rules
@@ -20,7 +31,6 @@ from roost.structures.plan import (
     SEQUENCE,
     Careful,
     Context,
-    Exchange,
     N,
     Operations,
     Plan,

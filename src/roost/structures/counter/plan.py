@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.counter.alter import ALTERATIONS
 from roost.structures.counter.check import rules
@@ -16,7 +16,6 @@ from roost.structures.plan import (
     SLOT,
     Careful,
     Context,
-    Exchange,
     N,
     Operations,
     Plan,

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
-    MOST_ANSWER,
     SEQUENCE,
     SLOT,
     Context,
-    Exchange,
     Operations,
     Plan,
     Question,

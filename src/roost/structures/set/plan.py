@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
     Careful,
     Context,
-    Exchange,
     N,
     Operations,
     Plan,
