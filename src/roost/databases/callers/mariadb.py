@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from roost.databases.callers.caller import (
-    BACK,
     NO_TRANSACTION,
-    RELEASE,
     Caller,
     CallerExecutor,
     Play,
@@ -46,8 +44,25 @@ RELEASE SAVEPOINT roost_joined;
 SELECT {answer};
 END"""
 
+GONE = "the server has rolled back the whole transaction: do all of it again"
+
 # Flags of the server's status, which comes with every answer but an error.
 _IN_TRANSACTION, _AUTOCOMMIT = 1, 2
+
+
+def at_once(dialect: Dialect, exchange: Exchange) -> str:
+    """Return an operation as one text, with its values in it."""
+    work, row, answer, _, _ = exchange
+    return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
+
+
+def is_gone(error: Any) -> bool:
+    """Return whether an error says that there is no savepoint of Roost's any more.
+
+    After a real deadlock there is none. Whether there is one, only the way back to it tells: an error's number may be a
+    trigger's own, and 1305 a function's that is missing.
+    """
+    return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
 class MariaDBCaller(Caller):
@@ -76,9 +91,8 @@ class MariaDBCaller(Caller):
         """Yield a compound statement; where it fails, the transaction is as it was, or gone."""
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
-        work, row, answer, _, _ = exchange
         try:
-            return (yield joined_text(self._dialect, AT_ONCE.format(work=work, answer=answer), row))[0]
+            return (yield at_once(self._dialect, exchange))[0]
         except (Busy, Conflict, ConnectionLost):
             raise
         except Error:
@@ -89,14 +103,10 @@ class MariaDBCaller(Caller):
         return not self.raw.open
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error.
-
-        After a real deadlock there is no savepoint any more. Whether there is one, only the way back to it tells: an
-        error's number may be a trigger's own, and 1305 a function's that is missing.
-        """
-        if error.args[:1] == (NO_SAVEPOINT,) and (sql in (BACK, RELEASE) or "roost_joined" in str(error.args[1:])):
+        """Return our error."""
+        if is_gone(error):
             self.is_set = False
-            return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
+            return Conflict(f"{self.place}: {GONE}")
         return translate(error, self.place, sql)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:

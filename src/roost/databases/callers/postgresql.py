@@ -29,11 +29,14 @@ from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, re
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 
-def at_once(savepoint: str, exchange: Exchange) -> str:
+def at_once(exchange: Exchange) -> str:
     """Return an operation as one text, with its values in it; an answer of NULL makes it fail."""
     work, row, answer, source, _ = exchange
     query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
-    return f"{savepoint};\n{query % tuple([literal(value) for value in row])};\n{RELEASE}"
+    return f"SAVEPOINT roost_joined;\n{query % tuple([literal(value) for value in row])};\n{RELEASE}"
+
+
+UNDO = f"{BACK};\n{RELEASE}"
 
 
 class PostgreSQLCaller(Caller):
@@ -56,16 +59,15 @@ class PostgreSQLCaller(Caller):
 
     def at_once(self, exchange: Exchange) -> Texts:
         """Yield a savepoint, the work and its release; where it fails, the way back to the savepoint."""
-        savepoint = next(self.begin(), "")
-        if not savepoint or is_failed(self.raw):
+        if not next(self.begin(), "") or is_failed(self.raw):
             return None
         self.is_set = True
         try:
-            rows = yield at_once(savepoint, exchange)
+            rows = yield at_once(exchange)
         except ConnectionLost:
             raise
         except Error as error:
-            yield f"{BACK};\n{RELEASE}"
+            yield UNDO
             self.is_set = False
             if isinstance(error, (Busy, Conflict)):
                 raise
@@ -117,7 +119,7 @@ class _PsycopgExecutor(CallerExecutor):
         """Send a text that may have several statements, whose answers are texts."""
         self._cursor.format = TEXT
         try:
-            self._cursor.execute(text, prepare=False)
+            self._cursor.execute(text)
         finally:
             self._cursor.format = BINARY
 
@@ -134,7 +136,7 @@ class _PsycopgExecutor(CallerExecutor):
         try:
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
-                cursor.execute(";\n".join(texts), prepare=False)
+                cursor.execute(";\n".join(texts))
                 self._caller.is_set = False  # what cannot be read is an error behind its release
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
@@ -148,7 +150,7 @@ class _AsyncPsycopgExecutor(AsyncCallerExecutor):
         """Send a text that may have several statements, whose answers are texts."""
         self._cursor.format = TEXT
         try:
-            await self._cursor.execute(text, prepare=False)
+            await self._cursor.execute(text)
         finally:
             self._cursor.format = BINARY
 
