@@ -130,8 +130,7 @@ class Known:
             wanted = next(work, None)
             if isinstance(wanted, Statement):
                 try:
-                    last = alone and wanted.last and len({op.verb for op in operations}) == 1
-                    stored, answer = yield Together((question, wanted), last)
+                    stored, answer = yield Together((question, wanted))
                 except (Missing, StatementFailed):
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:

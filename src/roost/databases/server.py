@@ -142,8 +142,6 @@ class ServerConnection(ServerExecutor):
         self.raw: Any = None
         self._begin: list[str] = []  # what is to be sent with the transaction's first statement
         self._mark = ""  # what each text of the transaction begins with
-        self._reads = False  # whether the transaction only reads
-        self._ended = False  # whether it has ended with its last statement
         self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
@@ -159,9 +157,9 @@ class ServerConnection(ServerExecutor):
             if isinstance(wanted, Control):
                 return self.obey(wanted)
             if isinstance(wanted, Together):
-                return self._run(wanted.statements, wanted.last)
+                return self._run(wanted.statements)
             assert isinstance(wanted, Statement)
-            return self._run([wanted], False)[0]
+            return self._run([wanted])[0]
         except Error:
             raise
         except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
@@ -200,28 +198,23 @@ class ServerConnection(ServerExecutor):
         self._answer = found - self._batch
         return 0 <= self._answer < MOST_ANSWER
 
-    def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
+    def _run(self, statements: Sequence[Statement]) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
-        ends = last and self._reads and bool(self._begin)
-        answers = iter(self._exchange(said, returns, ends))
-        if ends:
-            self._ended = True
-            self.ended()
+        answers = iter(self._exchange(said, returns))
         return [
             collect(statement, [next(answers) for _ in each]) for statement, each in zip(statements, texts, strict=True)
         ]
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
-        # As one text, behind that which begins the transaction, and before its end; as several where they are large.
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+        # As one text, behind that which begins the transaction; as several where they are large.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
-        end = ["COMMIT"] if ends else []
         if self._trace is not None:
-            for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
+            for sql, row in [*[(sql, ()) for sql in begin], *said]:
                 self._trace(sql, row)
-        texts = begin + written + end
+        texts = begin + written
         if begin:
             self.begins()
         answers: list[Any] = []
@@ -302,12 +295,10 @@ class ServerConnection(ServerExecutor):
                 | Control.BEGIN_READ
                 | Control.BEGIN_READ_NOWAIT
             ):
-                self._reads = word in READS
-                self._ended = False
                 self._mark = ""
                 self._begin_somehow(word)
-            case Control.COMMIT if self._begin or self._ended:
-                self._begin = []  # nothing was sent, or nothing is left to be
+            case Control.COMMIT if self._begin:
+                self._begin = []  # nothing was sent
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()
@@ -431,9 +422,6 @@ class ServerConnection(ServerExecutor):
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""
-
-    def ended(self) -> None:
-        """Note that the transaction has ended with its last statement."""
 
     @abstractmethod
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:

@@ -75,7 +75,7 @@ class Statement(NamedTuple):
 
     template: Template
     rows: Sequence[Row]
-    last: bool = False  # its plan asks for nothing after it
+    last: bool = False  # nothing is asked after it
 
 
 class Together(NamedTuple):
@@ -85,7 +85,6 @@ class Together(NamedTuple):
     """
 
     statements: Sequence[Statement]
-    last: bool = False  # nothing comes after them: a transaction that only reads may end with them
 
 
 class Exchange(NamedTuple):

@@ -359,8 +359,8 @@ class PostgreSQLConnection(ServerConnection):
         finally:
             self._drop_evicted()
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
-        answers = super()._exchange(said, returns, ends)
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+        answers = super()._exchange(said, returns)
         self._drop_evicted()
         return answers
 

@@ -430,9 +430,9 @@ class RingPlan(StructurePlan):
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.
         if self.whole is not None and min([ask[-1] for ask in asked]) == self.keep:
-            found = yield Statement(self.whole, [ask[:-1] for ask in asked], last=True)
+            found = yield Statement(self.whole, [ask[:-1] for ask in asked])
         elif self.newest is None or max([ask[-1] for ask in asked]) > FEW:
-            found = yield Statement(self.latest, asked, last=True)
+            found = yield Statement(self.latest, asked)
         else:
             return (yield from self._newest_or_latest(self.newest, asked))
         for rows in found:
