@@ -222,3 +222,29 @@ def test_the_rooms_below_the_databases_do_no_io() -> None:
             assert not {name.split(".")[0] for name in names} & io, module
             used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             assert not used & {"open", "print", "input"}, module
+
+
+def test_the_server_and_protocols_know_no_database() -> None:
+    """The server has sockets, turns and processes; a protocol has neither sockets nor SQL."""
+    below = {"server", "protocols", "errors", "store.served", "databases.urls"}
+    of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
+    of_protocols |= {"structures.index.budget"}
+    for module, path in MODULES.items():
+        package = package_of(module)
+        if package in ("server", "protocols"):
+            names = {name.removeprefix("roost.") for name in imports(path)}
+            allowed = below if package == "server" else of_protocols
+            strange = {name for name in names if not {name, name.split(".")[0]} & allowed}
+            assert not strange, f"{module}: {strange}"
+            if package == "protocols":
+                assert not third_party(path)
+
+
+def test_no_two_modules_need_each_other_even_for_types() -> None:
+    for package in ("server", "protocols", "structures.index"):
+        graph = {
+            module: imports(path) - {module}
+            for module, path in MODULES.items()
+            if module.startswith(f"roost.{package}")
+        }
+        list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from roost.protocols.requests import Find, Insert, Open, Refused, parse, parse_open
+from roost.protocols.handlersocket.requests import Find, Insert, Open, Refused, parse, parse_open
 from tests.handlersocket.conftest import Served, served
 from tests.handlersocket.generator import JUNK, ODD_FILTER_OPS, ODD_MOPS, ODD_NUMBERS, ODD_OPS, Generator
 from tests.handlersocket.tables import KINDS, Row, Table, any_table
@@ -90,7 +90,7 @@ def reading(line: bytes) -> str:
     """Return what a line is read as: the kind of request, or the word that refuses it."""
     tokens = line.decode("utf-8", "surrogateescape").split("\t")
     try:
-        found: Open | Find | Insert = parse_open(tokens) if tokens[0] == "P" else parse(tokens, 2, 1000)
+        found: Open | Find | Insert = parse_open(tokens) if tokens[0] == "P" else parse(tokens, 2)
     except Refused as refused:
         return refused.word
     return type(found).__name__

@@ -10,6 +10,7 @@ from roost.structures.operation import Operation
 from roost.structures.plan import Context, Operations, Plan, Question, StructurePlan, each, same, seizing, write
 from tests.latest.declaration import Latest
 from tests.latest.view import VIEWS
+from tests.latest.wire import LatestWire
 
 SET = {
     "sqlite": Template("""\
@@ -52,6 +53,7 @@ class LatestPlan(StructurePlan):
 
     structure: Latest[Any, Any]
     views = VIEWS
+    wire = LatestWire
 
     def __init__(self, structure: Latest[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)

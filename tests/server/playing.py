@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from roost.databases.engine import Wait
-from roost.databases.sqlite.apsw import ApswConnection
-from roost.databases.sqlite.engine import SQLiteEngine
+from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
-from roost.server.session import Session
 from roost.server.settings import Role, Settings
-from roost.server.tables import Tables
 from roost.server.turn import Played, Turn
+from roost.store.served import Database
 
 
 @dataclass
@@ -26,12 +21,13 @@ class Bench:
 
     path: Path
     turn: Turn
+    database: Database
     role: Role
     settings: Settings
 
     def session(self) -> Session:
         """Return a new connection."""
-        return Session(self.role, self.settings)
+        return Session(self.settings.secret(self.role), self.settings.max_indexes)
 
     def say(self, session: Session, text: str) -> list[str]:
         """Return the answers to lines in one turn."""
@@ -55,8 +51,9 @@ class Bench:
 
 def bench(path: Path, role: Role, **more: Any) -> Bench:
     settings = Settings(url=f"sqlite:///{path}", **more)
-    engine = SQLiteEngine(settings.url, timeout=1, trace=None, random=Random(1))
-    connection = ApswConnection(engine, Wait(time.monotonic() + 60), writes=role == "write")
-    counters = Counters()
-    tables = Tables(connection, settings, ("main", "app"), counters, writes=role == "write")
-    return Bench(path, Turn(connection, tables, role, counters), role, settings)
+    database = Database(settings.url, writes=role == "write", lock_wait=60)
+
+    def may_open(database: str, table: str) -> bool:
+        return database in ("main", "app") and settings.allows(table)
+
+    return Bench(path, Turn(database, may_open, role, Counters()), database, role, settings)

@@ -6,14 +6,16 @@ import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roost.server.runs.ranges import Ranges
-from roost.server.session import Session
+from roost.protocols.handlersocket.opened import Opened
+from roost.protocols.handlersocket.session import Session
+from roost.structures.index.ranges import Ranges
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -139,7 +141,7 @@ def opened(made: Bench) -> Session:
 
 
 def contents(made: Bench) -> list[object]:
-    fetch = made.turn._connection.fetch
+    fetch = made.database._connection.fetch
     return [
         fetch("SELECT id, CAST(a AS BLOB), n, typeof(n), r, CAST(b AS BLOB) FROM t ORDER BY id"),
         fetch("SELECT x, CAST(y AS BLOB), n, typeof(n) FROM two ORDER BY x, y"),
@@ -167,12 +169,12 @@ def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]
         sessions = [opened(made) for _ in chunks]
         arrived = [(session, "\n".join(lines)) for session, lines in zip(sessions, chunks, strict=True)]
         told = made.play(*arrived).texts
-        with mock.patch("roost.server.turn.run_for", return_value=None):
+        with mock.patch.object(Opened, "form", return_value=None):
             assert told == [
                 "".join(made.play((session, line)).texts[0] for line in text.split("\n")) for session, text in arrived
             ]
     finally:
-        made.turn._connection.close()
+        made.database.close()
 
 
 @often
@@ -188,11 +190,11 @@ def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lin
             if together:
                 told = made.say(session, "\n".join(lines))
             else:
-                with mock.patch("roost.server.turn.run_for", return_value=None):
+                with mock.patch.object(Opened, "form", return_value=None):
                     told = [made.say(session, line)[0] for line in lines]
             outcomes.append((told, contents(made)))
         finally:
-            made.turn._connection.close()
+            made.database.close()
     assert outcomes[0] == outcomes[1]
 
 
@@ -210,14 +212,16 @@ def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, lin
     try:
         session = opened(made)
         assert made.say(session, line)[0].count("\t") >= 1
-        (run,) = session.handles[line[0]].runs.values()
+        target: Any = session.opened[line[0]].target
+        (run,) = target.compiled.values()
         assert isinstance(run, Ranges)
-        values = (None,) * run._text.count("?")
-        plan = [row[-1] for row in made.turn._connection.fetch(f"EXPLAIN QUERY PLAN {run._text}", values)]
+        assert run.text is not None
+        values = (None,) * run.text.sql.count("?")
+        plan = [row[-1] for row in made.database._connection.fetch(f"EXPLAIN QUERY PLAN {run.text.sql}", values)]
         assert [step.split()[0] for step in plan if step.split()[1] in ("t", "two")] == ["SEARCH"]
         assert not [step for step in plan if "TEMP B-TREE" in step]
     finally:
-        made.turn._connection.close()
+        made.database.close()
 
 
 def test_an_update_that_moves_a_row_is_done_once(tmp_path: Path) -> None:
@@ -229,7 +233,7 @@ def test_an_update_that_moves_a_row_is_done_once(tmp_path: Path) -> None:
         assert made.say(opened(made), "\n".join(lines)) == ["0\t1\t1", "0\t1\t0", "0\t1\t1"]
         assert made.sql("SELECT id FROM t") == [(1,), (2,)]
     finally:
-        made.turn._connection.close()
+        made.database.close()
 
 
 @pytest.mark.parametrize(
@@ -248,4 +252,4 @@ def test_lines_that_look_alike(tmp_path: Path, lines: list[str], answers: list[s
     try:
         assert made.say(opened(made), "\n".join(lines)) == answers
     finally:
-        made.turn._connection.close()
+        made.database.close()

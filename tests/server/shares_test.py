@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from roost.server.room import Limits
+from roost.store.served import Limits
 from tests.campaigns import hostile
 from tests.campaigns.processes import until
 from tests.server.playing import Bench, bench
@@ -251,7 +251,7 @@ def test_turns_that_are_cut_short_answer_every_request_in_order(tmp_path: Path, 
     got: dict[object, str] = dict.fromkeys(waiting, "")
     while waiting:
         arrived = list(waiting.items())
-        made.turn.limit(Limits(random.choice([1, 30, 200, 2000]), inf, inf, inf))
+        made.database.limit(Limits(random.choice([1, 30, 200, 2000]), inf, inf, inf))
         played = made.play(*arrived)
         assert any(played.texts)
         for place, (session, _) in enumerate(arrived):
@@ -260,7 +260,7 @@ def test_turns_that_are_cut_short_answer_every_request_in_order(tmp_path: Path, 
             if place in played.rest:
                 waiting[session] = played.rest[place]
     assert {session: text.split("\n")[:-1] for session, text in got.items()} == wanted
-    made.turn._connection.close()
+    made.database.close()
 
 
 def test_f82_what_fails_at_commit_costs_those_behind_it_nothing(tmp_path: Path) -> None:
@@ -333,6 +333,6 @@ def test_f54_a_value_beyond_max_answer_is_not_written(tmp_path: Path) -> None:
 @contextmanager
 def limited(folder: Path, answer: int) -> Iterator[Bench]:
     made = bench(folder / "app.db", "write")
-    made.turn.limit(Limits(inf, inf, inf, answer))
+    made.database.limit(Limits(inf, inf, inf, answer))
     yield made
-    made.turn._connection.close()
+    made.database.close()

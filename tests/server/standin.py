@@ -12,7 +12,7 @@ import time
 from typing import cast
 
 from roost.errors import CannotOpen
-from roost.server import places, spares, supervisor, worker
+from roost.server import slots, standby, supervisor, worker
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 
@@ -112,7 +112,7 @@ if __name__ == "__main__":
         sys.exit(worker.main(StandIn))
     from roost.cli import main
 
-    spares.WORKER = ("-m", "tests.server.standin")
-    places.PONG = float(os.environ.get("ROOST_TEST_PONG", places.PONG))
+    standby.WORKER = ("-m", "tests.server.standin")
+    slots.PONG = float(os.environ.get("ROOST_TEST_PONG", slots.PONG))
     supervisor.GRACE = float(os.environ.get("ROOST_TEST_GRACE", supervisor.GRACE))
     main(prog_name="roost")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roost.server.session import Session
+from roost.protocols.handlersocket.session import Session
 from tests.server.playing import Bench, bench
 
 DECLARED = """
@@ -56,12 +56,12 @@ def write(tmp_path: Path) -> Iterator[Bench]:
     library(path, "store.create(visitors, carts, events, pageviews, likes)\n1")
     made = bench(path, "write")
     yield made
-    made.turn._connection.close()
+    made.database.close()
 
 
 @pytest.fixture
 def session(write: Bench) -> Session:
-    made = Session("write", write.settings)
+    made = write.session()
     assert write.say(made, "\n".join(OPENED)) == ["0\t1"] * len(OPENED)
     return made
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from roost.server.session import Session
-from roost.server.turn import Late
+from roost.protocols.handlersocket.exchange import Late
+from roost.protocols.handlersocket.session import Session
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -54,14 +53,14 @@ def path(tmp_path: Path) -> Path:
 def write(path: Path) -> Iterator[Bench]:
     made = bench(path, "write")
     yield made
-    made.turn._connection.close()
+    made.database.close()
 
 
 @pytest.fixture
 def read(path: Path) -> Iterator[Bench]:
     made = bench(path, "read")
     yield made
-    made.turn._connection.close()
+    made.database.close()
 
 
 def test_lookups_of_many_connections_are_answered_each_its_own(read: Bench) -> None:
@@ -197,7 +196,7 @@ def test_a_failing_open_leaves_what_was_opened(read: Bench) -> None:
 
 def test_nothing_can_be_opened_that_is_not_allowed(path: Path) -> None:
     made = bench(path, "read", tables=("t", "tw*"))
-    session = Session("read", made.settings)
+    session = made.session()
     for table, told in (
         ("t", "0\t1"),
         ("two", "0\t1"),
@@ -205,15 +204,15 @@ def test_nothing_can_be_opened_that_is_not_allowed(path: Path) -> None:
         ("sqlite_schema", "1\t1\topen_table"),
     ):
         assert made.say(session, f"P\t1\tmain\t{table}\tPRIMARY\t") == [told]
-    made.turn._connection.close()
+    made.database.close()
 
 
 def test_there_is_a_limit_to_indexes(path: Path) -> None:
     made = bench(path, "read", max_indexes=2)
-    session = Session("read", made.settings)
+    session = made.session()
     opened = [made.say(session, f"P\t{number}\tmain\tt\tPRIMARY\tid")[0] for number in (1, 4294967295, 3, 1)]
     assert opened == ["0\t1", "0\t1", "2\t1\tlimit", "0\t1"]
-    made.turn._connection.close()
+    made.database.close()
 
 
 def test_a_reader_writes_nothing(read: Bench) -> None:
@@ -224,14 +223,14 @@ def test_a_reader_writes_nothing(read: Bench) -> None:
 
 def test_the_secret(path: Path) -> None:
     made = bench(path, "read", read_secret="geheim")
-    session = Session("read", made.settings)
+    session = made.session()
     assert made.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
     played = made.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
     late = Late("3\t1\tunauth\n", "A\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid")
     assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: late}, {})
     assert made.say(session, late.rest) == ["0\t1", "0\t1"]
     assert made.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
-    made.turn._connection.close()
+    made.database.close()
 
 
 def test_another_writer_is_waited_for_and_then_told(write: Bench) -> None:
@@ -250,10 +249,10 @@ def test_another_writer_is_waited_for_and_then_told(write: Bench) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    write.turn._connection.wait.deadline = time.monotonic() + 0.1
+    write.database.wait_for(0.1)
     assert write.say(session, "0\t+\t1\t9\nX\nP\t9\tmain\tt\tPRIMARY\tid") == ["1\t1\t146", "2\t1\tcmd", "1\t1\t146"]
     holder.communicate()
-    write.turn._connection.wait.deadline = time.monotonic() + 60
+    write.database.wait_for(60)
     assert write.say(session, "0\t+\t1\t9") == ["0\t1\t0"]
 
 
@@ -282,4 +281,4 @@ def test_a_row_that_cannot_be_read_costs_its_own_request_alone(path: Path) -> No
         assert (one, three) == ("0\t2\t1\t5", "0\t2\t3\t7")
         assert two.startswith("1\t1\t")
     finally:
-        made.turn._connection.close()
+        made.database.close()

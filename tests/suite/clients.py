@@ -101,9 +101,9 @@ class MariaDBClient(pymysql.connections.Connection):
     def view_objects(self) -> list[str]:
         """Return the names of the objects that views consist of."""
         found = self.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()\n"
-            "  AND engine IS NULL OR engine = 'BLACKHOLE' AND table_schema = DATABASE()\n"
-            "UNION SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()\n"
+            "SELECT table_name FROM information_schema.tables\n"
+            "  WHERE table_schema = DATABASE() AND (engine IS NULL OR engine = 'BLACKHOLE')\n"
+            "UNION SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = DATABASE()\n"
             "UNION SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()"
         )
         return sorted(name for (name,) in found.fetchall())

@@ -55,6 +55,21 @@ def test_what_create_runs_is_what_ddl_tells(open_store: Open, sql: Any) -> None:
     assert store.check() == []
 
 
+def test_what_is_looked_up_opens_no_tables_of_other_databases(open_store: Open, sql: Any) -> None:
+    asked: list[tuple[str, Any]] = []
+    store = open_store(trace=lambda text, row: asked.append((text, row)))
+    store.create(visits, baskets, pageviews, likes)
+    assert store.alter(visits, view=False) == ["view dropped"]
+    assert store.alter(visits, view=True) == ["view added"]
+    assert store.check() == []
+    lookups = [(text, row) for text, row in asked if text.startswith("SELECT") and "information_schema" in text]
+    assert len(lookups) > 50
+    for text, row in lookups:
+        explained = sql.cursor()
+        explained.execute(f"EXPLAIN {text}", row or None)
+        assert not [extra for *_, extra in explained.fetchall() if "Scanned all databases" in str(extra)], text
+
+
 def test_a_view_follows_what_is_altered(open_store: Open, sql: Any) -> None:
     @dataclass(frozen=True)
     class Longer:

@@ -127,7 +127,7 @@ class MariaDBAdoption(Adoption):
         names = list(self.words(cap).triggers)
         found = yield read(
             "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
-            "  WHERE TRIGGER_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
+            "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
             "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
             *(*names, cap.table, cap.table, *names),
         )
@@ -356,7 +356,7 @@ class MariaDBAdoption(Adoption):
         words = self.words(cap)
         found = yield read(
             "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER FROM information_schema.TRIGGERS\n"
-            "  WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
+            "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )
         stored = {name: body for name, body, _ in found[0]}

@@ -34,6 +34,8 @@ def adoption_for(dialect: Dialect) -> Adoption:
 class AdoptedPlan(StructurePlan):
     """An adopted table in one dialect's words."""
 
+    wire = None
+
     structure: Adopted
 
     def __init__(self, structure: Adopted, dialect: Dialect) -> None:

@@ -30,7 +30,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             )
             command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
         default = _default(field)
-        help_text = f"{facts['told']} [default: {default}]" if default else facts["told"]
+        help_text = f"{facts['help_text']} [default: {default}]" if default else facts["help_text"]
         command = click.option(_spelt(name), name, metavar=facts["metavar"], help=help_text)(command)
     return command
 

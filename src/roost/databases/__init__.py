@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from roost.databases.engine import Engine, Trace
-from roost.databases.sqlite.engine import URLS, SQLiteEngine
-from roost.databases.urls import redacted
+from roost.databases.sqlite.engine import SQLiteEngine
+from roost.databases.urls import SQLITE_URLS, redacted
 from roost.errors import Invalid
 
 
@@ -31,7 +31,7 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
         raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
     shown = repr(redacted(url)) if isinstance(url, str) else repr(url)
     raise Invalid(
-        f"{shown} is no store; it takes the URL of a database: {URLS}; "
+        f"{shown} is no store; it takes the URL of a database: {SQLITE_URLS}; "
         "mysql://user:password@host/database (or mariadb://), postgresql://user:password@host/database, "
         "memcached://host:11211; with +driver, as SQLAlchemy has it, they are the same"
     )

@@ -20,6 +20,10 @@ HASTE = 0.01  # seconds that somebody who waits for nobody waits for a lock all 
 Trace = Callable[[str, Sequence[Any]], None]
 
 
+class Undone(Exception):
+    """A statement has failed and undone the whole transaction, with what others did in it. Its cause says why."""
+
+
 class Wait:
     """What a thread does while it waits for the disk or for somebody else's lock; a store has its own.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl, unquote
 
 from roost.errors import Invalid
 
@@ -10,6 +11,10 @@ from roost.errors import Invalid
 _SECRET = re.compile(r"(?i)([?&](?:password|passwd|sslpassword|ssl_password|oauth_client_secret)=)[^&#]*")
 _AUTHORITY = re.compile(r"(?s)([^:/?#]*://)([^/?#]*)(.*)")
 _SERVER = re.compile(r"[^:@]*(:\d*)?(,[^:@]*(:\d*)?)*\Z|\[")  # names, ports and addresses, and nothing of an account
+
+# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
+SQLITE_SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
+SQLITE_URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
 
 
 def redacted(url: str) -> str:
@@ -55,3 +60,27 @@ def take_apart(url: str) -> tuple[str, str | None, str, str]:
 
 def _is_only_server(authority: str, rest: str) -> bool:
     return bool(_SERVER.match(authority)) and not (":" in authority and "@" in rest.partition("?")[0])
+
+
+def parse_file(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
+    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in SQLITE_SCHEMES:
+        raise Invalid(f"{told!r} is no file of SQLite: {SQLITE_URLS}")
+    path, _, query = rest.partition("?")
+    try:
+        pairs = parse_qsl(query, strict_parsing=True) if query else []
+    except ValueError:
+        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
+    options = {}
+    for name, value in pairs:
+        choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
+        if choices is None or value.lower() not in choices:
+            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+        options[name] = value.upper() if name == "synchronous" else value.lower()
+    if path in ("", "/", "/:memory:"):
+        return None, options
+    if not path.startswith("/"):
+        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
+    return unquote(path[1:]), options

@@ -45,6 +45,9 @@ class Answer(enum.Enum):
     NONE = "none"  # nothing comes back but how many rows were changed
     ORDINAL = "ordinal"  # the first column is the ordinal of the asking row
     KEY = "key"  # the first columns are the key, compared byte for byte
+    COUNTS = "counts"  # no rows: how many each row changed, as far as none fails and there is time
+    IDS = "ids"  # the same, with the number that each inserted row was given
+    DONE = "done"  # the same, of what changes one row or fails: 1 for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Statement(NamedTuple):
     template: Template
     rows: Sequence[Row]
     last: bool = False  # nothing is asked after it
+    values: int = 0  # that come back at most, if known: so few need not be counted while they are read
 
 
 class Together(NamedTuple):
@@ -156,6 +160,8 @@ class Dialect:
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
     nowait: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
+    array: str = ""  # the table of an array, as `FROM` has it, with one parameter
+    pack: Callable[[Sequence[Any]], Any] = tuple  # makes that parameter of whole numbers, or of texts
     returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
     family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
 
@@ -244,7 +250,7 @@ MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 
 
 def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
-    template, rows, _ = statement
+    template, rows = statement[:2]
     texts: list[tuple[str, Row]]
     match template.gather:
         case Gather.EACH:
@@ -316,7 +322,7 @@ def collect(statement: Statement, answers: Sequence[Any]) -> Any:
 
 def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:
     """Return what a gathered statement fetched as a list of rows for each asking row, without ordinal or key."""
-    template, rows, _ = statement
+    template, rows = statement[:2]
     answers: list[list[Row]] = [[] for _ in rows]
     if template.answer is Answer.ORDINAL:
         for row in fetched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -72,4 +73,6 @@ SQLITE = Dialect(
     views=True,
     row_locks=False,
     exchanges=False,
+    array="json_each(?)",
+    pack=json.dumps,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import accumulate
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,10 @@ from prometheus_client.registry import Collector
 from roost.errors import CannotOpen
 from roost.server.addresses import Address
 from roost.server.counters import BOUNDS
+from roost.server.slots import Slot
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from roost.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +44,14 @@ METRICS = {
 class Metrics(Collector):
     """What all workers have counted, from the memory that they share with the supervisor."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample per worker."""
-        found = [([place.role, str(place.number)], place, place.totals()) for place in self._supervisor.places]
-        for name, (metric, told) in METRICS.items():
-            counter = CounterMetricFamily(metric, told, labels=LABELS)
+        found = [([slot.role, str(slot.number)], slot, slot.totals()) for slot in self._slots]
+        for name, (metric, help_text) in METRICS.items():
+            counter = CounterMetricFamily(metric, help_text, labels=LABELS)
             for labels, _, totals in found:
                 counter.add_metric(labels, totals.numbers[name])
             yield counter
@@ -61,10 +60,10 @@ class Metrics(Collector):
         up = GaugeMetricFamily("roost_worker_ready", "1 when the worker has its database open.", labels=LABELS)
         batches = HistogramMetricFamily("roost_batch_seconds", "Durations of batches, commit included.", labels=LABELS)
         bounds = [*map(str, BOUNDS), "+Inf"]
-        for labels, place, totals in found:
-            restarts.add_metric(labels, max(0, place.starts - 1))
+        for labels, slot, totals in found:
+            restarts.add_metric(labels, max(0, slot.starts - 1))
             connected.add_metric(labels, totals.numbers["open"])
-            up.add_metric(labels, int(place.ready.is_set()))
+            up.add_metric(labels, int(slot.ready.is_set()))
             buckets = list(zip(bounds, map(float, accumulate(totals.durations)), strict=True))
             batches.add_metric(labels, buckets, sum_value=totals.numbers["nanoseconds"] / 1e9)
         yield from (restarts, connected, up, batches)
@@ -105,30 +104,37 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *args)
 
 
-def serve(address: Address, supervisor: Supervisor) -> Http:
-    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop."""
+def serve(address: Address, slots: Sequence[Slot], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
+    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop.
+
+    silent: returns the names of the workers that do not answer.
+    """
     family, place = address.resolve()[0]
     server = type("_Server", (_Server,), {"address_family": family})
     try:
         made: WSGIServer = server(place, _Handler)
     except OSError as error:
         raise CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
-    made.set_app(_app(supervisor, asyncio.get_running_loop()))
+    made.set_app(_app(slots, silent, asyncio.get_running_loop()))
     return Http(made)
 
 
-def _app(supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+def _app(
+    slots: Sequence[Slot],
+    silent: Callable[[], Coroutine[Any, Any, list[str]]],
+    loop: asyncio.AbstractEventLoop,
+) -> WSGIApplication:
     registry = CollectorRegistry()
-    registry.register(Metrics(supervisor))
+    registry.register(Metrics(slots))
     metrics = make_wsgi_app(registry)
 
     def health() -> tuple[str, str]:
         try:
-            silent = asyncio.run_coroutine_threadsafe(supervisor.silent(), loop).result(PATIENCE)
+            names = asyncio.run_coroutine_threadsafe(silent(), loop).result(PATIENCE)
         except TimeoutError:
-            silent = ["the supervisor"]
-        if silent:
-            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in silent])
+            names = ["the supervisor"]
+        if names:
+            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in names])
         return "200 OK", "ok\n"
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -136,8 +142,8 @@ def _app(supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> WSGIApplica
         if path == "/metrics":
             found: Iterable[bytes] = metrics(environ, start_response)
             return found
-        status, told = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
+        status, body = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
         start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
-        return [told.encode()]
+        return [body.encode()]
 
     return app

@@ -11,8 +11,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = super().format(record).replace("\n", " | ")
-        return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", told)
+        text = super().format(record).replace("\n", " | ")
+        return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def log_to_stderr(who: str) -> None:

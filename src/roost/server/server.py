@@ -19,18 +19,13 @@ import os
 import time
 from itertools import takewhile
 from math import inf
-from random import Random
 from typing import cast
 
-from roost.databases.engine import Wait
-from roost.databases.sqlite.apsw import ApswConnection
-from roost.databases.sqlite.engine import SQLiteEngine
+from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
-from roost.server.room import Limits
-from roost.server.session import TRIES, Session
 from roost.server.settings import Role, Settings
-from roost.server.tables import Tables
 from roost.server.turn import Late, Turn
+from roost.store.served import Database, Limits
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
@@ -42,6 +37,7 @@ HELD = 2**28  # bytes of lines without an end, and of answers that are not taken
 LOGGED = 500  # characters of requests that are logged, if any may be
 TICKS = 4  # how often in the time of `idle` it is looked who has been silent
 REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
+TRIES = 10  # wrong secrets in a row, then a connection is closed
 LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
 
 log = logging.getLogger("roost.server")
@@ -65,12 +61,13 @@ class Server:
         self._crowded = False  # the last turn had no room for all
         self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        engine = SQLiteEngine(settings.url, timeout=LOCK_WAIT, trace=None, random=Random())
-        self._wait = Wait(time.monotonic() + LOCK_WAIT)
-        self._connection = ApswConnection(engine, self._wait, writes=role == "write")
-        stem = os.path.splitext(os.path.basename(settings.path))[0]
-        self._tables = Tables(self._connection, settings, ("main", stem), counters, writes=role == "write")
-        self._turn = Turn(self._connection, self._tables, role, counters, _limits(settings))
+        self._database = Database(settings.url, writes=role == "write", lock_wait=LOCK_WAIT)
+        self._database.limit(_limits(settings))
+        self._names = ("main", os.path.splitext(os.path.basename(settings.path))[0])  # of the database, for clients
+        self._turn = Turn(self._database, self._may_open, role, counters)
+
+    def _may_open(self, database: str, table: str) -> bool:
+        return database in self._names and self.settings.allows(table)
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
@@ -143,7 +140,7 @@ class Server:
         self._scheduled = False
         waiting = self._take()
         if waiting:
-            self._wait.deadline = time.monotonic() + SLICE
+            self._database.wait_for(SLICE)
             if not self._turn.ready():
                 waiting = self._locked(waiting)
         if self.waiting:
@@ -153,14 +150,14 @@ class Server:
         if not waiting:
             return
         begun = time.monotonic()
-        self._wait.deadline = begun + SLICE
+        self._database.wait_for(SLICE)
         try:
             played = self._turn.play([(client.session, text) for client, text in waiting])
         except Exception:
             log.exception("a turn failed at its COMMIT; its connections are closed, since what was done is not known")
             for client, _ in waiting:
                 client.abort()
-            self._connection.broken = True
+            self._database.give_up()
             return
         taken = time.monotonic() - begun
         if self.settings.slow and taken > self.settings.slow:
@@ -174,14 +171,14 @@ class Server:
             self._tidying = True
             self._tidy(-1)
         self._crowded = bool(played.rest)
-        for place, ((client, _), told) in enumerate(zip(waiting, played.texts, strict=True)):
-            client.answer(told, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
+        for place, ((client, _), text) in enumerate(zip(waiting, played.texts, strict=True)):
+            client.answer(text, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
 
     def _tidy(self, turns: int) -> None:
         # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
         if turns == self.counters.batches:
             self._tidying = False
-            self._connection.checkpoint()
+            self._database.checkpoint()
         else:
             assert self._loop is not None
             self._loop.call_later(REST, self._tidy, self.counters.batches)
@@ -189,8 +186,8 @@ class Server:
     def reload(self, settings: Settings) -> None:
         """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
         self.settings = settings
-        self._tables.reload(settings)
-        self._turn.limit(_limits(settings))
+        self._database.forget()  # what is not allowed any more is no longer open
+        self._database.limit(_limits(settings))
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
@@ -207,7 +204,7 @@ class Server:
 
     def close(self) -> None:
         """Close the database."""
-        self._connection.close()
+        self._database.close()
 
 
 def _limits(settings: Settings) -> Limits:
@@ -244,7 +241,7 @@ class Client(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.session = Session(server.role, server.settings)
+        self.session = Session(server.settings.secret(server.role), server.settings.max_indexes)
         self.gone = False
         self.waiting = False  # for a turn
         self.silent = 0  # how often it was looked at since its last answer
@@ -290,15 +287,16 @@ class Client(asyncio.Protocol):
                 return
         else:
             data = data[:end]
-        lines = data.split(b"\n") if len(data) > server.settings.max_line else []
-        fit = list(takewhile(lambda line: len(line) <= server.settings.max_line, lines))
-        too_long = len(fit) < len(lines)
-        if too_long:
+        too_long = False
+        if len(data) > server.settings.max_line:
+            lines = data.split(b"\n")
+            fit = list(takewhile(lambda line: len(line) <= server.settings.max_line, lines))
+            too_long = len(fit) < len(lines)
             data = b"\n".join(fit)
             if not fit:
                 self._too_long()
                 return
-        if b"\r\n" in data or data.endswith(b"\r"):
+        if b"\r" in data:
             data = (data + b"\n").replace(b"\r\n", b"\n")[:-1]
         text = data.decode("utf-8", "surrogateescape")
         if len(text) <= self._pace and not self._rest and not self.waiting and not self._stopped:
@@ -391,8 +389,9 @@ class Client(asyncio.Protocol):
             self.server.counters.bytes_out += size
             self.transport.write(data)
             self._measured = True
-            taken = max(size / self.server.settings.max_unanswered, seconds / SHARE)  # of what one may take
-            if taken > 1 or rest:
+            most = self.server.settings.max_unanswered
+            if rest or size > most or seconds > SHARE:
+                taken = max(size / most, seconds / SHARE)  # of what one may take
                 self._pace = max(SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2

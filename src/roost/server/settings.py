@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from roost.databases.sqlite.engine import parse
+from roost.databases.urls import parse_file
 from roost.errors import Invalid
 from roost.server.addresses import Address
 
@@ -110,7 +110,7 @@ def _patterns(value: object) -> tuple[str, ...]:
 
 
 def _setting(
-    told: str,
+    help_text: str,
     read: Callable[[object], Any],
     default: Any,
     *,
@@ -119,7 +119,7 @@ def _setting(
     secret: bool = False,
 ) -> Any:
     """Make a field. fixed: only a restart changes it. secret: never shown, and may come from a file of its own."""
-    facts = {"told": told, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
+    facts = {"help_text": help_text, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
     return dataclasses.field(default=default, repr=not secret, metadata=facts)
 
 
@@ -239,7 +239,7 @@ class Settings:
 
     @cached_property
     def _parsed(self) -> tuple[str | None, dict[str, str]]:
-        return parse(self.url)
+        return parse_file(self.url)
 
     @property
     def path(self) -> str:

@@ -17,9 +17,9 @@ from roost.errors import CannotOpen, Error
 from roost.server import tls
 from roost.server.listeners import Listener, listen
 from roost.server.notify import notify
-from roost.server.places import Place
 from roost.server.settings import Role, Settings, reloaded
-from roost.server.spares import Spares
+from roost.server.slots import Slot
+from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ class Supervisor:
         announce: Callable[[list[tuple[str, str]]], None],
     ) -> None:
         self.settings = settings
-        self.places: list[Place] = []
+        self.slots: list[Slot] = []
         self._load, self._announce = load, announce
         self._listeners: list[Listener] = []
-        self._spares = Spares()
+        self._standbys = Standbys()
         self._leaving = asyncio.Event()
         self._begun = False
         self._killed = False
@@ -62,16 +62,16 @@ class Supervisor:
         finally:
             for listener in self._listeners:
                 listener.close()
-            self._spares.end()
-            for place in self.places:
-                place.kill()
-                place.forget()
+            self._standbys.end()
+            for slot in self.slots:
+                slot.kill()
+                slot.forget()
         return 1 if self._killed else 0
 
     async def silent(self) -> list[str]:
         """Return the names of the workers that are not there or do not answer."""
-        answered = await asyncio.gather(*[place.answers() for place in self.places])
-        return [place.name for place, did in zip(self.places, answered, strict=True) if not did]
+        answered = await asyncio.gather(*[slot.answers() for slot in self.slots])
+        return [slot.name for slot, did in zip(self.slots, answered, strict=True) if not did]
 
     def _listen(self) -> None:
         for role in ROLES:
@@ -83,7 +83,7 @@ class Supervisor:
                 mine += made
             for number in range(workers if mine else 0):
                 sockets = [listener.of(number) for listener in mine]
-                self.places.append(Place(role, number + 1, sockets, lambda: self.settings, self._spares))
+                self.slots.append(Slot(role, number + 1, sockets, lambda: self.settings, self._standbys))
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -98,11 +98,11 @@ class Supervisor:
 
             if not self.settings.http.loopback:
                 log.warning("http %s can be reached from other machines, and asks for no secret", self.settings.http)
-            http = serve(self.settings.http, self)
+            http = serve(self.settings.http, self.slots, self.silent)
         try:
             async with asyncio.TaskGroup() as group:
-                for place in self.places:
-                    group.create_task(self._keep(place))
+                for slot in self.slots:
+                    group.create_task(self._keep(slot))
                 group.create_task(self._begin(None if http is None else http.address))
         except* Error as errors:
             raise errors.exceptions[0] from None
@@ -111,8 +111,8 @@ class Supervisor:
                 http.close()
 
     async def _begin(self, http: str | None) -> None:
-        for place in self.places:
-            await place.ready.wait()
+        for slot in self.slots:
+            await slot.ready.wait()
         if self._leaving.is_set():
             return
         self._begun = True
@@ -120,21 +120,21 @@ class Supervisor:
         self._announce([*listeners, *([] if http is None else [("http", http)])])
         notify("READY=1")
 
-    async def _keep(self, place: Place) -> None:
-        """Have a process in a place until all leave."""
-        failures, told = 0, ""
+    async def _keep(self, slot: Slot) -> None:
+        """Have a process in a slot until all leave."""
+        failures, last = 0, ""
         while True:
-            was_ready = await place.live()
+            was_ready = await slot.live()
             if self._leaving.is_set():
                 return
             if not self._begun:
-                raise CannotOpen(f"{place.name} cannot start: {place.ended}")
+                raise CannotOpen(f"{slot.name} cannot start: {slot.ended}")
             failures = 0 if was_ready else failures + 1
             if was_ready:
-                log.error("%s %s; another takes its place", place.name, place.ended)
-            elif place.ended != told:
-                log.error("%s cannot start: %s; it is tried again and again", place.name, place.ended)
-            told = "" if was_ready else place.ended
+                log.error("%s %s; another takes its place", slot.name, slot.ended)
+            elif slot.ended != last:
+                log.error("%s cannot start: %s; it is tried again and again", slot.name, slot.ended)
+            last = "" if was_ready else slot.ended
             if failures > 1:
                 pause = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
                 with suppress(TimeoutError):
@@ -148,19 +148,19 @@ class Supervisor:
         log.info("leaving: no more connections; what has arrived is answered")
         self._leaving.set()
         notify("STOPPING=1")
-        self._spares.end()
+        self._standbys.end()
         for listener in self._listeners:
             listener.close()
-        for place in self.places:
-            place.stop()
-            place.ready.set()  # nobody waits for it any more
+        for slot in self.slots:
+            slot.stop()
+            slot.ready.set()  # nobody waits for it any more
         patience = self.settings.drain + self.settings.timeout + GRACE  # its turn may have a request as long as that
         asyncio.get_running_loop().call_later(patience, self._kill, f"not gone after {patience:g} seconds")
 
     def _kill(self, why: str) -> None:
-        for place in self.places:
-            if place.kill():
-                log.error("%s: %s, killed", place.name, why)
+        for slot in self.slots:
+            if slot.kill():
+                log.error("%s: %s, killed", slot.name, why)
                 self._killed = True
 
     def _reload(self) -> None:
@@ -171,8 +171,8 @@ class Supervisor:
             log.error("the settings stay as they were: %s", error)
             return
         self.settings, fixed = reloaded(self.settings, wanted)
-        for place in self.places:
-            place.reload()
+        for slot in self.slots:
+            slot.reload()
         self._telling = asyncio.get_running_loop().create_task(self._tell(fixed))
 
     async def _tell(self, fixed: list[str]) -> None:

@@ -67,11 +67,11 @@ class Worker:
 
     async def run(self) -> int:
         """Serve until the supervisor says `stop` or is gone; return the exit code."""
-        told = await self._control.hear()
-        if told is None:
+        message = await self._control.hear()
+        if message is None:
             return 0
         try:
-            await self._start(Settings.from_json(told["settings"]), told)
+            await self._start(Settings.from_json(message["settings"]), message)
         except Exception as error:
             reason = str(error) if isinstance(error, (Error, OSError)) else f"{type(error).__name__}: {error}"
             if not isinstance(error, (Error, OSError)):
@@ -89,10 +89,10 @@ class Worker:
             self._served.close()
         return 0
 
-    async def _start(self, settings: Settings, told: dict[str, Any]) -> None:
-        self._settings, self._role = settings, told["role"]
-        log_to_stderr(f"roost {self._role} {told['number']}")
-        _be_called(f"roost {self._role} {told['number']}")
+    async def _start(self, settings: Settings, message: dict[str, Any]) -> None:
+        self._settings, self._role = settings, message["role"]
+        log_to_stderr(f"roost {self._role} {message['number']}")
+        _be_called(f"roost {self._role} {message['number']}")
         self._counters = Counters(map_block(self._files[0]))
         self._room = _allowed_files() - SPARE_FILES
         self._refused: set[_Refused] = set()
@@ -137,12 +137,12 @@ class Worker:
         transport.set_protocol(_Refused(transport, self._refused))
 
     async def _serve(self) -> None:
-        while (told := await self._control.hear()) is not None and told["word"] != "stop":
-            if told["word"] == "ping":
-                self._control.say("pong", number=told["number"])
-            elif told["word"] == "reload":
-                self._reload(Settings.from_json(told["settings"]))
-        if told is None:
+        while (message := await self._control.hear()) is not None and message["word"] != "stop":
+            if message["word"] == "ping":
+                self._control.say("pong", number=message["number"])
+            elif message["word"] == "reload":
+                self._reload(Settings.from_json(message["settings"]))
+        if message is None:
             log.warning("the supervisor is gone; answering what has arrived, and leaving")
         for _ in range(TURNS):
             await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure, facts_of
+from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
 
@@ -147,6 +148,7 @@ class StructurePlan(TargetPlan):
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
+    wire: ClassVar[type[Wire] | None] = Wire  # how it shows over HandlerSocket; None: as the table that it is
     lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
 
     def __init__(self, structure: Structure, dialect: Dialect) -> None:

@@ -11,19 +11,25 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from math import inf
+from dataclasses import replace
+from operator import length_hint
 from typing import Any
 from urllib.parse import quote
 
 import apsw
 
-from roost.databases.engine import Wait
+from roost.databases.engine import Undone, Wait
 from roost.databases.sqlite.engine import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
 from roost.databases.sqlite.filelock import FileLock
-from roost.dialects import Control, Statement, Together, Wanted
+from roost.dialects import SQLITE, Control, Statement, Together, Wanted
+from roost.dialects.dialect import Answer
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, worded
+from roost.structures.index.budget import Budget
 
 log = logging.getLogger("roost")
+
+# Looked up once: an Enum's members are slow to reach.
+_COUNTS, _IDS, _DONE = Answer.COUNTS, Answer.IDS, Answer.DONE
 
 MMAP_BYTES = 2**30  # of the file, that are read without a copy
 # What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
@@ -34,17 +40,13 @@ STEPS = 20_000  # of SQLite's machine, after which it looks at the time: about h
 HELD = 2**22  # bytes of rows that are fetched at once
 SHORTEST = 2**20  # to which the length of values may be limited: the schema's own texts are values, too
 
-SQLiteError = apsw.Error  # what `ApswConnection.run` raises
+
+def _array(values: Sequence[Any]) -> Any:
+    # Whole numbers of 64 bits, or texts without NUL.
+    return apsw.carray(array("q", values) if type(values[0]) is int else tuple(values))
 
 
-def integers(values: Sequence[int]) -> Any:
-    """Return what one parameter of `carray(?)` takes: whole numbers of 64 bits."""
-    return apsw.carray(array("q", values))
-
-
-def texts(values: Sequence[str]) -> Any:
-    """Return what one parameter of `carray(?)` takes: texts without NUL."""
-    return apsw.carray(tuple(values))
+DIALECT = replace(SQLITE, array="carray(?)", pack=_array)
 
 
 def size_of(row: Sequence[Any]) -> int:
@@ -55,27 +57,29 @@ def size_of(row: Sequence[Any]) -> int:
 class ApswConnection:
     """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost.
 
-    deadline: until when a statement may run, by the monotonic clock; it fails with the word `timeout` then.
-    most_bytes: what the rows of one request may have, and a value; longer ones are neither read nor written.
-    left: what is left of it, of the statements of a request together.
+    budget: how long a statement may run, after which it fails with the word `timeout`; and what the rows of one
+        request, and a value, may have: longer ones are neither read nor written.
     """
 
-    deadline = inf
-    left = inf
-    _most_bytes = inf
+    dialect = DIALECT
     _longest = 0  # value; as SQLite is told
 
-    def __init__(self, engine: SQLiteEngine, wait: Wait, *, writes: bool) -> None:
+    def __init__(self, engine: SQLiteEngine, wait: Wait, budget: Budget, *, writes: bool) -> None:
         self.wait = wait  # for what BEGIN waits for
         self.path = engine.path
+        self.budget = budget
+        self.opened = 0  # how often
         self._engine = engine
         self._writes = writes
         self._lock: FileLock | None = None
+        self._begun = False
         self._open()
 
     def _open(self) -> None:
         engine, writes = self._engine, self._writes
         self.broken = True  # until it is known to be well
+        self.opened += 1
+        self._begun = False
         engine.must_exist()
         forbid(engine.path)
         mode = "rw" if writes and not engine.read_only else "ro"
@@ -86,9 +90,9 @@ class ApswConnection:
             raise self._failed(error, "") from error
         self.raw.set_progress_handler(self._is_late, STEPS)
         self._own_longest = self.raw.limit(apsw.SQLITE_LIMIT_LENGTH)
-        self.most_bytes = self._most_bytes
+        self.limit()
         cursor = self.raw.cursor()
-        self.run, self.run_many = cursor.execute, cursor.executemany  # bare, for who has no use for the rest
+        self.run, self._run_many = cursor.execute, cursor.executemany
         try:
             self._lock = engine.lock() if writes else None
             engine.patiently(lambda: self._set_up(writes), self.wait)
@@ -127,17 +131,11 @@ class ApswConnection:
         self.fetch("SELECT 1 FROM sqlite_master")
 
     def _is_late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return time.monotonic() > self.budget.until
 
-    @property
-    def most_bytes(self) -> float:
-        """What the rows of one request may have."""
-        return self._most_bytes
-
-    @most_bytes.setter
-    def most_bytes(self, most: float) -> None:
-        self._most_bytes = most
-        self._longest = int(min(self._own_longest, max(most, SHORTEST)))
+    def limit(self) -> None:
+        """Do what the budget's limits say from now on."""
+        self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
         self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     @property
@@ -155,7 +153,7 @@ class ApswConnection:
             case Control.BEGIN | Control.BEGIN_ALONE:
                 self.begin()
             case Control.BEGIN_READ:
-                self.fetch("BEGIN")
+                self.begin_read()
             case Control.COMMIT:
                 self.commit()
             case Control.ROLLBACK:
@@ -175,50 +173,72 @@ class ApswConnection:
         return None
 
     def _statement(self, statement: Statement) -> Any:
-        template, rows, _ = statement
-        sql = template.sql
-        run = self.run
+        template, rows, _, values = statement
+        sql, run, answer = template.sql, self.run, template.answer
+        if answer is _DONE:
+            return self._done(sql, rows)
+        if answer is _COUNTS or answer is _IDS:
+            return self._one_by_one(sql, rows, self.raw.changes if answer is _COUNTS else self.raw.last_insert_rowid)
+        if template.copies > 1:
+            rows = [row * template.copies for row in rows]
         try:
+            if values:
+                return self._few(sql, rows, values)
             if template.returns:
-                return [self.rows(sql, row * template.copies) for row in rows]
+                return [self._rows(sql, row) for row in rows]
             changed = 0
             for row in rows:
-                run(sql, row * template.copies)
+                run(sql, row)
                 changed += self.raw.changes()
             return changed
         except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
             raise self._failed(error, sql) from error
 
-    def allow(self, seconds: float) -> None:
-        """Begin a request: what it may take, in the database."""
-        self.deadline = time.monotonic() + seconds
-        self.left = self._most_bytes
+    def _done(self, sql: str, rows: Sequence[Sequence[Any]]) -> list[int]:
+        # As far as none fails: how it fails is said when it is tried alone.
+        left = iter(rows)
+        try:
+            self._run_many(sql, left)
+        except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
+            if self._begun and not self.raw.in_transaction:
+                raise self._failed(error, sql) from error
+            return [1] * (len(rows) - length_hint(left) - 1)
+        return [1] * len(rows)
 
-    def rows(self, sql: str, row: Sequence[Any]) -> list[Any]:
-        """Run one statement; its rows are counted while they are read.
+    def _one_by_one(self, sql: str, rows: Sequence[Sequence[Any]], outcome: Callable[[], int]) -> list[int]:
+        # The same, and as far as there is time.
+        run, clock, deadline = self.run, time.monotonic, self.budget.deadline
+        outcomes = []
+        try:
+            for row in rows:
+                run(sql, row)
+                outcomes.append(outcome())
+                if clock() >= deadline:
+                    break
+        except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
+            if self._begun and not self.raw.in_transaction:
+                raise self._failed(error, sql) from error
+        return outcomes
 
-        Raises: SQLiteError; StatementFailed where those of the request have more than `most_bytes`.
-        """
+    def _rows(self, sql: str, row: Sequence[Any]) -> list[Any]:
+        # They are counted while they are read.
+        budget = self.budget
+        most = budget.limits.answer
         found = []
         for each in self.run(sql, row):
             found.append(each)
-            self.left -= size_of(each)
-            if self.left < 0:
-                raise worded(StatementFailed(f"the rows have more than {self.most_bytes} bytes"), "limit", 2)
+            budget.used += size_of(each)
+            if budget.used > most:
+                raise worded(StatementFailed(f"the rows have more than {most} bytes"), "limit", 2)
         return found
 
-    def short(self, fetch: Callable[[], list[Any]], values: int) -> list[Any] | None:
-        """Return the rows of statements that read, so many values at most, where none of them is long.
-
-        None when one of them is, or something fails: the rows are to be fetched one by one then, and counted. SQLite
-        looks at each length, which costs nothing; Python would take as long for it as for the rest of a short row.
-        """
-        limit = self.raw.limit
-        limit(apsw.SQLITE_LIMIT_LENGTH, int(min(HELD, self._most_bytes)) // values)
+    def _few(self, sql: str, rows: Sequence[Sequence[Any]], values: int) -> list[list[Any]]:
+        # None of the values may be long, so all are fetched at once. SQLite looks at each length, which costs nothing;
+        # Python would take as long for it as for the rest of a short row.
+        limit, run = self.raw.limit, self.run
+        limit(apsw.SQLITE_LIMIT_LENGTH, int(min(HELD, self.budget.limits.answer)) // values)
         try:
-            return fetch()
-        except (apsw.Error, UnicodeDecodeError):
-            return None
+            return [run(sql, row).fetchall() for row in rows]
         finally:
             limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
@@ -230,6 +250,11 @@ class ApswConnection:
             raise self._failed(error, sql) from error
         return found
 
+    def begin_read(self) -> None:
+        """Begin to read."""
+        self.fetch("BEGIN")
+        self._begun = True
+
     def begin(self) -> None:
         """Begin to write, when everybody who waited before has."""
         if self._lock is not None:
@@ -239,6 +264,7 @@ class ApswConnection:
         except BaseException:
             self._unlock()
             raise
+        self._begun = True
 
     def _say(self, sql: str) -> None:
         self.fetch(sql)
@@ -246,6 +272,7 @@ class ApswConnection:
     def commit(self) -> None:
         """Commit, and let the next writer in; when it fails, `settle`."""
         self.fetch("COMMIT")
+        self._begun = False
         self._unlock()
 
     def checkpoint(self) -> None:
@@ -261,6 +288,7 @@ class ApswConnection:
 
     def settle(self) -> None:
         """Roll back what is open, and let other writers in. Never raises."""
+        self._begun = False
         try:
             if self.raw.in_transaction:
                 self.run("ROLLBACK")
@@ -270,17 +298,17 @@ class ApswConnection:
             self._unlock()
 
     def _failed(self, error: BaseException, sql: str) -> Error:
-        found = self.failure(error, sql)
+        # Returns our error for one of apsw's.
+        if isinstance(error, apsw.InterruptError):
+            found: Error = worded(StatementFailed(f"{self.path}: it took too long"), "timeout")
+        else:
+            code = getattr(error, "extendedresult", None) or getattr(error, "result", None) or 0
+            found = failure(code, str(error), self.path, sql)
         if isinstance(found, DatabaseError) and not isinstance(found, StatementFailed):
             self.broken = True
+        if self._begun and not self.raw.in_transaction:
+            raise Undone from found
         return found
-
-    def failure(self, error: BaseException, sql: str = "") -> Error:
-        """Return our error for one of apsw's."""
-        code = getattr(error, "extendedresult", None) or getattr(error, "result", None) or 0
-        if isinstance(error, apsw.InterruptError):
-            return worded(StatementFailed(f"{self.path}: it took too long"), "timeout")
-        return failure(code, str(error), self.path, sql)
 
     def close(self) -> None:
         """Close the connection; whatever is open is rolled back. Nothing happens when it is closed."""

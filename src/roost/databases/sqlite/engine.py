@@ -10,15 +10,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from random import Random
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote
 
 from roost.databases.engine import Trace, Wait
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
-from roost.databases.urls import redacted
+from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Answer, Row
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -26,7 +27,6 @@ from roost.errors import (
     DatabaseError,
     DiskFull,
     Error,
-    Invalid,
     Missing,
     ReadOnly,
     StatementFailed,
@@ -42,13 +42,13 @@ WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut bac
 _BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
+# The attribute of a cursor that has a row's outcome.
+_ONE_BY_ONE = {Answer.COUNTS: "rowcount", Answer.IDS: "lastrowid", Answer.DONE: "rowcount"}
+
 # Takes the write lock without changing anything, before the first read: a transaction that has read an older state
 # can then say so at once, and one that has not read yet will see the newest.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
-# With the drivers that SQLAlchemy's URLs name; a store has Python's own.
-SCHEMES = ("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite")
-URLS = "sqlite:///relative.db, sqlite:////absolute.db, or sqlite:// in memory"
 
 _BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
 _IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
@@ -61,7 +61,7 @@ class SQLiteEngine:
     prepares = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        path, options = parse(url)
+        path, options = parse_file(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -340,13 +340,16 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
     """Run a statement for each of its rows; see `Statement` for the answer."""
-    template, rows, _ = statement
+    template, rows = statement[:2]
     if trace is not None:
         for row in rows:
             trace(template.sql, row)
     sql = template.sql
     if template.copies > 1:
         rows = [row * template.copies for row in rows]
+    if template.answer in _ONE_BY_ONE:
+        one = attrgetter(_ONE_BY_ONE[template.answer])
+        return [one(cursor.execute(sql, row)) for row in rows]
     if template.returns:
         if len(rows) == 1:
             return [cursor.execute(sql, rows[0]).fetchall()]
@@ -428,27 +431,3 @@ def _why_not(path: str) -> str | None:
     if os.path.isdir(path):
         return f"{path} is a directory"
     return None
-
-
-def parse(url: str) -> tuple[str | None, dict[str, str]]:
-    """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
-    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in SCHEMES:
-        raise Invalid(f"{told!r} is no file of SQLite: {URLS}")
-    path, _, query = rest.partition("?")
-    try:
-        pairs = parse_qsl(query, strict_parsing=True) if query else []
-    except ValueError:
-        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
-    options = {}
-    for name, value in pairs:
-        choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
-        if choices is None or value.lower() not in choices:
-            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
-        options[name] = value.upper() if name == "synchronous" else value.lower()
-    if path in ("", "/", "/:memory:"):
-        return None, options
-    if not path.startswith("/"):
-        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
-    return unquote(path[1:]), options

@@ -24,6 +24,7 @@ from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
+from roost.structures.capped.wire import CappedWire
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
@@ -186,6 +187,8 @@ ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
 class CappedPlan(StructurePlan):
     """A capped collection in one dialect's words."""
+
+    wire = CappedWire
 
     structure: Capped[Any, Any]
     views = VIEWS

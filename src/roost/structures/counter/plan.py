@@ -11,6 +11,7 @@ from roost.structures.counter.alter import ALTERATIONS
 from roost.structures.counter.check import rules
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.view import VIEWS
+from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     SLOT,
@@ -137,6 +138,8 @@ OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates: 99.
 
 class CounterPlan(StructurePlan):
     """A counter in one dialect's words."""
+
+    wire = CounterWire
 
     structure: Counter[Any]
     views = VIEWS

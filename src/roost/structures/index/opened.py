@@ -10,27 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from roost.dialects.dialect import Control, Statement, Wanted
-from roost.errors import Error, Invalid, StatementFailed, worded
-from roost.structures.index.scan import Filtering, Finder, Finding, Rows, Scan, Texts
-from roost.structures.index.schema import Key, Table, TableColumn, ask
+from roost.errors import Error, Invalid, Missing, StatementFailed, worded
+from roost.structures.index.declaration import Where, While
+from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts
+from roost.structures.index.schema import Key, Table, TableColumn, ask, opened_key, read_table
 from roost.structures.index.values import UNHELD, Unheld, number
 from roost.structures.plan import each, write
 from roost.types.column_types import INT_MAX, INT_MIN
 
 Working = Generator[Wanted, Any, Any]
 
-ASKING: Final = (None, "", "0", 0)  # what a column that numbers itself takes as being asked for a number
-
-
-class Change(NamedTuple):
-    """What is done to the rows that are found."""
-
-    verb: str  # U, D, + or -
-    values: tuple[Any, ...]  # for the opened columns, in their order; what is missing stays as it is
-    returning: bool = False  # the rows as they were, instead of how many
+ASKING: Final = frozenset([None, "", "0", 0])  # what a column that numbers itself takes as being asked for a number
 
 
 class OpenedIndex:
@@ -38,6 +31,8 @@ class OpenedIndex:
 
     undecoded: texts are read as bytes.
     """
+
+    bulk = True  # like requests are done as a run
 
     def __init__(
         self,
@@ -53,6 +48,9 @@ class OpenedIndex:
         self.columns = tuple(columns)
         self.fcolumns = tuple(fcolumns)
         self.width = len(self.columns)
+        self.parts = len(key.parts)
+        self.filters = [column.name for column in self.fcolumns]
+        self.compiled: dict[Any, Any] = {}  # how like requests are done, by their shapes; see bulk.py
         shown = [_bytes_of(column.sql) if undecoded else column.sql for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
@@ -65,29 +63,49 @@ class OpenedIndex:
         """The same index, for rows with texts that are no UTF-8: whoever wrote them, they can be read."""
         return OpenedIndex(self.table, self.key, self.columns, self.fcolumns, undecoded=True)
 
-    def scan(
+    def rows_of(self, result: Any) -> Any:
+        """Return the result of a run as that of the operation."""
+        if type(result) is tuple:
+            return [] if result[-1] is None else [result[:-1]]
+        if type(result) is not str:
+            return result
+        width = self.width
+        values: list[Any] = result.split("\t")
+        for place, column in enumerate(self.columns):
+            if column.kind == "integer":
+                values[place::width] = map(int, values[place::width])
+        return list(zip(*[iter(values)] * width, strict=True))
+
+    def perform(self, verb: str, args: Sequence[Any]) -> Working:
+        """Do what an operation of `roost.Index` asks for; return its result."""
+        if verb == "insert":
+            return (yield from self.insert(args[0]))
+        scan = self._scan(*args[:6])
+        if verb == "find":
+            return (yield from self._read.find(scan))
+        return (yield from self._modify(verb, scan, *args[6:]))
+
+    def _scan(
         self,
         op: str,
         values: Sequence[Any],
         limit: int,
         offset: int,
-        among: tuple[int, Sequence[Any]] | None,
-        filters: Sequence[Filtering],
+        in_: tuple[int, Sequence[Any]] | None,
+        filters: Sequence[Where | While],
     ) -> Scan:
-        """Return what is looked for, with the values as the columns of the key store them.
-
-        among: IN: the place of the value that is replaced, and by which.
-        """
+        # What is looked for, with the values as the columns store them.
         columns = [part.column for part in self.key.parts]
-        held = tuple([column.key(value) for column, value in zip(columns, values, strict=False)])
-        place, listed = among or (None, ())
+        if len(values) > len(columns):
+            told = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
+            raise worded(Invalid(told), "kpnum")
+        held = tuple([column.holds(value) for column, value in zip(columns, values, strict=False)])
+        place, listed = in_ or (None, ())
         if place is not None:
-            listed = [columns[place].key(value) for value in listed]
-        return Scan(op, held, limit, offset, place, tuple(listed), tuple(filters))
-
-    def find(self, scan: Scan) -> Finding:
-        """Return the rows that are found."""
-        return self._read.find(scan)
+            listed = [columns[place].holds(value) for value in listed]
+        judged = [(self.table.columns[each_.column], each_) for each_ in filters]
+        made = [Filtering(isinstance(f, While), f.op, column.sql, column.against(f.value)) for column, f in judged]
+        return Scan(op, held, limit, offset, place, tuple(listed), tuple(made))
 
     def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[Texts, ...]:
         """Return the statements of a find like this, in their order."""
@@ -101,6 +119,8 @@ class OpenedIndex:
         Columns that are not listed have their defaults. Values beyond the columns are not looked at.
         """
         table = self.table
+        if table.view and not table.triggers:
+            raise worded(StatementFailed(f"{table.name} is a view without a trigger, and takes no rows"), "notimpl", 2)
         automatic = table.automatic
         numbered = automatic is not None
         given: dict[str, Any] = {}
@@ -143,16 +163,16 @@ class OpenedIndex:
 
     # --- modify ---------------------------------------------------------------------------------------------------
 
-    def modify(self, scan: Scan, change: Change) -> Working:
-        """Change the rows that are found; return how many were, or, `returning`, what they were before."""
+    def _modify(self, verb: str, scan: Scan, to: Sequence[Any], returning: bool) -> Working:
+        # Changes the rows that are found; returns how many there were, or, `returning`, what they were before.
         if self.table.view:
             raise worded(Invalid(f"{self.table.name} is a view; its rows cannot be named one by one"), "notimpl")
         if not self.table.identity:
             raise worded(Invalid(f"{self.table.name} hides its rowid behind columns of its own"), "notimpl")
+        sums = verb in ("increment", "decrement")
         # A value may be listed twice, and ranges overlap: what is deleted once is not there to be counted again.
-        again = change.verb == "D" and scan.place is not None
-        needed = change.returning or change.verb in "+-"
-        finder = self._meet if needed else self._name
+        again = verb == "delete" and scan.place is not None
+        finder = self._meet if returning or sums else self._name
         found: Rows = yield from finder.find(scan._replace(limit=INT_MAX - scan.offset) if again else scan)
         named = len(self.table.identity)
         if scan.place is not None:
@@ -160,14 +180,14 @@ class OpenedIndex:
         before = [row[named : named + self.width] for row in found]
         rows = [row[:named] for row in found]
         if not rows:
-            return before if change.returning else 0
-        if change.verb in "+-":
-            changed = yield from self._add(rows, before, change)
-        elif change.verb == "U":
-            changed = yield from self._update(rows, change.values)
+            return before if returning else 0
+        if sums:
+            changed = yield from self._add(rows, before, verb, to)
+        elif verb == "update":
+            changed = yield from self._update(rows, to)
         else:
             changed = yield from self._write(f"DELETE FROM {self.table.sql}", (), rows, "152")
-        return before if change.returning else changed
+        return before if returning else changed
 
     def _update(self, rows: Rows, values: Sequence[Any]) -> Working:
         # A column that is listed twice has the last of its values.
@@ -179,11 +199,11 @@ class OpenedIndex:
         text = f"UPDATE OR ABORT {self.table.sql} SET {', '.join([f'{column} = ?' for column in given])}"
         return (yield from self._write(text, tuple(given.values()), rows, word))
 
-    def _add(self, rows: Rows, before: Rows, change: Change) -> Working:
-        addends = self.addends(change)
+    def _add(self, rows: Rows, before: Rows, verb: str, to: Sequence[Any]) -> Working:
+        addends = self.addends(to)
         passed = []
         for row, old in zip(rows, before, strict=True):
-            sums = self.sums(old, addends, change.verb)
+            sums = self.sums(old, addends, verb)
             if sums is not None:
                 passed.append(row)
         given: dict[str, list[int | float]] = {}
@@ -191,18 +211,19 @@ class OpenedIndex:
             given.setdefault(self.columns[place].sql, []).append(addend)
         if not passed or not given:
             return len(passed)
+        sign = " + ?" if verb == "increment" else " - ?"
         text = f"UPDATE OR ABORT {self.table.sql} SET " + ", ".join(
-            [f"{column} = {column}{f' {change.verb} ?' * len(each)}" for column, each in given.items()]
+            [f"{column} = {column}{sign * len(each_)}" for column, each_ in given.items()]
         )
-        bound = tuple([addend for each in given.values() for addend in each])
+        bound = tuple([addend for each_ in given.values() for addend in each_])
         # Whether a unique value is free depends on what was moved before: the order of the scan counts.
         own = {self.columns[place].name for place, _ in addends}
         return (yield from self._write(text, bound, passed, "152", bool(own & self.table.unique)))
 
-    def addends(self, change: Change) -> list[tuple[int, int | float]]:
+    def addends(self, to: Sequence[Any]) -> list[tuple[int, int | float]]:
         """Return what is added to which of the columns: none where NULL is given, or nothing."""
         found = []
-        for place, (column, value) in enumerate(zip(self.columns, change.values, strict=False)):
+        for place, (column, value) in enumerate(zip(self.columns, to, strict=False)):
             if value is None:
                 continue
             addend = number(value)
@@ -230,10 +251,10 @@ class OpenedIndex:
             name = f"{self.table.name}.{column.name}"
             if not isinstance(value, (int, float)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
-            new = value + addend if verb == "+" else value - addend
+            new = value + addend if verb == "increment" else value - addend
             if isinstance(new, int) and not INT_MIN <= new <= INT_MAX:
                 raise worded(StatementFailed(f"{name}: the sum leaves 64 bits"), "range")
-            if verb == "-" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
+            if verb == "decrement" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
             running[column.name] = new
             found.append(new)
@@ -265,6 +286,22 @@ class OpenedIndex:
             raise
         yield Control.RELEASE
         return changed
+
+
+def open_index(name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Working:
+    """Return what can be opened under these names, as it is now; `Missing`, as a value, says what is not there."""
+    table: Table | None = yield from read_table(name)
+    if table is None:
+        return Missing(f"there is no table or view {name} that can be opened")
+    shown = [table.columns[each_] for each_ in columns if each_ in table.columns]
+    key = opened_key(table, index, shown)
+    if key is None:
+        there = ", ".join([each_.name for each_ in table.keys]) or "none"
+        return worded(Missing(f"{name} has no key {index}; there are: {there}"), "idxnum", 2)
+    for each_ in (*columns, *filters):
+        if each_ not in table.columns:
+            return worded(Missing(f"{name} has no column {each_}"), "fld", 2)
+    return OpenedIndex(table, key, shown, [table.columns[each_] for each_ in filters])
 
 
 def _bytes_of(column: str) -> str:

@@ -1,19 +1,22 @@
-"""Index operations as plans: the table is looked at once for each version of the schema, in the batch that asks."""
+"""Operations of an index as a plan: the table is looked at once for each version of the schema, by who asks first."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from roost.dialects.dialect import Dialect
-from roost.errors import Error, Invalid, Missing, StatementFailed, worded
+from roost.errors import Error, Invalid, StatementFailed
+from roost.structures.index.budget import Budget
+from roost.structures.index.bulk import bulk_of
 from roost.structures.index.declaration import Index, While
-from roost.structures.index.opened import Change, OpenedIndex, Working
-from roost.structures.index.scan import Filtering, Scan
-from roost.structures.index.schema import SCHEMA_VERSION, ask, opened_key, read_table
+from roost.structures.index.opened import OpenedIndex, Working, open_index
+from roost.structures.index.runs import Results, Shape
+from roost.structures.index.schema import SCHEMA_VERSION, ask
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Operations, Plan, TargetPlan
 
-_VERBS = {"update": "U", "delete": "D", "increment": "+", "decrement": "-"}
+FEW = 4  # like operations, or fewer, are sooner done one by one
 
 
 class IndexPlan(TargetPlan):
@@ -25,6 +28,7 @@ class IndexPlan(TargetPlan):
         if dialect.name != "sqlite":
             raise Invalid(f"{structure!r}: indexes are for SQLite, for now; {dialect.name} has none yet")
         self.structure = structure
+        self._dialect = dialect
         self._version = -1
         self._opened: OpenedIndex | Error | None = None
 
@@ -33,59 +37,63 @@ class IndexPlan(TargetPlan):
         opened = yield from self._current(context)
         if isinstance(opened, Error):
             return [opened] * len(operations)
+        if len(operations) <= FEW:
+            return (yield from self._each(opened, operations))
+        results: list[Any] = []
+        for shape, like in groupby(operations, shape_of):
+            some = list(like)
+            if shape is None or len(some) <= FEW or shape.keys > opened.parts:
+                results += yield from self._each(opened, some)
+            else:
+                results += yield from self._together(opened, shape, some)
+        return results
+
+    def _each(self, opened: OpenedIndex, operations: Operations) -> Results:
         results: list[Any] = []
         for op in operations:
             try:
-                results.append((yield from self._one(opened, op)))
+                results.append((yield from opened.perform(op.verb, op.args)))
             except (Invalid, StatementFailed) as error:
                 if isinstance(error, StatementFailed) and error.__cause__ is not None:
                     raise  # the database's own: whether the transaction stands, only the engine knows
                 results.append(error)
         return results
 
+    def _together(self, opened: OpenedIndex, shape: Shape, operations: Operations) -> Results:
+        def alone(place: int) -> Working:
+            (result,) = yield from self._each(opened, operations[place : place + 1])
+            return result
+
+        rows = [_values_of(shape, op.args) for op in operations]
+        columns = list(zip(*rows, strict=True))
+        results = yield from bulk_of(opened, shape, self._dialect).run(columns, alone, Budget())
+        return [opened.rows_of(result) for result in results]
+
     def _current(self, context: Context) -> Working:
+        index = self.structure
+        names = (index.name, index.index, index.columns, index.filters)
         if context.joined:  # a connection of the application's may have opened any file
-            return (yield from self._open())
+            return (yield from open_index(*names))
         (((version,),),) = yield ask(SCHEMA_VERSION)
         if self._opened is None or version != self._version:
-            self._opened = yield from self._open()
+            self._opened = yield from open_index(*names)
             self._version = version
         return self._opened
 
-    def _open(self) -> Working:
-        index = self.structure
-        table = yield from read_table(index.name)
-        if table is None:
-            return Missing(f"there is no table or view {index.name} that can be opened")
-        for name in (*index.columns, *index.filters):
-            if name not in table.columns:
-                return worded(Missing(f"{index.name} has no column {name}"), "fld", 2)
-        columns = [table.columns[name] for name in index.columns]
-        key = opened_key(table, index.index, columns)
-        if key is None:
-            there = ", ".join([key.name for key in table.keys]) or "none"
-            return worded(Missing(f"{index.name} has no key {index.index}; there are: {there}"), "idxnum", 2)
-        return OpenedIndex(table, key, columns, [table.columns[name] for name in index.filters])
 
-    def _one(self, opened: OpenedIndex, op: Operation[Any]) -> Working:
-        if op.verb == "insert":
-            return (yield from opened.insert(op.args[0]))
-        scan = self._scan(opened, op)
-        if op.verb == "find":
-            return (yield from opened.find(scan))
-        to, returning = op.args[6:]
-        return (yield from opened.modify(scan, Change(_VERBS[op.verb], to, returning)))
+def shape_of(operation: Operation[Any]) -> Shape | None:
+    """Return what operations have in common that are done together; None for one that is done by itself."""
+    args = operation.args
+    if operation.verb != "find":
+        return None
+    op, values, limit, offset, in_, filters = args
+    if in_ is not None or any([isinstance(each, While) for each in filters]):
+        return None
+    index: Any = operation.structure
+    columns = [(each.op, index.filters.index(each.column)) for each in filters]
+    return Shape("find", op, len(values), (limit, offset) != (1, 0), tuple(columns))
 
-    def _scan(self, opened: OpenedIndex, op: Operation[Any]) -> Scan:
-        sign, values, limit, offset, in_, filters = op.args[:6]
-        if len(values) > len(opened.key.parts):
-            told = f"{self.structure!r} has {len(opened.key.parts)} columns, and {len(values)} values were given"
-            raise worded(Invalid(told), "kpnum")
-        columns = opened.table.columns
-        made = [
-            Filtering(
-                isinstance(each, While), each.op, columns[each.column].sql, columns[each.column].against(each.value)
-            )
-            for each in filters
-        ]
-        return opened.scan(sign, values, limit, offset, in_, made)
+
+def _values_of(shape: Shape, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    bounds = args[2:4] if shape.bounded else ()
+    return (*args[1], *bounds, *[each.value for each in args[5]])

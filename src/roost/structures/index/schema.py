@@ -6,7 +6,7 @@ Read from SQLite's own pragmas, inside the transaction that uses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
@@ -38,25 +38,20 @@ class TableColumn:
     nullable: bool
     generated: bool
     held: Callable[[Any], Value | Unheld]
+    sql: str = field(init=False)  # the quoted name
 
-    @property
-    def sql(self) -> str:
-        """The quoted name."""
-        return quoted(self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sql", quoted(self.name))
 
     def holds(self, value: Any) -> Value | Unheld:
         """Return the value as this column stores it; `UNHELD` where it cannot."""
-        return None if value is None else self.held(value)
-
-    def key(self, value: Any) -> Value | Unheld:
-        """Return the value to look up: NULL is looked for also where there can be none."""
         return None if value is None else self.held(value)
 
     def against(self, value: Any) -> Value | Unheld:
         """Return the value that a filter compares with: 10.4 lies between 10 and 11, though it is no integer."""
         if self.kind in ("integer", "real") and value is not None:
             return number(value)
-        return self.key(value)
+        return self.holds(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,6 +29,7 @@ from roost.structures.ring.alter import ALTERATIONS
 from roost.structures.ring.check import rules
 from roost.structures.ring.declaration import Ring
 from roost.structures.ring.view import VIEWS
+from roost.structures.ring.wire import RingWire
 from roost.structures.rows import Entry
 
 # Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
@@ -264,6 +265,8 @@ ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
 class RingPlan(StructurePlan):
     """A ring in one dialect's words."""
+
+    wire = RingWire
 
     structure: Ring[Any, Any]
     views = VIEWS

@@ -26,6 +26,7 @@ from roost.structures.plan import (
 from roost.structures.rules import counted, has_head
 from roost.structures.set.declaration import Set
 from roost.structures.set.view import VIEWS
+from roost.structures.set.wire import SetWire
 
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
 # before it was granted would show what has gone since.
@@ -115,6 +116,8 @@ ADDED = {"mariadb": "`the count`", "postgresql": "(SELECT count(*) FROM r)"}
 
 class SetPlan(StructurePlan):
     """A set in one dialect's words."""
+
+    wire = SetWire
 
     structure: Set[Any, Any]
     views = VIEWS

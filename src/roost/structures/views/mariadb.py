@@ -258,18 +258,18 @@ SELECT routine_name, routine_comment FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
 TRIGGERS = """\
 SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
-  FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN ({})"""
+  FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND event_object_table IN ({})"""
 DEFINERS = """\
 SELECT table_name, definer FROM information_schema.views WHERE table_schema = DATABASE() AND table_name IN ({0})
 UNION ALL SELECT trigger_name, definer FROM information_schema.triggers
-  WHERE trigger_schema = DATABASE() AND trigger_name IN ({0})
+  WHERE event_object_schema = DATABASE() AND trigger_name IN ({0})
 UNION ALL SELECT routine_name, definer FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({0})"""
 COLUMNS = """\
 SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({})"""
 NAMED_TRIGGERS = """\
 SELECT trigger_name FROM information_schema.triggers
-  WHERE trigger_schema = DATABASE() AND trigger_name IN ({})"""
+  WHERE event_object_schema = DATABASE() AND trigger_name IN ({})"""
 
 
 def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:

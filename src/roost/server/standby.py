@@ -17,7 +17,7 @@ WORKER: tuple[str, ...] = ("-P", "-m", "roost.server.worker")  # -P: nothing is 
 
 
 @dataclass
-class Spare:
+class Standby:
     """A process, and the supervisor's end of its line."""
 
     process: subprocess.Popen[bytes]
@@ -30,13 +30,13 @@ class Spare:
         self.process.wait()
 
 
-class Spares:
-    """At most one spare process."""
+class Standbys:
+    """At most one standby process."""
 
     def __init__(self) -> None:
-        self._kept: Spare | None = None
+        self._kept: Standby | None = None
 
-    def take(self) -> Spare:
+    def take(self) -> Standby:
         """Return a process, the one that is kept or one that has just been started; OSError when there can be none."""
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -60,7 +60,7 @@ class Spares:
             self._kept = None
 
 
-def _start() -> Spare:
+def _start() -> Standby:
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -75,4 +75,4 @@ def _start() -> Spare:
         except BaseException:
             ours.close()
             raise
-    return Spare(process, ours)
+    return Standby(process, ours)

@@ -1,4 +1,4 @@
-"""A worker's place: its sockets and counters, which stay, and the process that has them, which is replaced."""
+"""A worker's slot: its sockets and counters, which stay, and the process that has them, which is replaced."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 from roost.server.control import Control
 from roost.server.counters import Totals, make_block, totals
 from roost.server.settings import Role, Settings
-from roost.server.spares import Spares
+from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
 
 PONG = 2.0  # seconds that a worker has to answer `ping`
 
 
-class Place:
-    """One worker's place.
+class Slot:
+    """One worker's slot.
 
     settings: returns those of the moment.
-    spares: where its processes come from.
+    standbys: where its processes come from.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class Place:
         number: int,
         sockets: Sequence[socket.socket],
         settings: Callable[[], Settings],
-        spares: Spares,
+        standbys: Standbys,
     ) -> None:
         self.role, self.number = role, number
         self.name = "the writer" if role == "write" else f"read worker {number}"
         self.ready = asyncio.Event()
         self.starts = 0
         self.ended = ""  # how the last process ended, in words
-        self._sockets, self._settings, self._spares = sockets, settings, spares
+        self._sockets, self._settings, self._standbys = sockets, settings, standbys
         fd, self._memory = make_block()
         self._counters = FileIO(fd)  # whose second close is harmless, unlike that of a number
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,17 +58,17 @@ class Place:
     async def live(self) -> bool:
         """Start a process and return when it has ended: whether it had been ready before."""
         try:
-            spare = self._spares.take()
+            standby = self._standbys.take()
         except OSError as error:
             self.ended = f"could not be started: {error.strerror}"
             return False
-        self._process = spare.process
+        self._process = standby.process
         self.starts += 1
         try:
-            socket.send_fds(spare.line, [b"."], [self._counters.fileno(), *[each.fileno() for each in self._sockets]])
-            self._control = await Control.over(spare.line)
+            socket.send_fds(standby.line, [b"."], [self._counters.fileno(), *[each.fileno() for each in self._sockets]])
+            self._control = await Control.over(standby.line)
         except OSError:  # it has died meanwhile
-            spare.line.close()
+            standby.line.close()
             self.ended = _ending(await self._bury())
             return False
         self._control.say("start", settings=self._settings().to_json(), role=self.role, number=self.number)
@@ -76,8 +76,8 @@ class Place:
             self._control.say("stop")
         reason = ""
         try:
-            while (told := await self._control.hear()) is not None:
-                reason = self._heed(told) or reason
+            while (message := await self._control.hear()) is not None:
+                reason = self._heed(message) or reason
         finally:
             was_ready = self.ready.is_set()
             self.ready.clear()
@@ -87,25 +87,25 @@ class Place:
         self.ended = reason or _ending(code)
         return was_ready
 
-    def _heed(self, told: dict[str, Any]) -> str:
+    def _heed(self, message: dict[str, Any]) -> str:
         """Do what a word of the worker asks for; return why it cannot start, if it says so."""
         assert self._process is not None
-        match told["word"]:
+        match message["word"]:
             case "ready":
                 self.ready.set()
-                self._spares.keep()
+                self._standbys.keep()
                 log.info("%s is process %d", self.name, self._process.pid)
-                if told["connections"] < self._settings().max_connections:
+                if message["connections"] < self._settings().max_connections:
                     log.warning(
                         "%s takes %d connections, not %d: the limit of open files (RLIMIT_NOFILE) has no room for more",
-                        *(self.name, told["connections"], self._settings().max_connections),
+                        *(self.name, message["connections"], self._settings().max_connections),
                     )
             case "failed":
-                return str(told["reason"])
+                return str(message["reason"])
             case "kept":
-                log.error("%s keeps its certificate: %s", self.name, told["reason"])
+                log.error("%s keeps its certificate: %s", self.name, message["reason"])
             case "pong":
-                answered = self._pings.pop(told["number"], None)
+                answered = self._pings.pop(message["number"], None)
                 if answered is not None and not answered.done():
                     answered.set_result(None)
         return ""

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import hmac
 
-from roost.server.settings import Role, Settings
-from roost.server.tables import Handle
+from roost.protocols.handlersocket.opened import Opened
 
 UNAUTHORIZED = "3\t1\tunauth"
-TRIES = 10  # wrong secrets in a row, then the connection is closed
 
 
 class Session:
-    """What the server knows of one connection."""
+    """What is known of one connection.
 
-    __slots__ = ("authorized", "foreign", "handles", "known", "limit", "role", "secret", "wrong")
+    secret: what it has to say first; None where it need not.
+    most: indexes that it may open.
+    """
 
-    def __init__(self, role: Role, settings: Settings) -> None:
-        self.role = role
-        self.secret = settings.secret(role)
-        self.authorized = self.secret is None
-        self.limit = settings.max_indexes
-        self.handles: dict[str, Handle] = {}
-        self.wrong = 0
+    __slots__ = ("authorized", "foreign", "known", "most", "opened", "secret", "wrong")
+
+    def __init__(self, secret: bytes | None, most: int) -> None:
+        self.secret = secret
+        self.authorized = secret is None
+        self.most = most
+        self.opened: dict[str, Opened] = {}  # by their numbers
+        self.wrong = 0  # secrets, one after the other
         # Whether it has said something that only a client of HandlerSocket says. Who has to say a secret first can do
         # nothing until then, whatever it speaks.
         self.known = not self.authorized
         self.foreign = False  # it speaks another protocol: nothing more of it is looked at
 
-    def open(self, number: int, handle: Handle) -> bool:
+    def open(self, number: int, opened: Opened) -> bool:
         """Keep an opened index under its number, in place of what was there; False when there are too many."""
-        if len(self.handles) >= self.limit and str(number) not in self.handles:
+        if len(self.opened) >= self.most and str(number) not in self.opened:
             return False
-        self.handles[str(number)] = handle
+        self.opened[str(number)] = opened
         self.known = True
         return True
 

@@ -7,13 +7,18 @@ checked, and in which order, is the original's; where numbers and filters differ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
-from roost.protocols.handlersocket import unescape
-from roost.structures.index.declaration import COMPARISONS, OPS
+from roost.protocols.handlersocket.tokens import unescape
+from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 
 MOST = 2**32 - 1  # what a number may be
+MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
+MOST_ROWS = 1_000_000  # of one answer
+
+NULL = "\0"
+VERBS: Final = {"U": "update", "D": "delete", "+": "increment", "-": "decrement"}
 
 _SMALL: Final = {"": 0, **{str(number): number for number in range(1024)}}  # most numbers are
 
@@ -86,7 +91,7 @@ def number(token: str) -> int:
     (12, 0)
     >>> number("-1")
     Traceback (most recent call last):
-    roost.protocols.requests.Refused: number
+    roost.protocols.handlersocket.requests.Refused: number
     """
     small = _SMALL.get(token)
     if small is not None:
@@ -101,7 +106,7 @@ def number(token: str) -> int:
 
 def value(token: str) -> Token:
     """Return the value of a token; None is NULL."""
-    if token == "\0":
+    if token == NULL:
         return None
     if "\x01" not in token:
         return token
@@ -133,11 +138,10 @@ def parse_open(tokens: Sequence[str]) -> Open:
     )
 
 
-def parse(tokens: list[str], fcolumns: int, most_values: int) -> Find | Insert:
+def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
     """Read the tokens of a find, a modification or an insert.
 
     fcolumns: how many columns were opened for filters.
-    most_values: what a list of IN may have.
 
     Raises: Refused, by the first thing that is wrong.
     """
@@ -150,7 +154,7 @@ def parse(tokens: list[str], fcolumns: int, most_values: int) -> Find | Insert:
     at += 2
     place, among = None, list[Token]()
     if len(tokens) > at and tokens[at][:1] == "@":
-        place, among, at = _among(tokens, at + 1, width, most_values)
+        place, among, at = _among(tokens, at + 1, width)
     filters = []
     while len(tokens) > at and tokens[at][:1] in ("F", "W"):
         filters.append(_filter(tokens, at, fcolumns))
@@ -174,13 +178,13 @@ def _inserting(width: int, given: list[Token]) -> Insert:
     return Insert(width, given)
 
 
-def _among(tokens: list[str], at: int, width: int, most: int) -> tuple[int, list[Token], int]:
+def _among(tokens: list[str], at: int, width: int) -> tuple[int, list[Token], int]:
     # IN: the place of the value that is replaced, the list, and where the tokens go on.
     place = number(tokens[at]) if len(tokens) > at else 0
     length = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
     if not length or place >= width > 0:  # no values at all is the next error, klen
         raise Refused("invalueslen")
-    if length > most:
+    if length > MOST_VALUES:
         raise Refused("limit")
     at += 2
     among = values(tokens[at : at + length])
@@ -197,3 +201,35 @@ def _filter(tokens: list[str], at: int, fcolumns: int) -> Filter:
     if op not in COMPARISONS:
         raise Refused("fop")
     return Filter(kind == "W", op, column, value(against))
+
+
+def operation(
+    tokens: list[str], *, writes: bool, parts: int, width: int, filters: Sequence[str]
+) -> tuple[str, tuple[Any, ...]]:
+    """Return what a line asks of an opened index, as the verb of an operation of `roost.Index` and its arguments.
+
+    writes: whether there may be modifications.
+    parts, width, filters: how many columns the key has, how many were opened, and which for filters.
+
+    Raises: Refused, by the first thing that is wrong.
+    """
+    asked = parse(tokens, len(filters))
+    if not writes and (isinstance(asked, Insert) or asked.modification):
+        raise Refused("readonly")
+    if isinstance(asked, Insert):
+        return "insert", (_padded(asked.values, min(asked.width, width)),)
+    word = asked.modification
+    if word and word[0] not in VERBS:
+        raise Refused("modop")
+    if asked.width > parts:
+        raise Refused("kpnum")
+    judged = [(While if each.ends else Where)(filters[each.place], each.op, each.value) for each in asked.filters]  # type: ignore[arg-type]
+    in_ = None if asked.place is None else (asked.place, asked.among)
+    limit = min(asked.limit, MOST_ROWS if word else MOST_ROWS + 1)
+    args = (asked.op, _padded(asked.values, asked.width), limit, asked.offset, in_, judged)
+    return (VERBS[word[0]], (*args, asked.to, word[1:2] == "?")) if word else ("find", args)
+
+
+def _padded(given: Sequence[Token], wanted: int) -> Sequence[Token]:
+    # A token that is missing is an empty one.
+    return given[:wanted] if len(given) >= wanted else [*given, *[""] * (wanted - len(given))]

@@ -1,0 +1,370 @@
+"""What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
+
+`Exchange.play` is a generator: it yields what is asked of the database, is sent the results, and makes answers of them.
+Requests of one form are asked together, whichever connections they came from. The lines of a connection are done in
+their order: each round takes the next lines of one form from every connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+from roost.errors import Error
+from roost.protocols.handlersocket import answers as say
+from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
+from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
+from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
+from roost.structures.index.budget import Budget
+from roost.structures.index.runs import Columns, Shape
+
+LOT = 1024  # requests of a run, after which it is looked whether there is still room
+SINGLES = 64  # the same, of requests that are no run
+
+Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection, without the last LF
+
+
+class Run(NamedTuple):
+    """Like requests of one opened index."""
+
+    target: Target
+    shape: Shape
+    columns: Columns
+
+
+class Singles(NamedTuple):
+    """Requests of any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
+
+    requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
+
+
+# What is asked of the database, and what the answer is: of a run and of singles the results of the first requests, at
+# least one; of an Open what was opened, or the error.
+Asked = Run | Singles | Open
+Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
+Playing = Generator[Asked, Any, None]
+
+
+class Late(NamedTuple):
+    """What a connection is answered after a delay, since the secret was wrong, and its lines that go on then."""
+
+    text: str
+    rest: str
+
+
+class _Lines:
+    """The lines of one connection that are not all of one form, and how far they are done."""
+
+    __slots__ = ("late", "lines", "next", "place", "session")
+
+    def __init__(self, place: int, session: Session, text: str) -> None:
+        self.place = place  # among the connections
+        self.session = session
+        self.lines = text.split("\n")
+        self.next = 0
+        self.late = ""
+
+
+class _Alike:
+    """Requests of one form, for one run."""
+
+    __slots__ = ("opened", "owners", "rows")
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.owners: list[int] = []  # the connections that they came from
+        self.rows: list[list[str]] = []
+
+
+class Exchange(say.Counted):
+    """The lines of several connections, and their answers.
+
+    version: of the schema, in the transaction that answers.
+    failed: why there is no transaction.
+    elapsed: seconds that the last answer of the database took; whoever sends it says so.
+    """
+
+    def __init__(
+        self, arrived: Arrived, openings: Openings, version: int, budget: Budget, failed: Error | None = None
+    ) -> None:
+        self.texts = [""] * len(arrived)  # the answers, in the order of the connections; "" where there are none yet
+        self.late: dict[int, Late] = {}  # by their places, after their texts
+        self.rest: dict[int, str] = {}  # by their places: the lines that are left for later turns
+        self.seconds = [0.0] * len(arrived)  # that each took
+        self.requests = 0
+        self.elapsed = 0.0
+        self._arrived = arrived
+        self._openings = openings
+        self._version = version
+        self._budget = budget
+        self._failed = failed
+
+    def play(self) -> Playing:
+        """Answer the lines, as far as the budget allows."""
+        others = yield from self._whole_chunks()
+        going = every = [_Lines(place, *self._arrived[place]) for place in others]
+        while going:
+            going = yield from self._round(going, {each.place: each for each in every})
+        for lines in every:
+            left = "\n".join(lines.lines[lines.next :])
+            if lines.late:
+                self.late[lines.place] = Late(lines.late, left)
+            elif lines.next < len(lines.lines) and not lines.session.foreign:
+                self.rest[lines.place] = left
+
+    def _current(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
+        # What requests that begin like this are for; None where the line has to be read to say why not.
+        opened = session.opened.get(token)
+        if opened is None or not session.authorized or self._failed is not None:
+            return None
+        return opened if opened.version == self._version or (yield from self._resolve(opened)) else None
+
+    def _resolve(self, opened: Opened) -> Generator[Asked, Any, bool]:
+        # Looks again what an opened index is now; returns whether there still is one.
+        if opened.version == self._version:
+            return True
+        asked = opened.asked
+        target = None if not self._openings.may(asked.database, asked.table) else (yield asked)
+        if target is None or isinstance(target, Error):
+            return False
+        opened.take(target, self._version)
+        return True
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    def _whole_chunks(self) -> Generator[Asked, Any, list[int]]:
+        # Answers the connections that have requests of one form, all of them together; returns the others.
+        if self._failed is not None:
+            return list(range(len(self._arrived)))
+        others = []
+        version = self._version
+        begun: dict[tuple[Opened, str], list[int]] = {}  # connections by what their first lines begin with
+        for place, (session, text) in enumerate(self._arrived):
+            first = text.find("\t")
+            opened = session.opened.get(text[:first])
+            if opened is None or not session.authorized:
+                others.append(place)
+                continue
+            if opened.version != version and not (yield from self._resolve(opened)):
+                others.append(place)
+                continue
+            if not opened.target.bulk:
+                others.append(place)
+                continue
+            beginning = (opened, text[: text.find("\t", first + 1)])
+            if beginning in begun:
+                begun[beginning].append(place)
+            else:
+                begun[beginning] = [place]
+        for (opened, _), places in begun.items():
+            if not (yield from self._together(opened, places)):
+                others += places
+        return sorted(others)
+
+    def _together(self, opened: Opened, places: list[int]) -> Generator[Asked, Any, bool]:
+        # Answers these chunks as one run; returns whether they are one.
+        texts = [self._arrived[place][1] for place in places]
+        text = "\n".join(texts)
+        form = None if "\x01" in text else opened.form(text.partition("\n")[0].split("\t"))
+        columns = None if form is None else form.columns(text)
+        if form is None or columns is None:
+            return False
+        try:
+            values = form.values(columns)
+        except Refused:
+            return False
+        total = len(columns[0])
+        answers, seconds = yield from self._run(opened, form, values, total)
+        each = seconds / max(1, len(answers))
+        if len(answers) == total == len(places):
+            for place, answer in zip(places, answers, strict=True):
+                self.texts[place] = answer + "\n"
+                self.seconds[place] = each
+            return True
+        begin = 0
+        for place, chunk in zip(places, texts, strict=True):
+            lines = chunk.count("\n") + 1
+            part = answers[begin : begin + lines]
+            begin += lines
+            if part:
+                self.texts[place] = "\n".join(part) + "\n"
+                self.seconds[place] = each * len(part)
+            if len(part) < lines:
+                self.rest[place] = chunk.split("\n", len(part))[-1]
+        return True
+
+    def _run(
+        self, opened: Opened, form: Form, values: Columns, total: int
+    ) -> Generator[Asked, Any, tuple[list[str], float]]:
+        # The answers of the first requests, as far as the budget allows, and the seconds that they took.
+        answers: list[str] = []
+        seconds = 0.0
+        while self._budget.open:
+            begin = len(answers)
+            lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
+            results = yield Run(opened.target, form.shape, lot)
+            seconds += self.elapsed
+            some = opened.answers.of(results, self)
+            answers += some
+            self._budget.take(sum(map(len, some)))
+            if len(answers) == total:
+                break
+        self.requests += len(answers)
+        return answers, seconds
+
+    # --- line by line ---------------------------------------------------------------------------------------------
+
+    def _round(self, going: list[_Lines], every: dict[int, _Lines]) -> Generator[Asked, Any, list[_Lines]]:
+        # Takes the next lines of each connection, and asks for what was gathered; returns those that have more.
+        runs: dict[Form, _Alike] = {}
+        singles: list[Single] = []
+        more = []
+        for lines in going:
+            if (yield from self._take(lines, runs, singles)):
+                more.append(lines)
+        for form, alike in runs.items():
+            values = form.values(list(zip(*alike.rows, strict=True)))
+            answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
+            self._deliver(every, alike.owners, answers, seconds)
+        while singles and self._budget.open:
+            some = singles[:SINGLES]
+            results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
+            answers = []
+            for (_, opened, _, _), result in zip(some, results, strict=False):
+                answers += opened.answers.of([result], self)
+            self.requests += len(answers)
+            self._budget.take(sum(map(len, answers)))
+            self._deliver(every, [each[0] for each in some[: len(answers)]], answers, self.elapsed)
+            del singles[: len(answers)]
+        for place, *_ in singles:
+            every[place].next -= 1
+        return more
+
+    def _deliver(self, every: dict[int, _Lines], owners: Sequence[int], answers: list[str], seconds: float) -> None:
+        each = seconds / max(1, len(answers))
+        for place, answer in zip(owners, answers, strict=False):
+            self.texts[place] += answer + "\n"
+            self.seconds[place] += each
+        for place in owners[len(answers) :]:  # the last lines that their connections gave
+            every[place].next -= 1
+
+    def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
+        # Gathers the next lines of one form, or the next that are none, and answers what asks nothing of the database
+        # before them; returns whether there will be more.
+        taken: Form | None = None
+        single = False
+        while lines.next < len(lines.lines) and self._budget.open:
+            line = lines.lines[lines.next]
+            tokens = line.split("\t")
+            opened = yield from self._current(lines.session, tokens[0])
+            form = None if opened is None or "\x01" in line else opened.form(tokens)
+            if form is not None and not form.fits(tokens):
+                form = None
+            if opened is not None and form is not None:
+                if single or (taken is not None and form is not taken):
+                    return True
+                taken = form
+                lines.next += 1
+                alike = runs.get(form)
+                if alike is None:
+                    alike = runs[form] = _Alike(opened)
+                alike.owners.append(lines.place)
+                alike.rows.append(tokens)
+                continue
+            if taken is not None:
+                return True
+            if opened is not None:
+                try:
+                    request = _operation(opened, tokens)
+                except Refused as refused:
+                    if single:
+                        return True
+                    lines.next += 1
+                    self._reply(lines, self._wrong(refused.word))
+                    continue
+                single = True
+                lines.next += 1
+                singles.append((lines.place, opened, *request))
+                continue
+            if single:
+                return True
+            lines.next += 1
+            self.elapsed = 0.0
+            answer = yield from self._answer(lines.session, tokens)
+            self.seconds[lines.place] += self.elapsed
+            if answer == UNAUTHORIZED and tokens[0] == "A" and lines.session.secret is not None:
+                lines.late = answer + "\n"
+                return False
+            self._reply(lines, answer)
+            if lines.session.foreign:
+                return False
+        return False
+
+    def _reply(self, lines: _Lines, answer: str) -> None:
+        self.texts[lines.place] += answer + "\n"
+        self.requests += 1
+        self._budget.take(len(answer))
+
+    def _answer(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
+        # The answer to a line that asks nothing of an opened index, or cannot.
+        try:
+            first = tokens[0]
+            if not session.known and not is_request(first):
+                session.foreign = True
+            if first == "A":
+                return session.authorize(tokens)
+            if first == "P":
+                return (yield from self._open(session, tokens)) if session.authorized else UNAUTHORIZED
+            if first[:1].isdigit() and first[:1].isascii():
+                return (yield from self._unopened(session, tokens)) if session.authorized else UNAUTHORIZED
+            return self._wrong("cmd")
+        except Refused as refused:
+            return self._wrong(refused.word)
+
+    def _open(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
+        asked = parse_open(tokens)
+        if self._failed is not None:
+            return self._refusal(self._failed)
+        opened = self._openings.find(asked)
+        if opened is None or opened.version != self._version:
+            if not self._openings.may(asked.database, asked.table):
+                return self._wrong("open_table", 1)
+            target = yield asked
+            if isinstance(target, Error):
+                return self._refusal(target)
+            opened = self._openings.keep(asked, target, self._version)
+        return "0\t1" if session.open(asked.number, opened) else self._wrong("limit")
+
+    def _unopened(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
+        # A line for which nothing is opened under its first token as it stands, or no longer.
+        wanted = number(tokens[0])
+        opened = session.opened.get(str(wanted))
+        if opened is not None:
+            if self._failed is not None:
+                return self._refusal(self._failed)
+            if not (yield from self._resolve(opened)):
+                return self._wrong("open_table", 1)
+            request = _operation(opened, tokens)
+            (result,) = yield Singles([(opened.target, *request)])
+            return opened.answers.of([result], self)[0]
+        # The original looks at the list of IN and at the filters before it finds that a number was left out.
+        if any([int(each) > wanted for each in session.opened]):
+            try:
+                parse(tokens, 0)
+            except Refused as refused:
+                if refused.word not in ("op", "klen", "notimpl"):
+                    return self._wrong(refused.word)
+        return self._wrong("stmtnum")
+
+    def _wrong(self, word: str, code: int = 2) -> str:
+        self.errors += 1
+        return say.error(code, word)
+
+    def _refusal(self, error: Error) -> str:
+        self.errors += 1
+        return say.refusal(error)
+
+
+def _operation(opened: Opened, tokens: list[str]) -> tuple[str, tuple[Any, ...]]:
+    target = opened.target
+    return operation(tokens, writes=opened.writes, parts=target.parts, width=target.width, filters=target.filters)

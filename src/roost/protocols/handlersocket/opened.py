@@ -1,0 +1,215 @@
+"""Opened indexes, shared by the connections that have opened them; and the forms of the lines that use them.
+
+Lines have the same form if they differ in their values alone: those become a run, as columns of tokens, and no request
+is read by itself. A line that has no form (an escape, a list of IN, an error) is read by `requests.parse`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from roost.protocols.handlersocket.answers import Answers
+from roost.protocols.handlersocket.requests import MOST_ROWS, NULL, VERBS, Open, Refused, number
+from roost.structures.index.declaration import COMPARISONS, OPS
+from roost.structures.index.runs import Columns, Shape
+
+MOST_FORMS = 64  # that are kept for one opened index
+ONE_ROW = ["1", "0"]  # limit and offset
+
+
+class Target(Protocol):
+    """What can be opened: an index of a table, or a structure."""
+
+    parts: int  # how many columns the key has
+    width: int  # how many columns are read and written
+    filters: Sequence[str]  # the names of the columns that filters name
+    bulk: bool  # whether like requests are done as a run
+
+
+class Form:
+    """What lines have in common: how many tokens, which of them are the same, and what the others are.
+
+    length: of a line, in tokens.
+    fixed: tokens that all of them have, and where; the first is not looked at.
+    places: of the values, in the order of the shape's columns.
+    """
+
+    __slots__ = ("_bounds", "_fixed", "_length", "_places", "shape")
+
+    def __init__(self, shape: Shape, length: int, fixed: Sequence[tuple[int, str]], places: Sequence[int]) -> None:
+        self.shape = shape
+        self._length = length
+        self._fixed = fixed
+        self._places = places
+        self._bounds = 3 + shape.keys  # where limit and offset are
+
+    def columns(self, text: str) -> list[list[str]] | None:
+        """Return the tokens of several lines as columns; None where not all of them are of this form."""
+        # An end of line stays at the token behind it, so a line with a token too few shows beside one with too many.
+        tokens = text.replace("\n", "\t\n").split("\t")
+        lines = text.count("\n") + 1
+        length = self._length
+        if len(tokens) != lines * length:
+            return None
+        columns = [tokens[place::length] for place in range(length)]
+        if columns[0].count("\n" + tokens[0]) != lines - 1:
+            return None
+        for place, token in self._fixed:
+            if columns[place].count(token) != lines:
+                return None
+        return columns
+
+    def values(self, columns: Sequence[Sequence[str]]) -> Columns:
+        """Return the values of columns of tokens, as the shape has them.
+
+        Raises: Refused where a limit or an offset is no number.
+        """
+        made: list[Sequence[Any]] = []
+        for place in self._places:
+            column = columns[place]
+            made.append([None if token == NULL else token for token in column] if NULL in column else column)
+        if self.shape.bounded:
+            keys, bounds = self.shape.keys, self._bounds
+            made[keys:keys] = [_once(columns[bounds], _limit), _once(columns[bounds + 1], number)]
+        return made
+
+    def fits(self, tokens: list[str]) -> bool:
+        """Return whether the limit and the offset of a line are numbers."""
+        try:
+            return not self.shape.bounded or bool(_limit(tokens[self._bounds]) + number(tokens[self._bounds + 1]))
+        except Refused:
+            return False
+
+
+def _limit(token: str) -> int:
+    return min(number(token) or 1, MOST_ROWS + 1)
+
+
+def _once(tokens: Sequence[str], make: Callable[[str], int]) -> list[int]:
+    # As a rule all lines have the same.
+    first = tokens[0]
+    return [make(first)] * len(tokens) if tokens.count(first) == len(tokens) else list(map(make, tokens))
+
+
+class Opened:
+    """One opened index, as the sessions that opened it have it."""
+
+    __slots__ = ("__weakref__", "_ends", "_forms", "answers", "asked", "target", "version", "writes")
+
+    target: Target
+    answers: Answers
+
+    def __init__(self, asked: Open, writes: bool) -> None:
+        self.asked = asked
+        self.writes = writes
+        self.version = -1
+        self._ends: dict[str, int] = {}  # where the values end that a find brings, by their number
+        self._forms: dict[tuple[str | int, ...], Form | None] = {}  # None where lines are to be read by themselves
+
+    def take(self, target: Target, version: int) -> None:
+        """Become what is there in this version of the schema."""
+        self.target, self.version = target, version
+        self.answers = Answers(target.width)
+        self._forms.clear()
+        self._ends = {str(values): 3 + values for values in range(1, target.parts + 1)} if target.bulk else {}
+
+    def form(self, tokens: list[str]) -> Form | None:
+        """Return the form of a line, None where it has none. No token is escaped."""
+        key = self._key(tokens)
+        if key is None:
+            return None
+        try:
+            return self._forms[key]
+        except KeyError:
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            form = self._forms[key] = self._made(tokens)
+            return form
+
+    def _key(self, tokens: list[str]) -> tuple[str | int, ...] | None:
+        # What has to be equal: the operation, how many tokens, whether limit and offset are 1 and 0, and what follows
+        # them but for the values.
+        length = len(tokens)
+        if length < 4:
+            return None
+        op, width = tokens[1], tokens[2]
+        if op == "+":
+            return (length, op, width) if self.writes and self.target.bulk else None
+        end = self._ends.get(width)
+        if end is None or op not in OPS:
+            return None
+        if length == end:
+            return (length, op, width)
+        one = tokens[end : end + 2] == ONE_ROW
+        if length == end + 2:
+            return (length, op, width, one)
+        if length < end + 3:
+            return None
+        verb = tokens[end + 2]
+        if verb in VERBS:
+            return (length, op, width, one, verb) if one and self.writes else None
+        if (length - end - 2) % 4 == 0:
+            return (length, op, width, one, *[token for place, token in enumerate(tokens[end + 2 :]) if place % 4 != 3])
+        return None
+
+    def _made(self, tokens: list[str]) -> Form | None:
+        length, op, width = len(tokens), tokens[1], tokens[2]
+        shown = self.target.width
+        if op == "+":
+            to = min(length - 3, shown)
+            fixed = [(1, op), (2, width)]
+            if width != str(length - 3) or not to:
+                return None
+            return Form(Shape("insert", to=to), length, fixed, range(3, 3 + to))
+        keys = int(width)
+        end = 3 + keys
+        fixed = [(1, op), (2, width)]
+        places = list(range(3, end))
+        bounded = length > end and tokens[end : end + 2] != ONE_ROW
+        if not bounded:
+            fixed += zip(range(end, length), "10", strict=False)
+        verb = tokens[end + 2] if length > end + 2 else ""
+        if verb in VERBS:
+            to = 0 if verb == "D" else min(length - end - 3, shown)
+            fixed.append((end + 2, verb))
+            return Form(Shape(VERBS[verb], op, keys, to=to), length, fixed, [*places, *range(end + 3, end + 3 + to)])
+        filters = []
+        for place in range(end + 2, length, 4):
+            kind, comparison, column = tokens[place : place + 3]
+            if kind != "F" or comparison not in COMPARISONS or not _is_place(column, len(self.target.filters)):
+                return None
+            filters.append((comparison, int(column)))
+            fixed += [(place, kind), (place + 1, comparison), (place + 2, column)]
+            places.append(place + 3)
+        return Form(Shape("find", op, keys, bounded, tuple(filters)), length, fixed, places)
+
+
+def _is_place(token: str, columns: int) -> bool:
+    return token.isascii() and token.isdigit() and len(token) < 4 and int(token) < columns
+
+
+class Openings:
+    """What has been opened in one database, by whichever connection.
+
+    may: whether a table may be opened, by the names of the database and the table.
+    """
+
+    def __init__(self, may: Callable[[str, str], bool], *, writes: bool) -> None:
+        self.may = may
+        self.writes = writes
+        self._opened: weakref.WeakValueDictionary[Open, Opened] = weakref.WeakValueDictionary()
+
+    def find(self, asked: Open) -> Opened | None:
+        """Return what was opened under the same names, whatever its number."""
+        return self._opened.get(asked._replace(number=0))
+
+    def keep(self, asked: Open, target: Target, version: int) -> Opened:
+        """Return an opened index that has this target."""
+        asked = asked._replace(number=0)
+        opened = self._opened.get(asked)
+        if opened is None:
+            opened = self._opened[asked] = Opened(asked, self.writes)
+        opened.take(target, version)
+        return opened

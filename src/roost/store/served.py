@@ -1,0 +1,297 @@
+"""A database as a server has it: one connection, whose transactions answer what many clients have asked.
+
+Here is the policy for requests that fail: each costs itself alone. What it did is undone by SQLite, statement by
+statement, and its result is the error. Where an error undoes the whole transaction, `Undone` is raised, since nothing
+was done at all; the same where COMMIT fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Sequence
+from random import Random
+from typing import Any
+
+from roost.batching.batch import retried
+from roost.batching.known import Known
+from roost.databases.engine import Undone, Wait, drive
+from roost.databases.sqlite.apsw import ApswConnection
+from roost.databases.sqlite.engine import SQLiteEngine
+from roost.dialects import Control, Statement
+from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing
+from roost.store.core import utc_now
+from roost.structures.index.budget import Budget, Limits
+from roost.structures.index.bulk import args_of, bulk_of
+from roost.structures.index.opened import OpenedIndex, open_index
+from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.schema import SCHEMA_VERSION
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, Plan
+from roost.structures.registry import from_definition
+from roost.structures.wire import Steps, Wanted, Wire
+
+__all__ = ["Budget", "Database", "Limits", "Undone"]
+
+log = logging.getLogger("roost.server")
+
+Opened = OpenedIndex | Wire
+Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # of what was opened: verbs and arguments of its operations
+
+
+class Database:
+    """One connection to a file, for reading alone or for writing.
+
+    lock_wait: seconds that opening it waits for somebody else.
+    version: a number of this process that rises when what can be opened may have changed.
+
+    Raises: CannotOpen, Missing, when made.
+    """
+
+    def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
+        self.budget = Budget(Limits(), time.monotonic)
+        self.version = 0
+        self._writes = writes
+        self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
+        self._wait = Wait(time.monotonic() + lock_wait)
+        engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
+        self._connection = ApswConnection(engine, self._wait, self.budget, writes=writes)
+        self._dialect = self._connection.dialect
+        self._known = Known(self._dialect, exact=True)  # what is opened is looked at again when it has changed
+        self._context = Context(utc_now, 0)
+
+    def limit(self, limits: Limits) -> None:
+        """Say what turns may take from now on."""
+        self.budget.limits = limits
+        self._connection.limit()
+
+    def wait_for(self, seconds: float) -> None:
+        """Say how long the next `begin` may wait for somebody else's write lock."""
+        self._wait.deadline = time.monotonic() + seconds
+
+    def forget(self) -> None:
+        """Have everything that was opened looked at again."""
+        self._seen = None
+
+    def begin(self) -> Error | None:
+        """Begin a transaction; return why there is none."""
+        connection = self._connection
+        self.budget.unlimited()
+        try:
+            if connection.broken:  # by an error that concerned the file: on a connection that is known to be well
+                connection.reopen()
+            (connection.begin if self._writes else connection.begin_read)()
+            ((version,),) = connection.fetch(SCHEMA_VERSION.sql)
+        except (Error, Undone, OSError) as failed:  # OSError: the lock file's
+            error = failed.__cause__ if isinstance(failed, Undone) else failed
+            if not isinstance(error, Busy):
+                log.warning("no transaction could be begun: %s", error)
+            connection.settle()
+            return error if isinstance(error, Error) else CannotOpen(str(error))
+        if self._seen != (connection.opened, version):
+            self._seen = (connection.opened, version)
+            self.version += 1
+        return None
+
+    def commit(self) -> None:
+        """Commit.
+
+        Raises: Undone.
+        """
+        self.budget.unlimited()
+        try:
+            self._connection.commit()
+        except Error as error:
+            raise Undone from error
+
+    def undo(self) -> None:
+        """Roll back what is open."""
+        self._connection.settle()
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the file, as far as nobody needs it."""
+        self._connection.checkpoint()
+
+    def give_up(self) -> None:
+        """Have the file opened anew before the next transaction: what became of the last one is not known."""
+        self._connection.broken = True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    # --- what clients ask -----------------------------------------------------------------------------------------
+
+    def open(self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opened | Error:
+        """Return what these names stand for now: an index of a table, or a structure; or the error that says why not.
+
+        Raises: Undone.
+        """
+        self.budget.unlimited()
+        try:
+            return drive(self._opening(name, index, columns, filters), self._connection)
+        except Error as error:
+            return error
+
+    def _opening(
+        self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
+    ) -> Generator[Any, Any, Opened | Error]:
+        try:
+            (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
+        except Missing:
+            stored = []
+        try:
+            for (definition,) in stored:
+                plan = self._known.plan(from_definition(definition))
+                if plan.wire is not None:
+                    return plan.wire(plan.structure, index, columns, filters)
+        except Error as error:
+            return error
+        found: Opened | Error = yield from open_index(name, index, columns, filters)
+        return found
+
+    def run(self, target: Any, shape: Shape, columns: Columns) -> list[Any]:
+        """Do like requests; return the results of the first ones, at least one.
+
+        Raises: Undone.
+        """
+        return drive(self._run(target, shape, columns), self._connection)
+
+    def _run(self, index: OpenedIndex, shape: Shape, columns: Columns) -> Results:
+        writes = shape.verb != "find"
+
+        def alone(place: int) -> Generator[Any, Any, Any]:
+            result = yield from self._alone(index, shape.verb, args_of(index, shape, columns, place))
+            self.budget.take(self.budget.used)
+            self.budget.run(writes)
+            return result
+
+        self.budget.run(writes)
+        return (yield from bulk_of(index, shape, self._dialect).run(columns, alone, self.budget))
+
+    def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:
+        # One request by itself: its result, or its error.
+        self.budget.request()
+        try:
+            return (yield from index.perform(verb, args))
+        except Error as error:
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                return _without_frames(error)
+        self.budget.request()  # a text that is no UTF-8 is read as bytes; nothing has been written by then
+        try:
+            return (yield from index.undecoded.perform(verb, args))
+        except Error as error:
+            return _without_frames(error)
+
+    def perform(self, requests: Requests) -> list[Any]:
+        """Do requests one after the other, those of structures together; return the results of the first, at least one.
+
+        Raises: Undone.
+        """
+        return drive(self._perform(requests), self._connection)
+
+    def _perform(self, requests: Requests) -> Results:
+        results: list[Any] = yield from self._performed_once(requests)
+        for place, (target, verb, args) in enumerate(requests[: len(results)]):
+            if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
+                self.forget()
+                found = yield from self._opening(target.structure.name, *target.asked)
+                again = (
+                    [found] if isinstance(found, Error) else (yield from self._performed_once([(found, verb, args)]))
+                )
+                results[place] = again[0]
+        return results
+
+    def _performed_once(self, requests: Requests) -> Results:
+        results: list[Any] = []
+        waiting: list[tuple[int, Wanted]] = []
+        for place, (target, verb, args) in enumerate(requests):
+            if results and not self.budget.open:
+                break
+            results.append(None)
+            try:
+                wanted = None if isinstance(target, OpenedIndex) else target.ask(verb, args)
+            except Error as error:
+                results[place] = error
+                continue
+            if isinstance(wanted, Wanted):
+                waiting.append((place, wanted))
+                continue
+            yield from self._together(waiting, results)  # what follows must see what they did
+            waiting = []
+            if wanted is None:
+                results[place] = yield from self._alone(target, verb, args)
+                self.budget.take(self.budget.used)
+            else:
+                results[place] = yield from self._by_steps(wanted)
+        yield from self._together(waiting, results)
+        return results
+
+    def _together(self, waiting: list[tuple[int, Wanted]], results: list[Any]) -> Results:
+        # Each by itself where that fails.
+        operations = [operation for _, wanted in waiting for operation in wanted.operations]
+        try:
+            found = (yield from self._performed(operations)) if operations else []
+        except Error:
+            for place, wanted in waiting:
+                results[place] = yield from self._one(wanted)
+            return []
+        begin = 0
+        for place, wanted in waiting:
+            end = begin + len(wanted.operations)
+            results[place] = _result(wanted, found[begin:end])
+            begin = end
+        return []
+
+    def _one(self, wanted: Wanted) -> Generator[Any, Any, Any]:
+        try:
+            return _result(wanted, (yield from self._performed(wanted.operations)))
+        except Error as error:
+            return _without_frames(error)
+
+    def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
+        # A request that must see one result before it asks the next; all of it or nothing.
+        yield Control.SAVEPOINT
+        try:
+            operation = next(steps)
+            while True:
+                (result,) = yield from self._performed([operation])
+                if isinstance(result, Error):
+                    raise result
+                operation = steps.send(result)
+        except StopIteration as stop:
+            result = stop.value
+        except Error as error:
+            yield Control.BACK
+            result = _without_frames(error)
+        yield Control.RELEASE
+        return result
+
+    def _performed(self, operations: Sequence[Operation[Any]]) -> Plan:
+        # Operations of structures, each with its own outcome; what a statement refuses undoes all of them.
+        self.budget.request()
+        yield Control.SAVEPOINT
+        try:
+            results = yield from retried(operations, self._known, self._context)
+        except Error:
+            yield Control.BACK
+            yield Control.RELEASE
+            raise
+        yield Control.RELEASE
+        return results
+
+
+def _without_frames(error: Error) -> Error:
+    # A result is kept until the turn is answered; the frames of its traceback hold rows, as many as there was room for.
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
+
+
+def _result(wanted: Wanted, found: list[Any]) -> Any:
+    for each in found:
+        if isinstance(each, Error):
+            return each
+    return wanted.tell(found)

@@ -1,0 +1,57 @@
+"""Which way like requests of an opened index are done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roost.dialects.dialect import Dialect
+from roost.structures.index.changes import Deletes, Inserts, Updates
+from roost.structures.index.declaration import Where
+from roost.structures.index.lookups import Lookups
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.ranges import Ranges
+from roost.structures.index.runs import Bulk, Columns, EachAlone, Shape
+from roost.structures.index.sums import Sums
+
+MOST_SHAPES = 64  # that are kept for one opened index
+
+
+def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
+    """Return how requests of a shape are done."""
+    try:
+        found: Bulk = index.compiled[shape]
+    except KeyError:
+        if len(index.compiled) >= MOST_SHAPES:
+            index.compiled.clear()
+        found = index.compiled[shape] = _compiled(index, shape, dialect) or EachAlone()
+    return found
+
+
+def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
+    if shape.verb == "insert":
+        return Inserts.of(index, shape)
+    whole = shape.op == "=" and shape.keys == len(index.key.parts) and index.key.unique and not index.table.view
+    if shape.verb == "find":
+        if whole and not shape.bounded and not shape.filters:
+            return Lookups(index, dialect)
+        return Ranges.of(index, dialect, shape)
+    if not whole or shape.bounded or shape.filters:
+        return None
+    if shape.verb == "delete":
+        return Deletes(index)
+    return Updates.of(index, shape) if shape.verb == "update" else Sums.of(index, shape, dialect)
+
+
+def args_of(index: OpenedIndex, shape: Shape, columns: Columns, place: int) -> tuple[Any, ...]:
+    """Return what the operation has that one of the requests is."""
+    row = [column[place] for column in columns]
+    if shape.verb == "insert":
+        return (row,)
+    limit, offset = row[shape.keys : shape.keys + 2] if shape.bounded else (1, 0)
+    begin = shape.keys + 2 * shape.bounded
+    filters = [
+        Where(index.fcolumns[which].name, op, value)  # type: ignore[arg-type]
+        for (op, which), value in zip(shape.filters, row[begin:], strict=False)
+    ]
+    args = (shape.op, row[: shape.keys], limit, offset, None, filters)
+    return args if shape.verb == "find" else (*args, row[begin + len(filters) :], False)

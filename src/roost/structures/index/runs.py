@@ -1,0 +1,132 @@
+"""Runs: like requests of one index, as columns, so that many of them become one statement.
+
+Requests are alike if they have the same shape, and differ in their values alone. A shape is compiled once for each
+opened index. A request that its run cannot answer as it would be answered by itself (a NULL in its key, a value that
+its column does not take, a statement that fails) is an exception: it is done alone, in its turn.
+
+A result is what the operation of the library returns, or an error, or for a find what is cheaper to make of many: a row
+with one value more than is shown, which is NULL where nothing was found; or a text, see `ranges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Wanted
+from roost.errors import StatementFailed
+from roost.structures.index.budget import Budget
+from roost.structures.index.schema import TableColumn
+from roost.structures.index.values import UNHELD
+from roost.types.column_types import INT_MAX, INT_MIN
+
+MOST_AT_ONCE = 2**14
+
+Columns = Sequence[Sequence[Any]]  # the values of all requests: one sequence for each place of a shape
+Results = Generator[Wanted, Any, list[Any]]
+Alone = Callable[
+    [int], Generator[Wanted, Any, Any]
+]  # the work of one of the requests by itself; it raises nothing of its
+
+
+class Shape(NamedTuple):
+    """What like requests have in common.
+
+    The columns are the values of the key, limit and offset if `bounded`, the values of the filters, the new values.
+    """
+
+    verb: str  # find, insert, update, delete, increment, decrement
+    op: str = "="
+    keys: int = 0
+    bounded: bool = False  # limit and offset are columns; otherwise they are 1 and 0
+    filters: tuple[tuple[str, int], ...] = ()  # that skip rows: how they compare, and with which of the filter columns
+    to: int = 0
+
+
+class Bulk:
+    """How requests of one shape are done together."""
+
+    lot = MOST_AT_ONCE  # how many are one statement: fewer after one that took too long, more after one that did not
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Do requests, in their order, and return their results: at least one, all if the budget allows."""
+        raise NotImplementedError
+
+
+class EachAlone(Bulk):
+    """Requests that have no better way."""
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Do them one by one."""
+        results = []
+        for place in range(len(columns[0])):
+            results.append((yield from alone(place)))
+            if not budget.take(0):
+                break
+        return results
+
+
+def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
+    """Return values as a column stores them: None for NULL, UNHELD for what it cannot hold."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        text = "".join(values)
+        if text.isascii():
+            if column.kind == "text":
+                return values
+            if column.kind == "integer" and text.replace("-", "").isdigit():
+                try:
+                    numbers = list(map(int, values))
+                except ValueError:
+                    pass  # one of them is empty, has its sign elsewhere, or thousands of digits
+                else:
+                    if min(numbers) >= INT_MIN and max(numbers) <= INT_MAX:
+                        return numbers
+    elif kinds == {int} and column.kind == "integer":
+        return values
+    return list(map(column.holds, values))
+
+
+def exceptions(columns: Columns) -> set[int]:
+    """Return the requests with a NULL, or with a value that its column cannot hold, in one of these columns."""
+    found: set[int] = set()
+    for column in columns:
+        if None in column or UNHELD in column:
+            found.update([place for place, value in enumerate(column) if value is None or value is UNHELD])
+    return found
+
+
+Fetch = Callable[
+    [int, int], Results
+]  # the results of some of the requests, from the first of two places to before the other
+
+
+def read(bulk: Bulk, total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:
+    """Return the results of requests that read: many at a time, the exceptions alone.
+
+    fetch: fails where rows are too long to be held all at once; then it is asked for fewer. So it is where the time of
+    the turn was over; that many are then asked for in the next turn, too.
+    """
+    results: list[Any] = []
+    ends = sorted(alone_at)
+    lot = bulk.lot
+    while len(results) < total and (not results or budget.take(0)):
+        begin = len(results)
+        while ends and ends[0] < begin:
+            del ends[0]
+        end = min(begin + lot, ends[0] if ends else total)
+        if begin < end:
+            try:
+                results += yield from fetch(begin, end)
+            except StatementFailed as error:
+                lot = (end - begin) // 8 or 1
+                if error.word == "timeout":
+                    bulk.lot = lot
+                elif end - begin > 1:
+                    continue
+            else:
+                if end - begin == lot == bulk.lot < MOST_AT_ONCE:
+                    lot = bulk.lot = 2 * lot
+                continue
+        results.append((yield from alone(begin)))
+    return results

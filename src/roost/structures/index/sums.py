@@ -1,0 +1,194 @@
+"""Increments and decrements by a whole unique key: each row is read once and written once.
+
+Rows are told apart by what names them, not by the key as it was written: a collation may take two for one. Equal
+requests are looked at once. Where sums of whole numbers cannot leave 64 bits in any order, they are added up in one go;
+everything else is added in the order of the requests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Answer, Dialect, Statement, Template
+from roost.errors import Error, StatementFailed
+from roost.structures.index.budget import Budget
+from roost.structures.index.lookups import Lookups
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.runs import Alone, Bulk, Columns, EachAlone, Results, Shape, exceptions, stored
+from roost.types.column_types import INT_MAX, INT_MIN
+
+Name = tuple[Any, ...]  # what names a row
+Key = tuple[Any, ...]  # by which it is looked for
+
+
+class _Alike(NamedTuple):
+    """Requests that are equal."""
+
+    places: list[int]  # among all requests
+    addends: list[tuple[int, int | float]]
+
+
+class _Changed(NamedTuple):
+    """A row that is to be stored."""
+
+    places: tuple[int, ...]  # of the columns that have new values
+    row: tuple[Any, ...]  # these values, and what names the row
+    alike: list[_Alike]
+
+
+class Sums(Bulk):
+    """Sums of one kind, with the same number of values. A result is how many rows were changed."""
+
+    def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect) -> None:
+        self._index, self._verb = index, shape.verb
+        self._keys = [part.column for part in index.key.parts]
+        self._named = len(index.table.identity)
+        self._lookups = Lookups(index, dialect, index.table.identity)
+        self._by = " AND ".join([f"{name} = ?" for name in index.table.identity])
+        self._updates: dict[tuple[int, ...], Template] = {}  # by the places of the columns that they set
+
+    @classmethod
+    def of(cls, index: OpenedIndex, shape: Shape, dialect: Dialect) -> Sums | None:
+        """Return the run; None where each request is to be done alone."""
+        own = {part.column for part in index.key.parts} & set(index.columns)
+        names = {column.sql for column in index.columns} & set(index.table.identity)
+        if index.table.triggers or own or names or not index.table.identity or len(set(index.columns)) < index.width:
+            return None
+        return cls(index, shape, dialect)
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Read each row, add up, and write each row that changed."""
+        width = len(self._keys)
+        keys = list(zip(*columns[:width], strict=True))
+        distinct = list(dict.fromkeys(keys))
+        values = [stored(column, each_) for column, each_ in zip(self._keys, zip(*distinct, strict=True), strict=True)]
+        nameless = exceptions(values)
+        asked = values
+        if nameless:
+            asked = [[value for place, value in enumerate(column) if place not in nameless] for column in values]
+        try:
+            found = iter((yield from self._lookups.fetch(asked)) if asked[0] else ())
+        except StatementFailed:  # the rows are too long to be held together
+            return (yield from EachAlone().run(columns, alone, budget))
+        rows: dict[Name, Sequence[Any]] = {}  # by their names: the values of the opened columns
+        names: dict[Key, Name | None] = {}  # of rows, by their keys
+        for place, key in enumerate(distinct):
+            row = None if nameless and place in nameless else next(found)
+            if row is None or row[-1] is None:
+                names[key] = None
+            else:
+                name = names[key] = row[: self._named]
+                rows[name] = row[self._named : -1]
+        results: list[Any] = [1] * len(keys)
+        changed: list[_Changed] = []
+        for name, alike in self._by_row(columns, keys, names, results).items():
+            old = rows[name]
+            new = self._at_once(old, alike)
+            if new is None:
+                new = self._in_order(old, alike, results)
+            places = tuple([place for place, value in enumerate(new) if value is not old[place]])
+            if places:
+                changed.append(_Changed(places, (*[new[place] for place in places], *name), alike))
+        yield from self._store(changed, alone, results)
+        for place in sorted(exceptions(columns[:width])):  # to look for NULL may find several rows
+            results[place] = yield from alone(place)
+        return results
+
+    def _by_row(
+        self,
+        columns: Columns,
+        keys: list[tuple[Any, ...]],
+        names: dict[tuple[Any, ...], Name | None],
+        results: list[Any],
+    ) -> dict[Name, list[_Alike]]:
+        # What is added to which row. The others have their results: there is no row, or nothing that could be added.
+        alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)  # requests by their values
+        for place, line in enumerate(zip(keys, *columns[len(self._keys) :], strict=True)):
+            alike[line].append(place)
+        sums: dict[Name, list[_Alike]] = {}
+        read: dict[tuple[Any, ...], Any] = {}  # addends, or the error, by the values
+        for (key, *values), places in alike.items():
+            name = names[key]
+            result: Any = 0
+            if name is not None:
+                to = tuple(values)
+                if to not in read:
+                    read[to] = self._addends(to)
+                result = read[to]
+                if not isinstance(result, Error):
+                    sums.setdefault(name, []).append(_Alike(places, result))
+                    continue
+            for place in places:
+                results[place] = result
+        return sums
+
+    def _addends(self, to: Sequence[Any]) -> list[tuple[int, int | float]] | Error:
+        try:
+            return self._index.addends(to)
+        except Error as error:
+            return error
+
+    def _at_once(self, old: Sequence[Any], alike: list[_Alike]) -> list[Any] | None:
+        # The sums where their order does not matter: of whole numbers that stay within 64 bits however they are added.
+        if self._verb != "increment":
+            return None
+        sums: dict[int, tuple[int, int]] = {}  # what is added, and taken away, by the column's place
+        for places, addends in alike:
+            for place, addend in addends:
+                if type(addend) is not int or (old[place] is not None and type(old[place]) is not int):
+                    return None
+                more, less = sums.get(place, (0, 0))
+                added = addend * len(places)
+                sums[place] = (more + added, less) if added > 0 else (more, less + added)
+        new = list(old)
+        for place, (more, less) in sums.items():
+            value = old[place]
+            if value is not None:
+                if value + more > INT_MAX or value + less < INT_MIN:
+                    return None
+                new[place] = value + more + less
+        return new
+
+    def _in_order(self, old: Sequence[Any], alike: list[_Alike], results: list[Any]) -> list[Any]:
+        # The sums request by request: what is refused, or left alone, depends on those before it.
+        new = list(old)
+        for request, addends in sorted([(place, each_.addends) for each_ in alike for place in each_.places]):
+            try:
+                sums = self._index.sums(new, addends, self._verb)
+            except Error as error:
+                results[request] = error
+                continue
+            if sums is None:
+                results[request] = 0
+                continue
+            for (place, _), value in zip(addends, sums, strict=True):
+                new[place] = value
+        return new
+
+    def _store(self, changed: list[_Changed], alone: Alone, results: list[Any]) -> Results:
+        # Row by row, one statement for those whose same columns have changed; what cannot be stored is done alone.
+        begin = 0
+        while begin < len(changed):
+            places = changed[begin].places
+            end = begin + 1
+            while end < len(changed) and changed[end].places == places:
+                end += 1
+            counts = yield Statement(self._update(places), [each.row for each in changed[begin:end]])
+            done = 0  # as far as none fails, and there is time
+            while done < len(counts) and counts[done]:
+                done += 1
+            if not done:
+                for place in sorted([place for each in changed[begin].alike for place in each.places]):
+                    results[place] = yield from alone(place)
+            begin += done or 1
+        return results
+
+    def _update(self, places: tuple[int, ...]) -> Template:
+        template = self._updates.get(places)
+        if template is None:
+            sets = ", ".join([f"{self._index.columns[place].sql} = ?" for place in places])
+            text = f"UPDATE OR ABORT {self._index.table.sql} SET {sets} WHERE {self._by}"
+            template = self._updates[places] = Template(text, answer=Answer.COUNTS)
+        return template

@@ -1,0 +1,262 @@
+"""How structures show over HandlerSocket: each opens like a table under its name, and keeps its promises.
+
+The rule is `Wire`: `find` with `=` and the columns of the key answers the rows of `latest` or `get`; inserting is the
+structure's `add`, `put` or `push`, deleting is `clear`; everything else is `notimpl`. A structure that differs says how
+in a subclass, which its plan names.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar, NamedTuple
+
+from roost.dialects import SQLITE
+from roost.errors import Invalid, Missing, StatementFailed, worded
+from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
+from roost.structures.operation import Operation
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+Values = tuple[Any, ...]
+Steps = Generator[Operation[Any], Any, Any]  # operations of which each must see the result of the one before
+
+SEQUENCE = Column("sequence", ColumnType("int"))
+AT = Column("at", ColumnType("datetime"))
+
+
+class Wanted(NamedTuple):
+    """What a request becomes: operations, and what makes its result of theirs."""
+
+    operations: list[Operation[Any]]
+    tell: Callable[[list[Any]], Any]
+
+
+def notimpl(what: str) -> Invalid:
+    """Return the error of what has no meaning for a structure."""
+    return worded(Invalid(what), "notimpl")
+
+
+class Wire:
+    """One structure, and the columns of it that a client reads and writes.
+
+    index, columns, filters: the names that the client opened it with.
+
+    Raises: Missing where there is none of these.
+    """
+
+    bulk = False
+    more: ClassVar[tuple[Column, ...]] = ()  # columns beside the declared ones
+    written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may bring
+    verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
+
+    def __init__(self, structure: Any, index: str, columns: Sequence[str], filters: Sequence[str]) -> None:
+        self.structure = structure
+        self.asked = (index, columns, filters)
+        self._declared = list(structure.columns)
+        there = [*self._declared, *[column for column in self.more if column.name not in self._names()]]
+        by_name = {column.name: column for column in there}
+        if index not in ("", "PRIMARY", "0"):
+            raise worded(Missing(f"{structure.name} has no key {index}, only PRIMARY"), "idxnum", 2)
+        for name in (*columns, *filters):
+            if name not in by_name:
+                raise worded(Missing(f"{structure.name} has no column {name}"), "fld", 2)
+        self.columns = [by_name[name] for name in columns]
+        self.width = len(columns)
+        self.filters = tuple(filters)
+        self.key = len(structure.key.columns)
+        self._parts = [*structure.key.columns, *self.ids()]
+        self.parts = len(self._parts)
+        places = list(by_name)
+        self._part_places = [places.index(column.name) for column in self._parts]
+        self._shown = [places.index(name) for name in columns]
+        self._encode = SQLITE.encoder(there)
+
+    def _names(self) -> set[str]:
+        return {column.name for column in self._declared}
+
+    # --- what a structure may have otherwise ----------------------------------------------------------------------
+
+    def ids(self) -> Sequence[Column]:
+        """Return the columns that tell the rows of one key apart."""
+        return ()
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Return the operation that finds the first `n` rows of a key, or the one with an id."""
+        structure = self.structure
+        operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
+        return operation
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return what that found: the values of all columns, row by row. key: the values that were looked for."""
+        several = found if isinstance(found, list) else [] if found is None else [found]
+        return [self.structure.rows.check(row) for row in several]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        """Return the operation that inserts the values of the declared columns.
+
+        given: the values that the client named.
+        """
+        structure = self.structure
+        insert = next(getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name))
+        return insert(structure.rows.make(row))  # type: ignore[no-any-return]
+
+    def inserted(self, result: Any) -> int | None:
+        """Return the number that an inserted row was given."""
+        return None
+
+    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
+        """Change one of the rows that were found; return whether it was."""
+        yield self.structure.clear(head)
+        return True
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def ask(self, verb: str, args: Sequence[Any]) -> Wanted | Steps:
+        """Return what a request becomes: the verb and the arguments of an operation of `roost.Index`.
+
+        Raises: Error for what has no meaning, or a value that a column cannot hold.
+        """
+        if verb == "insert":
+            return self._insert(args[0])
+        op, values, limit, offset, in_, filters = args[:6]
+        if op != "=" or filters or len(values) not in (self.key, self.parts):
+            raise notimpl(f"{self.structure.name} is found by its key, with =")
+        keys = list(self._keys(values, in_))
+        n = limit + offset
+        if verb != "find":
+            if verb not in self.verbs:
+                raise notimpl(f"{self.structure.name} takes no {verb}")
+            return self._modify(verb, keys, limit, offset, args[6], args[7])
+
+        def tell(results: list[Any]) -> list[Values]:
+            rows = [row for key, found in zip(keys, results, strict=True) for row in self._found(key, found)]
+            return [self._show(row) for row in rows[offset:n]]
+
+        return Wanted([self._reading(key, n) for key in keys], tell)
+
+    def _keys(self, values: Sequence[Any], in_: tuple[int, Sequence[Any]] | None) -> Iterator[Values]:
+        # The values to look for, as the structure has them; what a column cannot hold matches nothing.
+        given = list(values)
+        for value in [None] if in_ is None else in_[1]:
+            if in_ is not None:
+                given[in_[0]] = value
+            row = [neutral(column, each) for column, each in zip(self._parts, given, strict=False)]
+            if UNHELD not in row and None not in row:
+                yield tuple(row)
+
+    def _reading(self, key: Values, n: int) -> Operation[Any]:
+        return self.reading(self.structure.key.value(key[: self.key]), key[self.key :], n)
+
+    def _found(self, key: Values, found: Any) -> list[Values]:
+        places = self._part_places[: len(key)]
+        return [row for row in self.rows(key, found) if tuple([row[place] for place in places]) == key]
+
+    def _show(self, row: Values) -> Values:
+        stored = row if self._encode is None else self._encode(row)
+        return tuple([stored[place] for place in self._shown])
+
+    def _insert(self, values: Sequence[Any]) -> Wanted:
+        structure = self.structure
+        given: dict[str, Any] = {}
+        for column, token in zip(self.columns, values, strict=False):
+            if column not in self._declared and column.name not in self.written:
+                raise notimpl(f"{structure.name}.{column.name} is not written")
+            value = neutral(column, token)
+            if value is UNHELD:
+                raise worded(StatementFailed(f"{structure.name}.{column.name} cannot hold it"), "type")
+            given[column.name] = value
+        row = tuple([given.get(column.name) for column in self._declared])
+        for column, value in zip(self._declared, row, strict=True):
+            if value is None and not column.nullable:
+                raise worded(StatementFailed(f"{structure.name}.{column.name} takes no NULL"), "notnull")
+        places = self._part_places[: self.key]
+        try:
+            operation = self.insert(structure.key.value([row[place] for place in places]), row, given)
+        except Invalid as error:
+            raise worded(StatementFailed(str(error)), "type") from error
+        return Wanted([operation], lambda results: self.inserted(results[0]))
+
+    def _modify(
+        self, verb: str, keys: list[Values], limit: int, offset: int, to: Sequence[Any], returning: bool
+    ) -> Steps:
+        before: list[Values] = []
+        changed = 0
+        skip, left = offset, limit
+        for key in keys:
+            found = yield self._reading(key, limit + offset)
+            rows = self._found(key, found)
+            for row in rows[skip : skip + left]:
+                before.append(self._show(row))
+                id_ = tuple([row[place] for place in self._part_places[self.key :]])
+                head = self.structure.key.value(key[: self.key])
+                changed += yield from self.change(verb, head, id_, found, to)
+                left -= 1
+            skip = max(0, skip - len(rows))
+            if left <= 0:
+                break
+        return before if returning else changed
+
+
+class EntriesWire(Wire):
+    """Rows that have a sequence and a moment: newest first."""
+
+    more = (SEQUENCE, AT)
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Read entries where their sequence or moment is shown."""
+        if SEQUENCE in self.columns or AT in self.columns:
+            return self.structure.entries(head)  # type: ignore[no-any-return]
+        return super().reading(head, id_, n)
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return rows with their sequence and moment, None where these were not read."""
+        check = self.structure.rows.check
+        if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
+            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
+        return [(*row, None, None) for row in super().rows(key, found)]
+
+
+def neutral(column: Column, token: str | None) -> Any | Unheld:
+    """Return the value of a structure's column that a token means, in the form that SQL sees; `UNHELD` for none."""
+    if token is None:
+        return None
+    kind = column.type.kind
+    if kind == "binary":
+        return as_bytes(token)
+    if not is_utf8(token):
+        return UNHELD
+    try:
+        match kind:
+            case "text":
+                return token
+            case "int" | "bool":
+                found = number(token)
+                if type(found) is not int or (kind == "bool" and found not in (0, 1)):
+                    return UNHELD
+                return bool(found) if kind == "bool" else found
+            case "float":
+                real = number(token)
+                return real if isinstance(real, Unheld) else float(real)
+            case "datetime":
+                moment = dt.datetime.fromisoformat(token)
+                return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+            case "date":
+                return dt.date.fromisoformat(token)
+            case "decimal":
+                return Decimal(token)
+            case "uuid":
+                return uuid.UUID(token)
+        return _member(column, token)
+    except (ValueError, InvalidOperation):
+        return UNHELD
+
+
+def _member(column: Column, token: str) -> Any | Unheld:
+    assert column.type.enum is not None
+    for member in column.type.enum:
+        if str(member.value) == token:
+            return member
+    return UNHELD
