@@ -31,6 +31,7 @@ class Columns(NamedTuple):
 
     number: int
     description: Any  # as PEP 249 has it
+    converters: Any  # as PyMySQL has them
     converts: Sequence[Convert]
 
 
@@ -119,16 +120,17 @@ class Result(MySQLResult):
 
     def read(self) -> None:
         """Read all of it: what is used here has been the same since PyMySQL 0.7, but is in no type stubs."""
-        connection: Any = self.connection
-        if not self._read_first(connection):
-            super().read()
-        elif self._columns is not None:
-            self._read_rowdata_packet()
-        self.connection = None
+        try:
+            if not self._read_first(self.connection):
+                super().read()
+            elif self._columns is not None:
+                self._read_rowdata_packet()
+        finally:
+            self.connection = None
 
     def _read_first(self, connection: Any) -> bool:
         # What comes before the rows, where all of it has arrived.
-        if not (hasattr(connection, "_rfile") and hasattr(connection, "_next_seq_id")):  # another PyMySQL: slower
+        if not _is_known(connection):
             return False
         arrived = _arrived(connection)
         number: int = connection._next_seq_id
@@ -150,7 +152,7 @@ class Result(MySQLResult):
             if self._columns is None:
                 self._said = said
                 return False
-            self.field_count, self.description, _ = self._columns
+            self.field_count, self.description, self.converters, _ = self._columns
         connection._rfile.read(end)
         connection._next_seq_id = (number + 1) % 256
         return True
@@ -167,7 +169,7 @@ class Result(MySQLResult):
         result: Any = self
         super()._get_descriptions()  # type: ignore[misc]
         converts = [_convert(*each) for each in result.converters]
-        self._columns = Columns(result.field_count, result.description, converts)
+        self._columns = Columns(result.field_count, result.description, result.converters, converts)
         if self._said:
             known = result.connection.columns
             if len(known) >= MOST_COLUMNS:
@@ -177,7 +179,7 @@ class Result(MySQLResult):
     def _read_rowdata_packet(self) -> None:
         result: Any = self
         connection = result.connection
-        if self._columns is None or not hasattr(connection, "_next_seq_id"):
+        if self._columns is None or not _is_known(connection):
             super()._read_rowdata_packet()  # type: ignore[misc]
             return
         rows: list[Any] = []
@@ -202,6 +204,10 @@ class Result(MySQLResult):
         result.connection = None
         result.affected_rows = len(rows)
         result.rows = tuple(rows)
+
+
+def _is_known(connection: Any) -> bool:
+    return hasattr(connection, "_rfile") and hasattr(connection, "_next_seq_id")  # another PyMySQL's is slower
 
 
 def _arrived(connection: Any) -> bytes:
