@@ -110,6 +110,19 @@ def test_a_sum_that_leaves_64_bits_is_refused(server_url: str) -> None:
         assert store.run(counter.total(1)) == 2**63 - 2
 
 
+def test_a_sequence_that_is_no_part_of_a_number_is_answered_by_a_batch(server_url: str, store: roost.Store) -> None:
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute(f"UPDATE roost_visits_head SET sequence = {2**40 - 4}")
+        sql.execute("DELETE FROM roost_visits_rows")
+    assert [store.run(visits.push(Visit(1, n))) for n in range(5)] == [2**40 + n for n in range(-3, 2)]
+    assert store.stats().retries == 3  # from 2**40 - 1 on
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute("BEGIN")
+        assert store.on(sql).run(visits.push(Visit(1, 5))) == 2**40 + 2
+        sql.execute("COMMIT")
+    assert store.check() == []
+
+
 def _answered(answers: list[Any], runner: Any, operation: roost.Operation[Any]) -> None:
     answers.append(runner.run(operation))
 
