@@ -272,7 +272,10 @@ class CappedPlan(StructurePlan):
             f" (SELECT min(sequence) FROM {rows} WHERE {equal}) AND sequence <= {hole} RETURNING 1"
         )
         self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
-        self._one_full = f"UPDATE {head} SET n = {structure.keep} WHERE {equal}"
+        self._one_full = (
+            f"UPDATE {head} SET sequence = sequence + {self.guarded('1')} WHERE {equal} AND n = {structure.keep}"
+            " RETURNING sequence"
+        )
         of_key = dialect.equal(key, "r.")
         r_values = dialect.names(structure.columns, "r.")
         self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {dialect.equal(id_, 'r.')}")
@@ -359,12 +362,15 @@ class CappedPlan(StructurePlan):
         others = self._others_of(values)
         refresh = self.structure.on_duplicate == "refresh"
         there = bool((yield self.find.sql, key + id_)) if refresh else False
-        ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
-        if n > keep:
-            oldest = (yield self._one_cut, (*key, *key, sequence - keep)) if self.structure.on_full == "evict" else []
-            if n > keep + 1 or not oldest:  # the collection rejects, or was miscounted
+        full = [] if there else (yield self._one_full, key)
+        if full:
+            ((sequence,),) = full
+            if self.structure.on_full != "evict" or not (yield self._one_cut, (*key, *key, sequence - keep)):
+                raise Careful  # it rejects, or was miscounted
+        else:
+            ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
+            if n > keep:
                 raise Careful
-            yield self._one_full, key
         (at,) = self._at_out((context.clock(),))
         yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
 
