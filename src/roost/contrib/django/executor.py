@@ -119,10 +119,11 @@ class DjangoExecutor(ServerExecutor):
 
         if is_failed(self._connection.connection):
             return None
-        text, cursor = at_once(exchange), self._cursor.cursor
+        cursor, text = self._cursor.cursor, ""
         cursor.format = TEXT
         try:
-            rows = self._rows(text)
+            for text in at_once(exchange):
+                rows = self._rows(text)
         except DjangoError as error:
             found = self.failed(error, text)
             if isinstance(found, (Conflict, ConnectionLost)):  # all of the transaction goes

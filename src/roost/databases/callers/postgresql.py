@@ -28,15 +28,19 @@ from roost.databases.postgresql.values import literal
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
+SAVEPOINT = "SAVEPOINT roost_joined"
+UNDO = f"{BACK};\n{RELEASE}"
 
-def at_once(exchange: Exchange) -> str:
-    """Return an operation as one text, with its values in it; an answer of NULL makes it fail."""
+
+def at_once(exchange: Exchange) -> list[str]:
+    """Return an operation as texts, with its values in them; an answer of NULL makes it fail.
+
+    One text, unless the database may have no such character: then none of it is done, its savepoint neither.
+    """
     work, row, answer, source, _ = exchange
     query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
-    return f"SAVEPOINT roost_joined;\n{query % tuple([literal(value) for value in row])};\n{RELEASE}"
-
-
-UNDO = f"{BACK};\n{RELEASE}"
+    text = f"{query % tuple([literal(value) for value in row])};\n{RELEASE}"
+    return [f"{SAVEPOINT};\n{text}"] if text.isascii() else [SAVEPOINT, text]
 
 
 class PostgreSQLCaller(Caller):
@@ -54,7 +58,7 @@ class PostgreSQLCaller(Caller):
             if self.writes:
                 raise Invalid(NO_TRANSACTION)
             return
-        yield "SAVEPOINT roost_joined"
+        yield SAVEPOINT
         self.is_set = True
 
     def at_once(self, exchange: Exchange) -> Texts:
@@ -63,7 +67,8 @@ class PostgreSQLCaller(Caller):
             return None
         self.is_set = True
         try:
-            rows = yield at_once(exchange)
+            for text in at_once(exchange):
+                rows = yield text
         except ConnectionLost:
             raise
         except Error as error:
@@ -110,7 +115,10 @@ class _PsycopgExecutor(CallerExecutor):
         if words is None or not self._sql or isinstance(wanted, Control):
             return super().execute(wanted)
         if isinstance(wanted, Statement) and wanted.last and not is_failed(raw):
-            return self._at_once(wanted)
+            ((sql, row),) = render(wanted)
+            query = sql % tuple([literal(value) for value in row])
+            if query.isascii():  # else the database may have no such character: then none of a text is done
+                return self._at_once(query, sql, row)
         self.say(self._sql)
         next(words, None)
         return super().execute(wanted)
@@ -123,11 +131,10 @@ class _PsycopgExecutor(CallerExecutor):
         finally:
             self._cursor.format = BINARY
 
-    def _at_once(self, query: Statement) -> Any:
+    def _at_once(self, query: str, sql: str, row: Row) -> Any:
         # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
         raw = self._caller.raw
-        ((sql, row),) = render(query)
-        texts = [self._sql + local(raw.info), sql % tuple([literal(value) for value in row]), BACK, RELEASE]
+        texts = [self._sql + local(raw.info), query, BACK, RELEASE]
         if self._trace is not None:
             for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
                 self._trace(each, values)

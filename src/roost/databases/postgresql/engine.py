@@ -334,15 +334,13 @@ class PostgreSQLConnection(ServerConnection):
         """
         work, row, answer, source, _ = exchange
         self._mark = self._name
-        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), "")
-        if self._trace is not None:
-            self._trace("COMMIT", ())
+        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
         if not rows:
             raise Careful
         number: int = rows[0][0]
         return number
 
-    def _at_once(self, sql: str, row: Row, sets: str) -> list[Row]:
+    def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
         # A text of several statements is a transaction.
         if self._forgotten:
             self._compare_prepared()
@@ -350,6 +348,8 @@ class PostgreSQLConnection(ServerConnection):
         written = self._text(sql, row)
         if self._trace is not None:
             self._trace(sql, row)
+            if commits:
+                self._trace("COMMIT", ())
         text = f"{self._mark}SET LOCAL lock_timeout = {wait}{sets};\n{written}"
         self._bound(len(text))
         try:
