@@ -1,7 +1,7 @@
 """One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
 
 A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes: on
-SQLite a few statements, on a server one exchange, or two. Whatever is unusual (somebody else is at work, no connection
+SQLite a few statements, on a server one exchange. Whatever is unusual (somebody else is at work, no connection
 yet, another declaration than the stored one, an error, a lock that is held) is left to the batch, which knows what to
 do: nothing has been changed then.
 """

@@ -105,6 +105,10 @@ r AS (DELETE FROM {rows} r USING (SELECT {e_ids}, e.sequence FROM {rows} e
   WHERE {r_equal} AND {same_id} AND r.sequence = e.sequence AND NOT ({r_equal_id}) RETURNING 1),
 i AS (INSERT INTO {rows} ({columns}) SELECT {values_holes}, o.sequence, %s FROM o)""",
 }
+# In the application's transaction the head is made first: MariaDB would lock the gap where there is none.
+MAKE_HEAD = """\
+INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, 0, 0) ON DUPLICATE KEY UPDATE n = n;
+"""
 ADDED = {
     "mariadb": "0 * `the sequence`",
     "postgresql": "CASE WHEN o.n <= {keep} AND (SELECT count(*) FROM r) = (o.n >= {keep})::int THEN 0 END",
@@ -160,6 +164,7 @@ class OptimisticAdds:
         self._older = OLDER.format(words) if mariadb else None
         self._put_head = put_head
         self._one_add = ONE_ADD[dialect.name].format(**words)
+        self._one_add_joined = MAKE_HEAD.format(**words) + self._one_add
         self._added = ADDED[dialect.name].format(**words)
         self._mariadb = mariadb
         self._careful_runs = 0  # how many runs are to look first
@@ -196,16 +201,17 @@ class OptimisticAdds:
             return None  # one is refused, or gone again, by what else is in the run
         return added
 
-    def exchange(self, key: Row, id_: Row, others: Row, at: Any) -> Exchange | None:
+    def exchange(self, key: Row, id_: Row, others: Row, at: Any, joined: bool) -> Exchange | None:
         """Add one row; None where it is to look first."""
         if self._careful_runs:
             return None
         values = (*id_, *others, at)
-        if self._mariadb:
-            row = (*key, *key, *values, *key, *values, *key, *id_, *key)
-        else:
-            row = (*key * 4, *id_, *key, *values)
-        return Exchange(self._one_add, row, self._added, "FROM o")
+        if not self._mariadb:
+            return Exchange(self._one_add, (*key * 4, *id_, *key, *values), self._added, "FROM o")
+        row = (*key, *key, *values, *key, *values, *key, *id_, *key)
+        if joined:
+            return Exchange(self._one_add_joined, key + row, self._added)
+        return Exchange(self._one_add, row, self._added)
 
     def add(self, added: Mapping[Row, Sequence[Request]], at: Any) -> Generator[Wanted, Any, None]:
         """Add rows, and make room for them; `Careful` where it is not as assumed."""

@@ -380,7 +380,8 @@ class CappedPlan(StructurePlan):
             return None
         values = op.args[0]
         (at,) = self._at_out((context.clock(),))
-        return self.optimistic.exchange(self._key_of(values), self._id_of(values), self._others_of(values), at)
+        parts = self._key_of(values), self._id_of(values), self._others_of(values)
+        return self.optimistic.exchange(*parts, at, context.joined)
 
     def _request(self, op: Operation[Any]) -> Request:
         if op.verb == "remove":

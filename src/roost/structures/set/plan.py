@@ -97,19 +97,24 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
     ),
 }
 
-# One add by itself: adds the member, and counts it where it was not there. No head is locked first, as nobody's lock is
-# waited for here for longer than a moment: who holds the head and wants the member has it then.
+# One add by itself: adds the member, and counts it where it was not there. The application's transaction waits for
+# locks, so there the head is locked first (ONE_LOCK). In one of Roost's own nobody's lock is waited for longer than a
+# moment: who holds the head and wants the member has it then.
 ONE_ADD = {
     "mariadb": """\
-INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first};
+{lock}INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first};
 SET `the count` = ROW_COUNT() * {one};
 IF `the count` THEN
   INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 1) ON DUPLICATE KEY UPDATE n = n + 1;
 END IF""",
     "postgresql": """\
 c AS (SELECT FROM roost_catalog c WHERE {is_stored} FOR SHARE),
-r AS (INSERT INTO {rows} ({pairs}) SELECT {pair_holes} FROM c ON CONFLICT DO NOTHING RETURNING 1),
+{lock}r AS (INSERT INTO {rows} ({pairs}) SELECT {pair_holes} FROM c{locked} ON CONFLICT DO NOTHING RETURNING 1),
 h AS (INSERT INTO {head} AS h ({key}, n) SELECT {key_holes}, 1 FROM r ON CONFLICT ({key}) DO UPDATE SET n = h.n + 1)""",
+}
+ONE_LOCK = {
+    "mariadb": ("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 0) ON DUPLICATE KEY UPDATE n = n;\n", ""),
+    "postgresql": ("k AS (SELECT FROM {head} WHERE {equal} FOR UPDATE),\n", " WHERE (SELECT count(*) FROM k) >= 0"),
 }
 ADDED = {"mariadb": "`the count`", "postgresql": "(SELECT count(*) FROM r)"}
 
@@ -167,7 +172,10 @@ class SetPlan(StructurePlan):
             f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
             " ON CONFLICT DO NOTHING RETURNING 1"
         )
-        self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
+        one_add = ONE_ADD.get(dialect.name, "")
+        lock, locked = (each.format(**words) for each in ONE_LOCK.get(dialect.name, ("", "")))
+        self._one_add = one_add.format(**words, lock="", locked="")
+        self._one_add_joined = one_add.format(**words, lock=lock, locked=locked)
         self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
         of_key = dialect.equal(key, "r.")
         self._one_member = self.asked_alone(
@@ -235,13 +243,15 @@ class SetPlan(StructurePlan):
             yield Statement(resize, heads)
         return results
 
-    def exchange_add(self, op: Operation[Any], _: Context) -> Exchange | None:
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Add one member."""
         key, members = op.args
         if len(members) != 1:
             return None
         stored = self.key_out(key)
         row = stored + self.member_out(members[0]) + stored
+        if context.joined:
+            return Exchange(self._one_add_joined, stored + row, ADDED[self.dialect.name], "FROM c", answers=True)
         return Exchange(self._one_add, row, ADDED[self.dialect.name], "FROM c", answers=True)
 
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
