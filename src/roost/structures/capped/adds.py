@@ -84,8 +84,8 @@ SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION AL
 )
 
 # One add by itself: it fails where there is no head yet, where the id is there, and where the count is wrong. What
-# PostgreSQL reads of the rows may be older than its lock of the head: then the row that is to go is gone, or has another
-# sequence, and the number of deleted rows tells.
+# PostgreSQL reads of the rows may be older than its lock of the head: then the row that is to go is gone, or has
+# another sequence, and the number of deleted rows tells.
 ONE_ADD = {
     "mariadb": """\
 SELECT h.sequence + {one}, h.n INTO `the sequence`, `the count` FROM {head} h WHERE {h_equal} FOR UPDATE;
