@@ -32,7 +32,7 @@ os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 def pytest_configure() -> None:
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-        servers.place = MEMORY
+        servers.place = os.environ["PYTEST_DEBUG_TEMPROOT"] = MEMORY
 
 
 @pytest.hookimpl(wrapper=True)

@@ -441,7 +441,7 @@ def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:
     url = f"postgresql://roost@127.0.0.1:{port}"
     command = [
         *(program, "-D", data, "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"),
-        *("-c", "max_connections=400", *options),
+        *("-c", "max_connections=400", "-c", "dynamic_shared_memory_type=mmap", *options),  # in the folder, that goes
     ]
     return Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
 
