@@ -166,7 +166,7 @@ def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(
     one.on_statement = two.on_statement = sent.append
     assert [type(error) for error in crosswise(one, two)] == [roost.Conflict]
     # After MariaDB's 1213 there is none to go back to. Only the way back tells, since a trigger may raise that number.
-    assert "ROLLBACK TO SAVEPOINT roost_joined" in sent
+    assert any("ROLLBACK TO SAVEPOINT roost_joined" in text for text in sent)
 
 
 @pytest.mark.ways("pymysql")

@@ -221,6 +221,13 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
     if known.refuses(atom):
         return
+    exchange = known.exchange(atom, context)
+    if exchange is not None:
+        found = yield exchange
+        if found is not None:
+            atom.results = (found[0] if exchange.answers else None,)
+            atom.done = True
+            return
     yield Control.SAVEPOINT
     try:
         answer([atom], (yield from retried(atom.operations, known, context)))

@@ -87,9 +87,8 @@ class Core:
         )
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
-        readers = self.readers[0] if self.engine.dialect.exchanges else None
-        reader = self._writer if self.engine.memory else self._readers[0]
-        self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
+        readers = [self._writer] if self.engine.memory else self._readers
+        self._single = Single(self.known, self._counts, readers, self.writers, self._writer, self._report)
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -132,13 +131,30 @@ class Core:
                 return result
         atom = Atom((op,))
         atom.deadline = deadline
-        self.submit([atom])
+        self._submit([atom])
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        if not self._run_alone(atoms):
+            self._submit(atoms)
+
+    def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
+        # Whether it is one operation by itself, and has its answer.
+        if len(atoms) > 1 or len(atoms[0].operations) > 1:
+            return False
+        (atom,) = atoms
+        deadline = atom.deadline or time.monotonic() + self.timeout
+        result = self._single.run(atom.operations[0], self._context, deadline, reader)
+        if result is UNANSWERED:
+            return False
+        atom.results = (result,)
+        atom.done = True
+        return True
+
+    def _submit(self, atoms: Sequence[Atom]) -> None:
         try:
-            self.submit_some(atoms)
+            self._submit_some(atoms)
             for atom in atoms:
                 if atom.slow_path is not None:
                     self.submit_slow([atom])
@@ -149,6 +165,10 @@ class Core:
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer or is to be submitted to the slow path; reads by one of the readers."""
+        if not self._run_alone(atoms, reader):
+            self._submit_some(atoms, reader)
+
+    def _submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         deadline = atoms[0].deadline or time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
