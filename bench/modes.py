@@ -20,7 +20,6 @@ import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import Visit
 from roost.databases.mariadb.rows import Result
-from roost.databases.server import ServerConnection
 from roost.store.single import UNANSWERED
 
 ROUNDS = 31
@@ -154,29 +153,27 @@ def ways(name: str, store: roost.Store) -> list[Way]:
             lambda: store.run_all(*[pageviews.add(key) for key in range(16)]),
         )
     )
-    connection: Any = ServerConnection
-    run = connection._run
-    found.append(
-        Way(
-            "reads that end with their statement: 16 totals",
-            lambda: setattr(connection, "_run", lambda self, statements, last=False: run(self, statements, False)),
-            lambda: setattr(connection, "_run", run),
-            lambda: store.run_all(*[pageviews.total(key) for key in range(16)]),
-        )
-    )
     if name == "mariadb":
         result: Any = Result
-        read = result._read_rowdata_packet
-        pymysqls: Any = MySQLResult
+        ours = {name: getattr(result, name) for name in ("read", "_get_descriptions", "_read_rowdata_packet")}
+        plain = {name: getattr(MySQLResult, name) for name in ours}
+
+        def read_by(methods: dict[str, Any]) -> Switch:
+            def switch() -> None:
+                for name, method in methods.items():
+                    setattr(result, name, method)
+
+            return switch
+
         for what, work in (
             (f"{KEYS} rings", lambda: store.run_all(*[visits.latest(key) for key in range(KEYS)])),
             ("one ring", lambda: store.run(visits.latest(7))),
         ):
             found.append(
                 Way(
-                    f"rows read out of what has arrived: {what}",
-                    lambda: setattr(result, "_read_rowdata_packet", pymysqls._read_rowdata_packet),
-                    lambda: setattr(result, "_read_rowdata_packet", read),
+                    f"results read out of what has arrived: {what}",
+                    read_by(plain),
+                    read_by(ours),
                     work,
                 )
             )

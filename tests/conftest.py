@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,18 @@ os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 def pytest_configure() -> None:
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-        servers.place = MEMORY
+        servers.place = os.environ["PYTEST_DEBUG_TEMPROOT"] = MEMORY
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    # A million objects that stay: garbage collections during the tests, and in the processes that they fork, pass by.
+    gc.disable()
+    found = yield
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    return found
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

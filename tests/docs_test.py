@@ -211,7 +211,7 @@ complete -p roost
 """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
-        ["bash", "--norc", "-c", asked], capture_output=True, text=True, cwd=tmp_path, env={"PATH": path}, timeout=100
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, cwd=tmp_path, env={"PATH": path}, timeout=600
     )
     assert ran.stderr == ""
     assert ran.stdout.splitlines()[0] == "doctor"

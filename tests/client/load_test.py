@@ -16,6 +16,7 @@ import roost
 from roost.cli import main
 from roost.client.load import Load, drive
 from roost.client.load.generator import Process
+from roost.client.load.load import Report
 from roost.client.load.workloads import is_as_good, value, wide, workload_of
 from tests.client.conftest import Server
 from tests.servers import Plugin
@@ -37,6 +38,14 @@ def plan(server: Server, work: str, **options: object) -> Load:
     return replace(made, **options)  # type: ignore[arg-type]
 
 
+def driven(load: Load, processes: int = 1, least: int = 1) -> Report:
+    """Drive a load; again and for longer when so little was answered in that time, as on a machine that is busy."""
+    report = drive(load, processes)
+    if report.requests + report.errors.total() < least:
+        return driven(replace(load, seconds=5 * load.seconds), processes, least)
+    return report
+
+
 def fill(server: Server) -> None:
     filled = drive(plan(server, "fill", seconds=60.0, pipeline=50))
     assert (filled.errors, filled.lost, filled.answered) == ({}, 0, ROWS - 50)  # and those before, one at least
@@ -46,13 +55,13 @@ def test_every_work_is_answered_as_it_has_to_be(tables: Server) -> None:
     fill(tables)
     assert tables.sql("SELECT count(*), min(id), max(id) FROM bench") == [(ROWS, 1, ROWS)]
     for work, pipeline in (("get", 1), ("range", 7), ("update", 1), ("insert", 7), ("update", 7), ("get", 7)):
-        report = drive(plan(tables, work, pipeline=pipeline, idle=2), 2)
+        report = driven(plan(tables, work, pipeline=pipeline, idle=2), 2)
         assert (work, report.errors, report.example, report.lost) == (work, {}, "", 0)
         assert report.answered >= report.requests > 0
         assert report.latencies.total() * pipeline == report.requests
-    paced = drive(plan(tables, "get", pace=500.0, zipf=0.99))
+    paced = driven(plan(tables, "get", pace=500.0, zipf=0.99))
     assert paced.errors == {}
-    assert 0 < paced.requests <= 100
+    assert 0 < paced.requests <= 1000 * paced.seconds
     more = tables.sql("SELECT count(*) FROM bench")[0][0]
     assert more > ROWS
 
@@ -70,7 +79,7 @@ def test_an_answer_that_is_not_right_is_an_error(tables: Server, pipeline: int) 
     fill(tables)
     tables.sql("UPDATE bench SET v = 'wrong' WHERE id % 2 = 0")
     tables.sql("DELETE FROM bench WHERE id % 3 = 0")
-    report = drive(plan(tables, "get", pipeline=pipeline, seconds=0.2))
+    report = driven(plan(tables, "get", pipeline=pipeline, seconds=0.2), least=2000)
     assert set(report.errors) == {"wrong answer"}
     assert 0.3 < report.requests / (report.requests + report.errors.total()) < 0.37
     assert "in place of" in report.example

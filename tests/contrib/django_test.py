@@ -111,7 +111,7 @@ def test_the_project_passes_its_tests(database: Callable[[Path], Settings], tmp_
     environment = {**os.environ, "ROOST_TEST_DJANGO": json.dumps(settings), "PYTHONPATH": f"{ROOT / 'src'}"}
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.contrib.site"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     if ran.returncode:
         pytest.fail(ran.stdout + ran.stderr, pytrace=False)
@@ -131,7 +131,7 @@ def test_the_page_is_a_project_that_works(tmp_path: Path) -> None:
     for command in (["migrate"], ["test"], ["makemigrations", "--check"], ["migrate", "shop", "zero"]):
         ran = subprocess.run(
             [sys.executable, "-W", "error", "-m", "django", *command, "--verbosity=2"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600,
         )  # fmt: skip
         if ran.returncode:
             pytest.fail(ran.stdout + ran.stderr, pytrace=False)

@@ -110,6 +110,19 @@ def test_a_sum_that_leaves_64_bits_is_refused(server_url: str) -> None:
         assert store.run(counter.total(1)) == 2**63 - 2
 
 
+def test_a_sequence_that_is_no_part_of_a_number_is_answered_by_a_batch(server_url: str, store: roost.Store) -> None:
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute(f"UPDATE roost_visits_head SET sequence = {2**40 - 4}")
+        sql.execute("DELETE FROM roost_visits_rows")
+    assert [store.run(visits.push(Visit(1, n))) for n in range(5)] == [2**40 + n for n in range(-3, 2)]
+    assert store.stats().retries == 3  # from 2**40 - 1 on
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute("BEGIN")
+        assert store.on(sql).run(visits.push(Visit(1, 5))) == 2**40 + 2
+        sql.execute("COMMIT")
+    assert store.check() == []
+
+
 def _answered(answers: list[Any], runner: Any, operation: roost.Operation[Any]) -> None:
     answers.append(runner.run(operation))
 
@@ -137,6 +150,52 @@ def test_a_query_in_the_applications_transaction_is_one_message(server_url: str,
             assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
             assert answers == [told]
         sql.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("name", ["add", "push", "capped", "like"])
+def test_a_write_in_the_applications_transaction_is_one_message(server_url: str, store: roost.Store, name: str) -> None:
+    store.run_all(*[baskets.add(Egg(1, -n)) for n in range(12)])
+    asked: dict[str, list[tuple[roost.Operation[Any], Any]]] = {
+        "add": [(pageviews.add("/home"), None)],
+        "push": [(visits.push(Visit(1, 9)), 7), (visits.push(Visit(2, 9)), 1)],
+        "capped": [(baskets.add(Egg(1, 1)), None), (baskets.add(Egg(1, 2)), None)],
+        "like": [(likes.add(1, "new"), 1), (likes.add(1, "new"), 0)],
+    }
+    with (
+        Proxy(urlsplit(server_url).port or 0) as proxy,
+        contextlib.closing(clients.connect(proxy.url(server_url))) as sql,
+    ):
+        sql.execute("BEGIN")
+        joined = store.on(sql)
+        joined.run(visits.latest(1))
+        for operation, told in asked[name]:
+            answers: list[Any] = []
+            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert answers == [told]
+        sql.execute("COMMIT")
+    assert store.check() == []
+    assert store.run_all(pageviews.total("/home"), baskets.count(1), likes.size(1)) == (
+        6 + (name == "add"),
+        12,
+        6 + (name == "like"),
+    )
+
+
+def test_a_write_that_fails_leaves_the_applications_transaction_as_it_was(server_url: str, store: roost.Store) -> None:
+    store.run_all(*[baskets.add(Egg(1, -n)) for n in range(12)])
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        joined = store.on(sql)
+        sql.execute("BEGIN")
+        assert joined.run(visits.push(Visit(1, 9))) == 7
+        for id_ in (0, -3, -11):
+            with pytest.raises(roost.Duplicate):
+                joined.run(baskets.add(Egg(1, id_)))
+        joined.run(baskets.add(Egg(3, 1)))  # a key that has no head yet
+        joined.run(baskets.add(Egg(1, 1)))
+        assert joined.run(visits.push(Visit(1, 10))) == 8
+        sql.execute("COMMIT")
+    assert store.run_all(baskets.count(1), baskets.count(3), visits.push(Visit(1, 0))) == (12, 1, 9)
+    assert store.check() == []
 
 
 def test_a_query_that_fails_leaves_the_applications_transaction_as_it_was(server_url: str, store: roost.Store) -> None:

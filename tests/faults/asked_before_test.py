@@ -115,6 +115,7 @@ def test_f13_the_limits_of_a_batch_hold_in_asyncio(
     real = batches.Batch.committed
 
     def committed(self: batches.Batch) -> None:
+        assert self.committing is not None
         sizes.append(len(self.committing))
         real(self)
 

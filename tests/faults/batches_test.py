@@ -14,7 +14,7 @@ import pytest
 import roost
 from roost.batching import atoms
 from roost.batching import batch as batches
-from roost.batching.batch import Atom
+from roost.batching.atoms import Atom
 from roost.databases import server
 from tests.campaigns.processes import PATIENCE, Child, Line, until
 from tests.faults.slow_transaction_test import held, in_thread

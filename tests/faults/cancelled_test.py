@@ -223,11 +223,11 @@ def test_what_comes_after_close_is_refused_in_every_loop(url: str, path: Path, u
             await store.run(counts.total(1))
         await store.close()
         with pytest.raises(roost.Closed):
-            await asyncio.wait_for(ask(), SOON / 10)
+            await asyncio.wait_for(ask(), SOON)
 
     async def another_loop() -> None:
         with pytest.raises(roost.Closed):
-            await asyncio.wait_for(ask(), SOON / 10)
+            await asyncio.wait_for(ask(), SOON)
 
     asyncio.run(close())
     asyncio.run(another_loop())
@@ -315,7 +315,7 @@ def test_one_loop_closes_while_tasks_of_another_wait(url: str, path: Path, busy:
         lined_up.set()
         if busy:
             closed.wait(1)  # a loop that is busy with something else, meanwhile
-        outcomes.extend(await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SOON / 3))
+        outcomes.extend(await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SOON))
 
     async def close() -> None:
         closing = asyncio.create_task(store.close())

@@ -249,7 +249,7 @@ else:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     with roost.Store(url) as store:

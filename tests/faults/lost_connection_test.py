@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.databases.postgresql import engine as postgresql
+from roost.databases import server
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -145,7 +146,7 @@ def test_the_first_batch_of_a_connection_is_done_once(
 def test_a_writer_that_is_renewed_finds_its_batches(
     store: roost.Store, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "MOST_BATCHES", 1)  # MariaDB has none: there it is the plain case
+    monkeypatch.setattr(server, "MOST_BATCHES", 1)
     calls = at_every_point(proxy, cut, lambda _: store.run(pageviews.add("/home")))
     assert store.run(pageviews.total("/home")) == calls > 1
 
@@ -163,8 +164,9 @@ def test_a_batch_that_reads_is_answered(store: roost.Store, proxy: Proxy, cut: C
 
 MESSAGES: dict[str, tuple[Callable[[int], roost.Operation[Any]], int]] = {
     "add": (lambda _: pageviews.add("/home"), 1),
-    "push": (lambda n: visits.push(Visit(1, n)), 2),
-    "add to a set": (lambda n: likes.add(1, str(n)), 2),
+    "push": (lambda n: visits.push(Visit(1, n)), 1),
+    "add to a set": (lambda n: likes.add(1, str(n)), 1),
+    "add to a full collection": (lambda n: baskets.add(Egg(1, n)), 1),
     "total": (lambda _: pageviews.total("/home"), 1),
     "latest": (lambda _: visits.latest(1), 1),
     "contains": (lambda _: likes.contains(1, "0"), 1),
@@ -174,9 +176,23 @@ MESSAGES: dict[str, tuple[Callable[[int], roost.Operation[Any]], int]] = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_how_many_messages_an_operation_is(store: roost.Store, proxy: Proxy, name: str) -> None:
     make, messages = MESSAGES[name]
-    for n in range(10):  # from now on this store knows the declaration, and PostgreSQL has it prepared
+    for n in range(20):  # from now on this store knows the declaration, and the server has it prepared
         store.run(make(n))
-    assert proxy.counted(lambda: store.run(make(10))) == messages
+    assert proxy.counted(lambda: store.run(make(20))) == messages
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_how_many_messages_an_awaited_operation_is(
+    store: roost.Store, server_url: str, proxy: Proxy, name: str
+) -> None:
+    make, messages = MESSAGES[name]
+    loop = asyncio.new_event_loop()
+    awaited = roost.AsyncStore(proxy.url(server_url))
+    for n in range(20):
+        loop.run_until_complete(awaited.run(make(n)))
+    assert proxy.counted(lambda: loop.run_until_complete(awaited.run(make(20)))) == messages
+    loop.run_until_complete(awaited.close())
+    loop.close()
 
 
 def test_a_batch_is_two_messages(store: roost.Store, proxy: Proxy) -> None:
@@ -193,6 +209,7 @@ def test_an_operation_by_itself_is_done_once(store: roost.Store, proxy: Proxy, c
         assert store.run(visits.push(Visit(1, n))) == n + 1
         assert store.run(likes.add(1, f"before {n}")) == 1
         store.run(pageviews.add("/home"))
+        store.run(baskets.add(Egg(1, -1 - n)))
     adds = at_every_point(proxy, cut, lambda _: store.run(pageviews.add("/home")))
     for _ in range(2):
         store.run(pageviews.add("/home"))
@@ -211,7 +228,9 @@ def test_an_operation_by_itself_is_done_once(store: roost.Store, proxy: Proxy, c
 
     added = at_every_point(proxy, cut, like)
     assert store.run(likes.size(1)) == 10 + added
-    assert min(adds, pushes, added) > 1
+    laid = at_every_point(proxy, cut, lambda n: store.run(baskets.add(Egg(1, n))))
+    assert [egg.egg for egg in store.run(baskets.latest(1))] == [*reversed(range(laid)), *range(-10, 0)][:12]
+    assert min(adds, pushes, added, laid) > 1
 
 
 @pytest.mark.parametrize("verb", ["add", "push", "like"])

@@ -22,7 +22,7 @@ from tests.campaigns.processes import until
 from tests.conftest import MakeStore
 
 HOURS = 20_000.0
-SOON = pytest.mark.timeout(30)
+SOON = pytest.mark.timeout(300)
 TOLD = r"this thread has a transaction open .*store\.on\(connection\)"
 
 

@@ -237,7 +237,7 @@ sys.stdout.buffer.write(pickle.dumps((structures, operations, answers, errors)))
         input=pickle.dumps((STRUCTURES, OPERATIONS, errors)),
         env=environment,
         capture_output=True,
-        timeout=60,
+        timeout=600,
     )
     assert ended.returncode == 0, ended.stderr.decode()
     structures, operations, answers, back = pickle.loads(ended.stdout)

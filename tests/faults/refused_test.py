@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.batching.batch import Atom
+from roost.batching.atoms import Atom
 from tests import servers
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits

@@ -57,7 +57,7 @@ roost.cli.main({words!r})
 def run(program: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOST_")}
     command = [sys.executable, "-c", WITHOUT + program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
 def done(program: str) -> str:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import roost
-from roost.databases.postgresql import engine as postgresql
+from roost.databases import server
 from tests.campaigns.processes import until
 from tests.suite import clients
 from tests.suite.shapes import pageviews
@@ -21,7 +21,7 @@ def rows(url: str) -> int:
 
 
 def test_a_writer_has_one_row_and_leaves_none(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgresql, "MOST_BATCHES", 3)
+    monkeypatch.setattr(server, "MOST_BATCHES", 3)
     with roost.Store(server_url) as store:
         store.create(pageviews)
         assert rows(server_url) == 0

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.batching.batch import Atom
+from roost.batching.atoms import Atom
 from tests.model import by_sql
 from tests.model.model import MOST, Model
 

@@ -11,7 +11,10 @@ import pymysql
 import pytest
 
 import roost
-from roost.batching.batch import Atom, Batch, Known, Stats, perform
+from roost.batching.atoms import Atom
+from roost.batching.batch import Batch
+from roost.batching.known import Known, Stats, perform
+from roost.batching.parts import Atoms
 from roost.batching.slow_path import Retries
 from roost.capping.plan import adoption_for
 from roost.catalog.alter import alter
@@ -311,8 +314,9 @@ def test_the_definition_is_not_waited_for_either() -> None:
 
 
 def test_a_batch_that_could_not_have_a_lock_asks_at_once_when_it_is_run_again() -> None:
-    batch = Batch(Known(MYSQL), Context(lambda: NOW, 0), Stats(), Retries())
-    work = batch.run(Control.BEGIN, lambda: [Atom([likes.add(7, "ada")]), Atom([likes.add(8, "ada")])])
+    known = Known(MYSQL)
+    batch = Batch(MYSQL, Context(lambda: NOW, 0), Stats(), Retries())
+    work = batch.run(Control.BEGIN, lambda: Atoms([Atom([likes.add(7, "ada")]), Atom([likes.add(8, "ada")])], known))
     assert next(work) is Control.BEGIN
     assert definition(work.send(None)).endswith("FOR SHARE")
     assert work.throw(roost.Busy("somebody holds it")) is Control.ROLLBACK

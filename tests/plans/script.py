@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import roost
 from roost.dialects import Control, Dialect, Gather, Statement, Together, render, scatter
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Exchange, Row
 from roost.structures.plan import Context, StructurePlan
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
@@ -53,6 +53,7 @@ def play(
                 sent.append(wanted)
                 wanted = work.send(None)
                 continue
+            assert not isinstance(wanted, Exchange)
             statements = wanted.statements if isinstance(wanted, Together) else [wanted]
             dealt: list[Any] = []
             for statement in statements:

@@ -177,6 +177,33 @@ def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]
         made.database.close()
 
 
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT CHECK (n <> 7))", "check"),
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT UNIQUE)", "121"),
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT); CREATE UNIQUE INDEX u ON t (n) WHERE n > 0", "121"),
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT); CREATE UNIQUE INDEX u ON t (n + 0)", "121"),
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT, g INT AS (n) UNIQUE)", "121"),
+    ],
+)
+def test_sums_of_one_row_do_not_pass_by_a_value_that_is_refused(tmp_path: Path, schema: str, word: str) -> None:
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(schema)
+        connection.executescript("INSERT INTO t (id, n) VALUES (1, 4)")
+        if word == "121":
+            connection.executescript("INSERT INTO t (id, n) VALUES (2, 7)")
+        connection.commit()
+    made = bench(path, "write")
+    try:
+        told = made.say(made.session(), "\n".join(["P\t0\tmain\tt\tPRIMARY\tn"] + ["0\t=\t1\t1\t1\t0\t+\t3"] * 3))
+        assert told == ["0\t1"] + [f"1\t1\t{word}"] * 3
+        assert made.sql("SELECT n FROM t WHERE id = 1") == [(4,)]
+    finally:
+        made.database.close()
+
+
 @often
 @given(rows, repeated(changing))
 def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lines: list[str]) -> None:

@@ -299,3 +299,12 @@ def test_dollar_quotes_do_not_end_within_a_literal(server_url: str) -> None:
 def test_where_names_are_lower_case_a_capped_table_is_found_by_the_name_it_was_made_with() -> None:
     with strange({}, ("--lower-case-table-names=1",)) as url, connection(url) as application:
         behaviour.capped_table(url, application.read, "Posts", "BIGINT AUTO_INCREMENT PRIMARY KEY")
+
+
+def test_a_server_that_prepares_nothing_is_told_all_of_it_each_time() -> None:
+    with strange({"max_prepared_stmt_count": 0}) as url, roost.Store(url) as store:
+        store.create(visits)
+        for n in range(20):
+            assert store.run(visits.push(Visit(1, n))) == n + 1
+            assert store.run(visits.latest(1, 1)) == [Visit(1, n)]
+        assert store.stats().retries == 0

@@ -163,6 +163,9 @@ def test_f2_what_a_latin1_database_has_no_character_for_is_refused_to_its_caller
             with pytest.raises(roost.Invalid, match="LATIN1") as refused:
                 run(pageviews.add("😀"))
             assert "INSERT" not in str(refused.value)
+            with pytest.raises(roost.Invalid, match="LATIN1"):
+                run(pageviews.total("😀"))
+            assert run(pageviews.total("é")) >= 1
         connection.commit()
         assert store.run_all(pageviews.keys(), pageviews.total("é")) == (["é"], 2)
 

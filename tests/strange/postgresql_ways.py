@@ -264,7 +264,7 @@ def play_django(play: Play, url: str, folder: Path) -> None:
     kept.write_bytes(pickle.dumps(play))
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.strange.postgresql_django", url, str(kept)],
-        cwd=ROOT, capture_output=True, text=True, timeout=100,
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = pickle.loads(kept.read_bytes())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.batching.batch import Atom
+from roost.batching.atoms import Atom
 from roost.structures.capped import adds as capped_adds
 from tests.model.model import Model
 from tests.suite.engines import WHOLE

@@ -166,7 +166,7 @@ def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(
     one.on_statement = two.on_statement = sent.append
     assert [type(error) for error in crosswise(one, two)] == [roost.Conflict]
     # After MariaDB's 1213 there is none to go back to. Only the way back tells, since a trigger may raise that number.
-    assert "ROLLBACK TO SAVEPOINT roost_joined" in sent
+    assert any("ROLLBACK TO SAVEPOINT roost_joined" in text for text in sent)
 
 
 @pytest.mark.ways("pymysql")
@@ -514,7 +514,7 @@ def test_f62_connections_of_a_pool_join_in_its_transactions(store: Any, app: Con
 @pytest.mark.ways("over asyncpg", "driver")
 def test_f62_a_command_that_takes_too_long_is_busy_and_the_transaction_goes_on(store: Any, app: Connect) -> None:
     store.run(visits.push(Visit(1, 1)))
-    holder, one = app(), app(command_timeout=0.2)
+    holder, one = app(), app(command_timeout=2.0)
     one.run(pageviews.add("/kept"))
     holder.run(visits.push(Visit(1, 2)))
     with pytest.raises(roost.Busy):

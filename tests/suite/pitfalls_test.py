@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.batching.batch import Atom
+from roost.batching.atoms import Atom
 from roost.dialects import SQLITE
 from roost.store.core import utc_now
 from roost.structures.counter.plan import CounterPlan

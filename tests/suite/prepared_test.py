@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.databases.postgresql.engine import MOST_PREPARED, USES
+from roost.databases.server import MOST_PREPARED, USES
 from tests.suite.shapes import Visit, visits
 
 pytestmark = pytest.mark.needs("psycopg")

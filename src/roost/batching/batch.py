@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from roost.batching.atoms import Atom, answer, refuse_all
+from roost.batching.atoms import Atom, answer
 from roost.batching.known import Known, Stats, perform
+from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import GRACE
-from roost.dialects.dialect import Control, Wanted
+from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -39,8 +40,6 @@ from roost.errors import (
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Plan
 
-__all__ = ["Atom", "Batch", "Known", "SlowPath", "Stats", "joined", "perform", "refuse_all", "retried"]
-
 Work = Generator[Wanted, Any, None]
 
 NOWAIT = {Control.BEGIN: Control.BEGIN_NOWAIT, Control.BEGIN_READ: Control.BEGIN_READ_NOWAIT}
@@ -52,32 +51,14 @@ MAX_LOST = 3  # connections lost in one batch after which it is taken for the ca
 OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whatever statement was told them
 
 
-def _halves(part: list[Atom]) -> list[list[Atom]]:
-    # In the order in which they are to be run, the first one last; nothing of what stands alone.
-    middle = len(part) // 2
-    return [part[middle:], part[:middle]] if middle else []
-
-
-class SlowPath(Protocol):
-    """Where atoms go that need a lock which somebody else holds."""
-
-    def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs one that is waited for already; if so it is sent there."""
-        ...
-
-    def send(self, atom: Atom, error: Busy) -> None:
-        """Send it there."""
-        ...
-
-
 class Batch:
     """The work of one turn: what is taken from the queue, run in a transaction, and answered.
 
     slow_path: where atoms are sent that would hold up the others; None: they wait here.
     """
 
-    def __init__(self, known: Known, context: Context, stats: Stats, slow_path: SlowPath | None = None) -> None:
-        self._known = known
+    def __init__(self, dialect: Dialect, context: Context, stats: Stats, slow_path: SlowPath | None = None) -> None:
+        self._dialect = dialect
         self._context = context
         self._stats = stats
         self._slow_path = slow_path
@@ -85,21 +66,20 @@ class Batch:
         self._conflicts = 0
         self._lost_times = 0
         self._failures = self._most_failures = 0  # one after the other, of which each might be everybody's
-        self.committing: Sequence[Atom] = ()  # whose COMMIT is under way
+        self.committing: Part | None = None  # whose COMMIT is under way
 
-    def run(self, begin: Control, take: Callable[[], list[Atom]]) -> Work:
+    def run(self, begin: Control, take: Callable[[], Part]) -> Work:
         """Begin, then take what waits by then, run it and answer it, or send it to the slow path.
 
-        An error of the first BEGIN is raised, with nothing taken. After that every atom taken gets an answer.
+        An error of the first BEGIN is raised, with nothing taken. After that every request taken gets an answer, unless
+        its part leaves it to a later batch.
         """
         yield begin
-        taken = [atom for atom in take() if not self._known.refuses(atom)]
-        if self._slow_path is not None:
-            taken = [atom for atom in taken if not self._slow_path.concerns(atom)]
-        if not taken:
+        taken = take()
+        if not len(taken):
             yield Control.ROLLBACK
             return
-        parts = [taken]
+        parts: list[Part] = [taken]
         self._begin = begin
         begun = True
         while parts:
@@ -115,14 +95,14 @@ class Batch:
             except ConnectionLost as error:
                 yield from self._lost(part, parts, error)
             except Exception as error:
-                if self.committing and not isinstance(error, Error):
+                if self.committing is not None and not isinstance(error, Error):
                     raise  # an interrupt of the application's own: who drives the batch asks for the outcome
                 yield from self._failed(part, parts, error, begins)
 
-    def _failed(self, part: list[Atom], parts: list[list[Atom]], error: Exception, begins: bool) -> Work:
+    def _failed(self, part: Part, parts: list[Part], error: Exception, begins: bool) -> Work:
         # Undoes what failed, and refuses it, sends it to the slow path, or puts it back into `parts`: to be run again.
         # begins: it was BEGIN that failed, and no statement of theirs.
-        self.committing = ()
+        self.committing = None
         yield Control.ROLLBACK
         if isinstance(error, Conflict):
             self._conflicts += 1
@@ -134,94 +114,88 @@ class Batch:
         if isinstance(error, Busy) and self._slow_path is not None:
             self._begin = NOWAIT.get(self._begin, self._begin)
             if len(part) == 1:
-                self._slow_path.send(part[0], error)
-            parts += _halves(part)
-        elif isinstance(error, Busy) and self._known.dialect.row_locks:
-            late = [atom for atom in part if atom.deadline <= time.monotonic()]
-            if late or len(part) == 1:
-                refuse_all(late or part, error)
+                part.send_to(self._slow_path, error)
+            parts += part.halves()
+        elif isinstance(error, Busy) and self._dialect.row_locks:
+            late = part.late(time.monotonic())
+            if late is not None or len(part) == 1:
+                (late or part).refuse(error)
                 parts.clear()  # who still has time goes back to the queue
-            else:  # it was told before its time: a statement that was cancelled, or a trigger's own
-                parts += _halves(part)
+            else:  # it came before its time: a statement that was cancelled, or a trigger's own
+                parts += part.halves()
         elif (isinstance(error, OF_ALL) and self._is_of_all(part)) or (
             isinstance(error, Error) and (begins or isinstance(error, Busy))
         ):
             # A lock that is waited for here is the one of a whole file.
-            refuse_all([atom for each in [part, *parts] for atom in each], error)
+            for each in [part, *parts]:
+                each.refuse(error)
             parts.clear()
         else:  # a statement, a defect, or the caller's own trace function: the others must not suffer
             if len(part) == 1:
-                refuse_all(part, error)
-            parts += _halves(part)
+                part.refuse(error)
+            parts += part.halves()
 
-    def _is_of_all(self, part: list[Atom]) -> bool:
+    def _is_of_all(self, part: Part) -> bool:
         # A trigger may tell any number, or meet a full table of its own. So the batch is halved as for a culprit; when
         # what is left fails as well after the culprit stood alone, the error is everybody's.
-        if not self._known.dialect.row_locks:
+        if not self._dialect.row_locks:
             return True  # a file's triggers cannot
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2
         self._failures += 1
         return self._failures > self._most_failures
 
-    def _lost(self, part: list[Atom], parts: list[list[Atom]], error: ConnectionLost) -> Work:
+    def _lost(self, part: Part, parts: list[Part], error: ConnectionLost) -> Work:
         # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
         # (more than the server takes, say) is run in halves, like any other culprit.
-        if not any([atom.writes for atom in self.committing]):
-            self.committing = ()  # nothing to commit
-        committing = self.committing  # stands until the outcome is known: an interrupt may come before
+        if self.committing is not None and not self.committing.writes:
+            self.committing = None  # nothing to commit
+        committing = self.committing is not None  # stands until the outcome is known: an interrupt may come before
         try:
             committed = yield Control.OUTCOME if committing else Control.RECONNECT
         except Error as failed:
-            self.committing = ()
+            self.committing = None
             if committing:
-                refuse_all(part, OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
+                part.refuse(OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
             # Who came later than the leader has time left, and goes back to the queue: the server may be there again.
             until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
-            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= until], failed)
+            _refuse_late([part, *parts], until, failed)
             parts.clear()
             return
         if committing and committed:
             self.committed()
             return
-        self.committing = ()
+        self.committing = None
         if committing and committed is None:
-            refuse_all(part, OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
-        else:
-            # Whose time went by while the server said nothing: another attempt would take as long.
-            late = time.monotonic() - GRACE / 2
-            refuse_all([atom for each in [part, *parts] for atom in each if atom.deadline <= late], error)
-            parts[:] = [rest for each in parts if (rest := [atom for atom in each if not atom.done])]
-            part = [atom for atom in part if not atom.done]
-            self._lost_times += 1
-            if part and self._lost_times < MAX_LOST:
-                parts.append(part)
-                return
-            if len(part) == 1:
-                refuse_all(part, error)
-            parts += _halves(part)
+            part.refuse(OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
+            return
+        # Whose time went by while the server said nothing: another attempt would take as long.
+        _refuse_late([part, *parts], time.monotonic() - GRACE / 2, error)
+        parts[:] = [left for each in parts if (left := each.left()) is not None]
+        left = part.left()
+        if left is None:
+            return
+        self._lost_times += 1
+        if self._lost_times < MAX_LOST:
+            parts.append(left)
+            return
+        if len(left) == 1:
+            left.refuse(error)
+        parts += left.halves()
 
-    def _attempt(self, part: list[Atom]) -> Generator[Wanted, Any, list[list[Atom]]]:
-        # Runs and answers atoms together, or rolls back and returns how they are to be run instead, last first.
-        operations = part[0].operations if len(part) == 1 else [op for atom in part for op in atom.operations]
+    def _attempt(self, part: Part) -> Generator[Wanted, Any, Sequence[Part]]:
+        # Runs and answers a part, or rolls back and returns what is to be run instead, last first.
         context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
         try:
-            results = yield from perform(operations, self._known, context)
+            instead: Sequence[Part] | None = yield from part.run(context)
         except Careful:
             yield Control.ROLLBACK
             yield self._begin
             self._stats.retries += 1
-            results = yield from perform(operations, self._known, context.carefully())
-        if answer(part, results):
-            if len(part) == 1:
-                yield Control.ROLLBACK
-                part[0].done = True
-                return []
-            alone = [atom for atom in part if atom.error is not None and len(atom.operations) > 1]
-            if alone:  # what they did must be undone, and only a transaction of their own can tell their answer
-                yield Control.ROLLBACK
-                rest = [atom for atom in part if atom not in alone]
-                return [[atom] for atom in reversed(alone)] + ([rest] if rest else [])
+            instead = yield from part.run(context.carefully())
+        if instead is not None:
+            yield Control.ROLLBACK
+            return instead
         self.committing = part
         yield Control.COMMIT
         self.committed()
@@ -229,20 +203,31 @@ class Batch:
 
     def committed(self) -> None:
         """Answer those whose COMMIT went through."""
-        operations = 0
-        for atom in self.committing:
-            atom.done = True
-            operations += len(atom.operations)
+        assert self.committing is not None
+        self._stats.operations += self.committing.committed()
         self._stats.batches += 1
-        self._stats.operations += operations
-        self.committing = ()
+        self.committing = None
         self._failures = 0
+
+
+def _refuse_late(parts: Sequence[Part], until: float, error: Error) -> None:
+    for part in parts:
+        late = part.late(until)
+        if late is not None:
+            late.refuse(error)
 
 
 def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
     if known.refuses(atom):
         return
+    exchange = known.exchange(atom, context)
+    if exchange is not None:
+        found = yield exchange
+        if found is not None:
+            atom.results = (found[0] if exchange.answers else None,)
+            atom.done = True
+            return
     yield Control.SAVEPOINT
     try:
         answer([atom], (yield from retried(atom.operations, known, context)))

@@ -11,7 +11,7 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.overlap import run_overlapping
 from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
@@ -50,21 +50,17 @@ class Known:
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
         self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
-        self._indexes: dict[Index, IndexPlan] = {}
+        self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""
         if isinstance(target, Structure):
             return self.plan(target)
-        assert isinstance(target, Index)
-        return self.index(target)
-
-    def index(self, target: Index) -> IndexPlan:
-        """Return the plan of an index in this store's dialect."""
         plan = self._indexes.get(target)
         if plan is None:
             if len(self._indexes) >= MOST_INDEXES:
                 self._indexes.clear()
+            assert isinstance(target, Index)
             plan = self._indexes[target] = IndexPlan(target, self.dialect)
         return plan
 
@@ -95,6 +91,19 @@ class Known:
                 return True
         return False
 
+    def exchange(self, atom: Atom, context: Context) -> Exchange | None:
+        """Return a single operation that writes as one text, where a server has its declaration in the catalog."""
+        op = atom.operations[0]
+        structure = op.structure
+        if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
+            return None
+        plan = self.plan(structure)
+        make = plan.transactions.get(op.verb)
+        if make is None or plan.trusted_by is not self or not (self.dialect.exchanges and self.dialect.alone):
+            return None
+        made = make(op, context)
+        return made if isinstance(made, Exchange) else None
+
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
         return {
@@ -110,8 +119,7 @@ class Known:
         alone: the transaction has no other operations.
         """
         if not isinstance(target, Structure):
-            assert isinstance(target, Index)
-            return (yield from self.index(target).run(operations, context, alone))
+            return (yield from self.target(target).run(operations, context))
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
@@ -122,8 +130,7 @@ class Known:
             wanted = next(work, None)
             if isinstance(wanted, Statement):
                 try:
-                    last = alone and wanted.last and len({op.verb for op in operations}) == 1
-                    stored, answer = yield Together((question, wanted), last)
+                    stored, answer = yield Together((question, wanted))
                 except (Missing, StatementFailed):
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:

@@ -177,7 +177,9 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
-    yield from _pooler(facts, "ProxySQL, MaxScale or the like", "")
+    yield from _pooler(
+        facts, "ProxySQL, MaxScale or the like", "add ?prepared=off to the URL where it pools transactions"
+    )
 
 
 def _mariadb_views(facts: Facts) -> Iterator[Finding]:

@@ -11,9 +11,21 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.databases.engine import GRACE, HASTE, Trace, Wait
-from roost.dialects.dialect import MOST_BYTES, Control, Row, Statement, Together, Wanted, collect, exchange, render
+from roost.dialects.dialect import (
+    MOST_ANSWER,
+    MOST_BYTES,
+    Control,
+    Exchange,
+    Row,
+    Statement,
+    Together,
+    Wanted,
+    collect,
+    exchange,
+    render,
+)
 from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
-from roost.structures.plan import Careful, Exchange
+from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
 
@@ -21,10 +33,15 @@ T = TypeVar("T")
 
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
-STEP = 2  # from one batch's number to the next; those in between are for look-ups (see `look_up`)
+# From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
+# is a look-up's (see `look_up`).
+STEP = MOST_ANSWER + 1
+# After so many batches a writer goes by another name: numbers have 63 bits. And on PostgreSQL, as long as somebody's
+# snapshot is old, each batch leaves a version of the row that all later ones have to pass by (15 µs per 1,000).
+MOST_BATCHES = 1000
 
-COMMITS: dict[bool, list[tuple[str, Row]]] = {True: [("COMMIT", ())], False: []}  # what `trace` is told at the end
-
+USES = 5  # of a statement before it is prepared, as with psycopg
+MOST_PREPARED = 100  # on one connection; the oldest goes
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
@@ -46,6 +63,8 @@ class ServerExecutor(ABC):
         """Run a statement and return its answer, or obey a control word."""
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
+        if isinstance(wanted, Exchange):
+            return self.at_once(wanted)
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
         returns = wanted.template.returns
@@ -77,6 +96,13 @@ class ServerExecutor(ABC):
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
         return sql, row or None
+
+    def at_once(self, exchange: Exchange) -> Row | None:
+        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
+
+        None: nothing was done, as there is no such way, or as something is out of the ordinary.
+        """
+        return None
 
     @abstractmethod
     def obey(self, word: Control) -> Any:
@@ -116,10 +142,10 @@ class ServerConnection(ServerExecutor):
         self.raw: Any = None
         self._begin: list[str] = []  # what is to be sent with the transaction's first statement
         self._mark = ""  # what each text of the transaction begins with
-        self._reads = False  # whether the transaction only reads
-        self._ended = False  # whether it has ended with its last statement
+        self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
         self._writer = uuid.uuid4().hex
-        self._batch = 0  # the writer's count of batches, written by each
+        self._batch = 0  # the number of the last batch, written by it
+        self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
@@ -131,8 +157,9 @@ class ServerConnection(ServerExecutor):
             if isinstance(wanted, Control):
                 return self.obey(wanted)
             if isinstance(wanted, Together):
-                return self._run(wanted.statements, wanted.last)
-            return self._run([wanted], False)[0]
+                return self._run(wanted.statements)
+            assert isinstance(wanted, Statement)
+            return self._run([wanted])[0]
         except Error:
             raise
         except BaseException:  # an interrupt, perhaps between a question and its answer: nothing it says is to be read
@@ -140,52 +167,54 @@ class ServerConnection(ServerExecutor):
             raise
 
     def transact(self, exchange: Exchange) -> Any:
-        """Run a transaction in one exchange, or in two; return its result.
+        """Run a transaction in one exchange; return its result.
 
         Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
         """
-        if not self._noted:
-            raise Careful  # the first batch of a connection has more to do
-        result, committing = None, exchange.commits
+        if not self._noted or self._batch >= STEP * MOST_BATCHES:
+            raise Careful  # the first batch of a connection, or of a writer's name, has more to do
+        self._batch += STEP
         try:
-            answers = self.exchanged(exchange)
-            result = exchange.result(answers)
-            if not committing:
-                committing = True
-                self.wait.pause()
-                self.commit()
+            answer = self.exchanged(exchange) - self._batch
         except ConnectionLost as error:
-            if not committing:
-                raise
             committed = self.outcome()
             if committed is None:
                 raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
             if not committed:
                 raise
-        return result
+            answer = self._answer
+        return answer if exchange.answers else None
 
-    def _run(self, statements: Sequence[Statement], last: bool) -> list[Any]:
+    def _next_batch(self) -> str | None:
+        """Count a batch; return the writer's former name where it goes by another one from now on."""
+        if self._batch < STEP * MOST_BATCHES:
+            self._batch += STEP
+            return None
+        former, self._writer, self._batch = self._writer, uuid.uuid4().hex, STEP
+        return former
+
+    def _is_committed(self, found: int) -> bool:
+        """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
+        self._answer = found - self._batch
+        return 0 <= self._answer < MOST_ANSWER
+
+    def _run(self, statements: Sequence[Statement]) -> list[Any]:
         texts = [render(statement) if statement.rows else [] for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
-        ends = last and self._reads and bool(self._begin)
-        answers = iter(self._exchange(said, returns, ends))
-        if ends:
-            self._ended = True
-            self.ended()
+        answers = iter(self._exchange(said, returns))
         return [
             collect(statement, [next(answers) for _ in each]) for statement, each in zip(statements, texts, strict=True)
         ]
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
-        # As one text, behind that which begins the transaction, and before its end; as several where they are large.
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+        # As one text, behind that which begins the transaction; as several where they are large.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
-        end = ["COMMIT"] if ends else []
         if self._trace is not None:
-            for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
+            for sql, row in [*[(sql, ()) for sql in begin], *said]:
                 self._trace(sql, row)
-        texts = begin + written + end
+        texts = begin + written
         if begin:
             self.begins()
         answers: list[Any] = []
@@ -266,12 +295,10 @@ class ServerConnection(ServerExecutor):
                 | Control.BEGIN_READ
                 | Control.BEGIN_READ_NOWAIT
             ):
-                self._reads = word in READS
-                self._ended = False
                 self._mark = ""
                 self._begin_somehow(word)
-            case Control.COMMIT if self._begin or self._ended:
-                self._begin = []  # nothing was sent, or nothing is left to be
+            case Control.COMMIT if self._begin:
+                self._begin = []  # nothing was sent
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()
@@ -396,16 +423,16 @@ class ServerConnection(ServerExecutor):
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""
 
-    def ended(self) -> None:
-        """Note that the transaction has ended with its last statement."""
+    @abstractmethod
+    def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction.
+
+        by_settings: settings of the session decide how a server spells its values.
+        """
 
     @abstractmethod
-    def ask(self, sql: str, row: Row) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
-
-    @abstractmethod
-    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
-        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any."""
+    def exchanged(self, exchange: Exchange) -> int:
+        """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer."""
 
     @abstractmethod
     def written(self, sql: str, row: Row) -> str:
@@ -427,7 +454,7 @@ class ServerConnection(ServerExecutor):
     def look_up(self, wait: Wait) -> bool | None:
         """Find out whether the last batch's COMMIT went through; None where that cannot be known.
 
-        Where it did not, the number behind that of the batch is written, so that the batch cannot come late.
+        Where it did not, the last number before the next batch's is written, so that the batch cannot come late.
         """
 
     @abstractmethod

@@ -78,7 +78,7 @@ class Statement(NamedTuple):
 
     template: Template
     rows: Sequence[Row]
-    last: bool = False  # its plan asks for nothing after it
+    last: bool = False  # nothing is asked after it
     values: int = 0  # that come back at most, if known: so few need not be counted while they are read
 
 
@@ -89,7 +89,27 @@ class Together(NamedTuple):
     """
 
     statements: Sequence[Statement]
-    last: bool = False  # nothing comes after them: a transaction that only reads may end with them
+
+
+class Exchange(NamedTuple):
+    """On a server: one operation in one text, as a transaction, COMMIT included, or inside the application's own.
+
+    work: its statements, on PostgreSQL the parts of a WITH, with a placeholder for each value of the row. It fails, or
+        changes nothing, where the declaration is not stored, and where something is out of the ordinary.
+    answer: an expression of less than `MOST_ANSWER`, which is written along with the transaction's number, so that it
+        can be looked up; where it is NULL, the work is undone.
+    source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
+    answers: whether the answer is the operation's result; otherwise that is None.
+    """
+
+    work: str
+    row: Row
+    answer: str = "0"
+    source: str = ""
+    answers: bool = False
+
+
+MOST_ANSWER = 2**40 - 1
 
 
 class Control(enum.Enum):
@@ -112,7 +132,7 @@ class Control(enum.Enum):
     OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
 
-Wanted = Statement | Together | Control  # what is yielded to whoever executes it
+Wanted = Statement | Together | Exchange | Control  # what is yielded to whoever executes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,11 @@ from itertools import takewhile
 from math import inf
 from typing import cast
 
+from roost.protocols.handlersocket.exchange import Late
 from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
-from roost.server.turn import Late, Turn
+from roost.server.turn import Turn
 from roost.store.served import Database, Limits
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least

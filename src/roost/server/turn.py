@@ -1,9 +1,9 @@
-"""A turn: what has arrived from all connections becomes one transaction, and an answer for each request. No sockets.
+"""A turn: what has arrived from all connections becomes a batch, and an answer for each request. No sockets, no SQL.
 
 Every byte of the turn was received before its transaction begins, so a request sees all that was answered before it
-was sent. Nothing is answered before COMMIT. Where an error has undone the whole transaction (a trigger's
-RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT), the turn is played again in halves, until the request
-that caused it stands alone.
+was sent. Nothing is answered before COMMIT. The batch's policy is that of a store: what fails as a whole (a trigger's
+RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT) is run again in halves, until the request that caused it
+stands alone.
 """
 
 from __future__ import annotations
@@ -12,27 +12,64 @@ import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error
-from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run, Singles
 from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role
-from roost.store.served import Budget, Database, Limits, Undone
+from roost.store.served import Budget, Database, Undone
 
 log = logging.getLogger("roost.server")
 
 
 class Played:
-    """What the connections of a turn are answered, in their order."""
+    """What the connections of a turn are answered, in their order, as far as they are."""
 
-    __slots__ = ("late", "rest", "seconds", "texts")
+    __slots__ = ("_arrived", "_next", "halved", "late", "rest", "seconds", "texts")
 
-    def __init__(self, texts: list[str], late: dict[int, Late], rest: dict[int, str], seconds: Sequence[float]) -> None:
-        self.texts = texts  # "" where there is nothing to say yet
-        self.late = late  # by their places, after their texts
-        self.rest = rest  # by their places: the lines that the turn had no room for
-        self.seconds = seconds  # that each took of the turn
+    def __init__(self, arrived: Arrived) -> None:
+        self.texts = [""] * len(arrived)
+        self.late: dict[int, Late] = {}  # by the places of connections, after their texts
+        self.rest: dict[int, str] = {}  # by the places of connections: the lines that are left for later turns
+        self.seconds = [0.0] * len(arrived)  # that each took of the turn
+        self.halved = False  # a part has failed as a whole
+        self._arrived = arrived
+        self._next = [0] * len(arrived)  # how far the text of each is done
+
+    def begins_at(self, place: int, begin: int) -> bool:
+        """Return whether a connection's text is done up to here, and it may go on."""
+        return self._next[place] == begin and place not in self.late and not self._arrived[place][0].foreign
+
+    def take(self, lines: Sequence[_Piece], exchange: Exchange) -> None:
+        """Keep the answers of an exchange."""
+        for place, (at, begin, text) in enumerate(lines):
+            self.texts[at] += exchange.texts[place]
+            self.seconds[at] += exchange.seconds[place]
+            rest = exchange.rest.get(place)
+            late = exchange.late.get(place)
+            if late is not None:
+                self.late[at] = late
+                rest = late.rest or None
+            self._next[at] = begin + len(text) + 1 - (0 if rest is None else len(rest) + 1)
+
+    def finish(self) -> Played:
+        """Note what is left of each."""
+        for place, (session, text) in enumerate(self._arrived):
+            if self._next[place] > len(text) or session.foreign:
+                continue
+            left = text[self._next[place] :]
+            late = self.late.get(place)
+            if late is None:
+                self.rest[place] = left
+            else:
+                self.late[place] = Late(late.text, left)
+        return self
+
+
+# A place among the connections, where a piece of its text begins, and the piece: whole lines without the last LF.
+_Piece = tuple[int, int, str]
 
 
 class Turn:
@@ -45,123 +82,143 @@ class Turn:
         self._database = database
         self._openings = Openings(may, writes=role == "write")
         self._counters = counters
-        self._begun = False
-        self._failed: Error | None = None  # why there is no transaction
 
     def ready(self) -> bool:
         """Begin the transaction of the next turn; False where somebody else holds the write lock."""
-        self._begin()
-        return not isinstance(self._failed, Busy)
-
-    def _begin(self) -> None:
-        self._failed = self._database.begin()
-        self._begun = True
+        return not isinstance(self._database.begin(), Busy)
 
     def play(self, arrived: Arrived) -> Played:
-        """Answer the complete lines of each connection, without the last LF, as far as there is room."""
-        self._database.budget.begin()
-        try:
-            return self._play(arrived)
-        except Undone:
-            self._database.undo()
-            self._database.budget.begin()
-            return self._in_halves(arrived)
-
-    def _play(self, arrived: Arrived) -> Played:
-        if not self._begun:
-            self._begin()
-        self._begun = False
+        """Answer the complete lines of each connection, without the last LF, as far as the budget allows."""
+        played = Played(arrived)
+        pieces = [(place, 0, text) for place, (_, text) in enumerate(arrived)]
         database = self._database
-        exchange = Exchange(arrived, self._openings, database.version, database.budget, self._failed)
+        database.budget.begin()
+        lines = Lines(pieces, [session for session, _ in arrived], played, database, self._openings, self._counters)
+        failed = database.transact(lines)
+        if failed is not None:
+            lines.refuse(failed)
+        return played.finish()
+
+
+class Lines(Part):
+    """Lines of several connections, as a part of a batch."""
+
+    __slots__ = ("_counters", "_database", "_exchange", "_openings", "_pieces", "_played", "_playing", "_sessions")
+
+    def __init__(
+        self,
+        pieces: Sequence[_Piece],
+        sessions: Sequence[Session],
+        played: Played,
+        database: Database,
+        openings: Openings,
+        counters: Counters,
+    ) -> None:
+        self._pieces = pieces
+        self._sessions = sessions
+        self._played = played
+        self._database = database
+        self._openings = openings
+        self._counters = counters
+        self._playing: Sequence[_Piece] = ()
+        self._exchange: Exchange | None = None
+
+    def __len__(self) -> int:
+        return len(self._pieces) if len(self._pieces) > 1 else self._pieces[0][2].count("\n") + 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether the transaction may write."""
+        return self._openings.writes
+
+    def run(self, context: Context) -> Running:
+        """Answer the lines, as far as the budget allows; their answers are kept until COMMIT."""
+        database = self._database
+        self._playing = [piece for piece in self._pieces if self._played.begins_at(piece[0], piece[1])]
+        if not self._playing or not database.budget.open:
+            return []
+        yield from database.look()
+        exchange = self._exchange = self._begin(database.budget)
         try:
-            self._answer(exchange)
-        except Undone:
+            work = exchange.play()
+            asked = next(work, None)
+            while asked is not None:
+                begun = monotonic()
+                answer: object
+                if isinstance(asked, Run):
+                    answer = yield from database.run(*asked)
+                elif isinstance(asked, Singles):
+                    answer = yield from database.perform(asked.requests)
+                else:
+                    answer = yield from database.open(asked.table, asked.key, asked.columns, asked.fcolumns)
+                exchange.elapsed = monotonic() - begun
+                try:
+                    asked = work.send(answer)
+                except StopIteration:
+                    break
+        except (Error, Undone):
             raise
-        except Exception as error:  # a mistake: whose request it is, is found out
-            log.exception("a turn failed; it is played again in halves")
-            raise Undone from error
-        except BaseException:
-            database.undo()
+        except Exception:
+            log.exception("a turn failed; it is run again in halves")  # a mistake: whose request it is, is found out
             raise
-        if self._failed is None:
-            database.commit()  # the last that can fail: what is played again was never committed
+        return None
+
+    def _begin(self, budget: Budget, failed: Error | None = None) -> Exchange:
+        arrived = [(self._sessions[place], text) for place, _, text in self._playing]
+        return Exchange(arrived, self._openings, self._database.version, budget, failed)
+
+    def committed(self) -> int:
+        """Give the connections their answers."""
+        exchange = self._exchange
+        assert exchange is not None
+        self._played.take(self._playing, exchange)
         counters = self._counters
         counters.requests += exchange.requests
         counters.errors += exchange.errors
         counters.rows += exchange.rows
-        return Played(exchange.texts, exchange.late, exchange.rest, exchange.seconds)
+        return exchange.requests
 
-    def _answer(self, exchange: Exchange) -> None:
-        database = self._database
-        work = exchange.play()
-        asked = next(work, None)
-        while asked is not None:
-            begun = monotonic()
-            answer: object
-            if isinstance(asked, Run):
-                answer = database.run(*asked)
-            elif isinstance(asked, Singles):
-                answer = database.perform(asked.requests)
-            else:
-                answer = database.open(asked.table, asked.key, asked.columns, asked.fcolumns)
-            exchange.elapsed = monotonic() - begun
-            try:
-                asked = work.send(answer)
-            except StopIteration:
-                return
+    def refuse(self, error: BaseException) -> None:
+        """Answer every line that asks something of the database with an error."""
+        cause = error.__cause__ if isinstance(error, Undone) else error
+        if not isinstance(cause, Error):
+            log.error("a request failed", exc_info=cause)
+            cause = Error()
+        self._playing = [piece for piece in self._pieces if self._played.begins_at(piece[0], piece[1])]
+        exchange = self._exchange = self._begin(Budget(), cause)
+        self._database.budget.take(0)  # which looks at the time
+        for _ in exchange.play():
+            raise AssertionError("an exchange without a transaction asks nothing of the database")
+        self.committed()
 
-    def _in_halves(self, arrived: Arrived) -> Played:
-        # Plays what failed together, a half after the other, each in a transaction of its own.
-        lines = arrived[0][1].split("\n") if len(arrived) == 1 else []
-        if len(lines) == 1:
-            return self._alone(arrived)
-        if not lines:
-            middle = len(arrived) // 2
-            first, second = self._part(arrived[:middle]), self._part(arrived[middle:])
-            late = first.late | {place + middle: late for place, late in second.late.items()}
-            rest = first.rest | {place + middle: text for place, text in second.rest.items()}
-            return Played(first.texts + second.texts, late, rest, [*first.seconds, *second.seconds])
-        session, middle = arrived[0][0], len(lines) // 2
-        played = self._part([(session, "\n".join(lines[:middle]))])
-        left = "\n".join(lines[middle:])
-        if session.foreign:
-            return played
-        if played.late:
-            late_one = played.late[0]
-            played.late[0] = Late(late_one.text, f"{late_one.rest}\n{left}" if late_one.rest else left)
-            return played
-        if played.rest:
-            played.rest[0] += "\n" + left
-            return played
-        others = self._part([(session, left)])
-        seconds = [played.seconds[0] + others.seconds[0]]
-        return Played([played.texts[0] + others.texts[0]], others.late, others.rest, seconds)
+    def halves(self) -> list[Part]:
+        """Return the second half of the connections and the first, or those of one connection's lines."""
+        if not self._played.halved:  # what failed has taken the turn's time
+            self._played.halved = True
+            self._database.budget.begin()
+        pieces = self._pieces
+        middle = len(pieces) // 2
+        if middle:
+            return [self._part(pieces[middle:]), self._part(pieces[:middle])]
+        place, begin, text = pieces[0]
+        lines = text.split("\n")
+        middle = len(lines) // 2
+        if not middle:
+            return []
+        first, second = "\n".join(lines[:middle]), "\n".join(lines[middle:])
+        return [self._part([(place, begin + len(first) + 1, second)]), self._part([(place, begin, first)])]
 
-    def _part(self, arrived: Arrived) -> Played:
-        if not self._database.budget.open:
-            rest = {place: text for place, (_, text) in enumerate(arrived)}
-            return Played([""] * len(arrived), {}, rest, [0.0] * len(arrived))
-        try:
-            return self._play(arrived)
-        except Undone:
-            self._database.undo()
-            return self._in_halves(arrived)
+    def _part(self, pieces: Sequence[_Piece]) -> Part:
+        return Lines(pieces, self._sessions, self._played, self._database, self._openings, self._counters)
 
-    def _alone(self, arrived: Arrived) -> Played:
-        # One request: its error is its answer.
-        begun = monotonic()
-        try:
-            return self._play(arrived)
-        except Undone as undone:
-            self._database.undo()
-            self._database.budget.take(0)
-            cause = undone.__cause__
-            if not isinstance(cause, Error):
-                log.error("a request failed", exc_info=cause)
-                cause = Error()
-            self._counters.requests += 1
-            self._counters.errors += 1
-            return Played([say.refusal(cause) + "\n"], {}, {}, [monotonic() - begun])
+    def late(self, until: float) -> Part | None:
+        """Return None: what is not answered is left for the next turn."""
+        return None
 
+    def left(self) -> Part | None:
+        """Return them again: what has its answer is passed over."""
+        return self
 
-__all__ = ["Budget", "Late", "Limits", "Played", "Turn"]
+    def send_to(self, slow_path: SlowPath, error: Busy) -> None:
+        """Not called: a server has no slow path."""
+        raise AssertionError

@@ -12,9 +12,10 @@ from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom, refuse_all
-from roost.batching.batch import Batch, SlowPath
+from roost.batching.atoms import Atom
+from roost.batching.batch import Batch
 from roost.batching.known import Known, Stats
+from roost.batching.parts import SlowPath, taking
 from roost.batching.queue import Queue, Take
 from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
 from roost.catalog.doctor import Finding, examine
@@ -86,9 +87,8 @@ class Core:
         )
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
-        readers = self.readers[0] if self.engine.dialect.exchanges else None
-        reader = self._writer if self.engine.memory else self._readers[0]
-        self._single = Single(self.known, self._counts, readers, reader, self.writers, self._writer, self._report)
+        readers = [self._writer] if self.engine.memory else self._readers
+        self._single = Single(self.known, self._counts, readers, self.writers, self._writer, self._report)
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -131,13 +131,30 @@ class Core:
                 return result
         atom = Atom((op,))
         atom.deadline = deadline
-        self.submit([atom])
+        self._submit([atom])
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        if not self._run_alone(atoms):
+            self._submit(atoms)
+
+    def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
+        # Whether it is one operation by itself, and has its answer.
+        if len(atoms) > 1 or len(atoms[0].operations) > 1:
+            return False
+        (atom,) = atoms
+        deadline = atom.deadline or time.monotonic() + self.timeout
+        result = self._single.run(atom.operations[0], self._context, deadline, reader)
+        if result is UNANSWERED:
+            return False
+        atom.results = (result,)
+        atom.done = True
+        return True
+
+    def _submit(self, atoms: Sequence[Atom]) -> None:
         try:
-            self.submit_some(atoms)
+            self._submit_some(atoms)
             for atom in atoms:
                 if atom.slow_path is not None:
                     self.submit_slow([atom])
@@ -148,6 +165,10 @@ class Core:
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer or is to be submitted to the slow path; reads by one of the readers."""
+        if not self._run_alone(atoms, reader):
+            self._submit_some(atoms, reader)
+
+    def _submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         deadline = atoms[0].deadline or time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
@@ -268,11 +289,11 @@ class Core:
         self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.known, self._context, self._counts[link], slow_path)
+            batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
             try:
-                drive(batch.run(begin, take), connection)
+                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
-                if batch.committing:  # an interrupt came between COMMIT and its answer
+                if batch.committing is not None:  # an interrupt came between COMMIT and its answer
                     committed = None
                     try:
                         committed = connection.outcome()
@@ -280,7 +301,7 @@ class Core:
                         if committed:
                             batch.committed()
                         elif committed is None:
-                            refuse_all(batch.committing, OutcomeUnknown("the store was interrupted during COMMIT"))
+                            batch.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
 
@@ -317,7 +338,8 @@ class Core:
                 connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
             connection.wait = Wait(deadline, self.lock_wait)
             try:
-                drive(Batch(self.known, self._context, self._counts[link], slow_path).run(begin, take), connection)
+                batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
+                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
                 connection.settle()
                 raise

@@ -1,8 +1,8 @@
 """A database as a server has it: one connection, whose transactions answer what many clients have asked.
 
-Here is the policy for requests that fail: each costs itself alone. What it did is undone by SQLite, statement by
-statement, and its result is the error. Where an error undoes the whole transaction, `Undone` is raised, since nothing
-was done at all; the same where COMMIT fails.
+A request that fails costs itself alone: what it did is undone by SQLite, statement by statement, and its result is the
+error. Where an error undoes the whole transaction, or COMMIT fails, nothing was done at all: the batch runs its part
+again in halves.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Generator, Sequence
 from random import Random
 from typing import Any
 
-from roost.batching.batch import retried
-from roost.batching.known import Known
+from roost.batching.batch import Batch, retried
+from roost.batching.known import Known, Stats
+from roost.batching.parts import Part
 from roost.databases.engine import Undone, Wait, drive
 from roost.databases.sqlite.apsw import ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
@@ -59,6 +60,8 @@ class Database:
         self._dialect = self._connection.dialect
         self._known = Known(self._dialect, exact=True)  # what is opened is looked at again when it has changed
         self._context = Context(utc_now, 0)
+        self._begin = Control.BEGIN if writes else Control.BEGIN_READ
+        self._stats = Stats()
 
     def limit(self, limits: Limits) -> None:
         """Say what turns may take from now on."""
@@ -74,39 +77,31 @@ class Database:
         self._seen = None
 
     def begin(self) -> Error | None:
-        """Begin a transaction; return why there is none."""
+        """Begin a transaction, if there is none; return why not."""
         connection = self._connection
-        self.budget.unlimited()
         try:
-            if connection.broken:  # by an error that concerned the file: on a connection that is known to be well
-                connection.reopen()
-            (connection.begin if self._writes else connection.begin_read)()
-            ((version,),) = connection.fetch(SCHEMA_VERSION.sql)
-        except (Error, Undone, OSError) as failed:  # OSError: the lock file's
+            connection.execute(self._begin)
+        except (Error, Undone) as failed:
+            connection.settle()
             error = failed.__cause__ if isinstance(failed, Undone) else failed
             if not isinstance(error, Busy):
                 log.warning("no transaction could be begun: %s", error)
-            connection.settle()
             return error if isinstance(error, Error) else CannotOpen(str(error))
-        if self._seen != (connection.opened, version):
-            self._seen = (connection.opened, version)
-            self.version += 1
         return None
 
-    def commit(self) -> None:
-        """Commit.
-
-        Raises: Undone.
-        """
-        self.budget.unlimited()
+    def transact(self, part: Part) -> Error | None:
+        """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
+        failed = self.begin()
+        if failed is not None:
+            return failed
+        connection = self._connection
+        batch = Batch(self._dialect, self._context, self._stats)
         try:
-            self._connection.commit()
-        except Error as error:
-            raise Undone from error
-
-    def undo(self) -> None:
-        """Roll back what is open."""
-        self._connection.settle()
+            drive(batch.run(self._begin, lambda: part), connection)
+        except BaseException:
+            connection.settle()
+            raise
+        return None
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, as far as nobody needs it."""
@@ -122,16 +117,25 @@ class Database:
 
     # --- what clients ask -----------------------------------------------------------------------------------------
 
-    def open(self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opened | Error:
+    def look(self) -> Generator[Any, Any, None]:
+        """Look, first in a transaction, whether what was opened may have changed."""
+        ((version,),) = (yield Statement(SCHEMA_VERSION, [()], values=1))[0]
+        if self._seen != (self._connection.opened, version):
+            self._seen = (self._connection.opened, version)
+            self.version += 1
+
+    def open(
+        self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
+    ) -> Generator[Any, Any, Opened | Error]:
         """Return what these names stand for now: an index of a table, or a structure; or the error that says why not.
 
         Raises: Undone.
         """
         self.budget.unlimited()
         try:
-            return drive(self._opening(name, index, columns, filters), self._connection)
+            return (yield from self._opening(name, index, columns, filters))
         except Error as error:
-            return error
+            return _without_frames(error)
 
     def _opening(
         self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
@@ -150,14 +154,11 @@ class Database:
         found: Opened | Error = yield from open_index(name, index, columns, filters)
         return found
 
-    def run(self, target: Any, shape: Shape, columns: Columns) -> list[Any]:
+    def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
         """Do like requests; return the results of the first ones, at least one.
 
         Raises: Undone.
         """
-        return drive(self._run(target, shape, columns), self._connection)
-
-    def _run(self, index: OpenedIndex, shape: Shape, columns: Columns) -> Results:
         writes = shape.verb != "find"
 
         def alone(place: int) -> Generator[Any, Any, Any]:
@@ -183,14 +184,11 @@ class Database:
         except Error as error:
             return _without_frames(error)
 
-    def perform(self, requests: Requests) -> list[Any]:
+    def perform(self, requests: Requests) -> Results:
         """Do requests one after the other, those of structures together; return the results of the first, at least one.
 
         Raises: Undone.
         """
-        return drive(self._perform(requests), self._connection)
-
-    def _perform(self, requests: Requests) -> Results:
         results: list[Any] = yield from self._performed_once(requests)
         for place, (target, verb, args) in enumerate(requests[: len(results)]):
             if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened

@@ -1,14 +1,14 @@
 """One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
 
 A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes: on
-SQLite a few statements, on a server one exchange, or two. Whatever is unusual (somebody else is at work, no connection
+SQLite a few statements, on a server one exchange. Whatever is unusual (somebody else is at work, no connection
 yet, another declaration than the stored one, an error, a lock that is held) is left to the batch, which knows what to
 do: nothing has been changed then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,8 @@ CROWDED = 50  # writes that go by the batch after one that met somebody else's l
 class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
-    readers, reader: the queue and the link of those who read; no queue where they do not wait for each other.
-    writers, writer: of those who write.
+    readers: the links of those who read, who do not wait for each other.
+    writers, writer: the queue and the link of those who write.
     report: told of a connection that may be broken.
     """
 
@@ -39,8 +39,7 @@ class Single:
         self,
         known: Known,
         counts: Mapping[Link, Stats],
-        readers: Queue | None,
-        reader: Link,
+        readers: Sequence[Link],
         writers: Queue,
         writer: Link,
         report: Callable[[Connection | None], None],
@@ -49,13 +48,12 @@ class Single:
         self._dialect = known.dialect
         self._counts = counts
         self._readers = readers
-        self._reader = reader
         self._writers = writers
         self._writer = writer
         self._report = report
         self._crowded = 0
 
-    def run(self, op: Operation[Any], context: Context, deadline: float) -> Any:
+    def run(self, op: Operation[Any], context: Context, deadline: float, reader: int = 0) -> Any:
         """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
         dialect = self._dialect
         plan: StructurePlan | None = op.structure.plans.get(dialect.name)
@@ -68,7 +66,7 @@ class Single:
             question = plan.question(op)
             if question is None:
                 return UNANSWERED
-            return self._alone(self._readers, self._reader, partial(self._ask, question, wait))
+            return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))
         transact = plan.transactions.get(op.verb)
         transaction = None if transact is None else transact(op, context)
         if transaction is None:
@@ -76,11 +74,11 @@ class Single:
         if self._crowded:
             self._crowded -= 1
             return UNANSWERED
-        return self._alone(self._writers, self._writer, partial(self._transact, transaction, wait))
+        work = partial(self._transact, transaction, wait)
+        return self._writers.try_alone(partial(self._alone, self._writer, work), UNANSWERED)
 
-    def _alone(self, queue: Queue | None, link: Link, work: Callable[[Any], Any]) -> Any:
-        use = partial(link.try_use, partial(self._work, work, self._counts[link]), UNANSWERED)
-        return use() if queue is None else queue.try_alone(use, UNANSWERED)
+    def _alone(self, link: Link, work: Callable[[Any], Any]) -> Any:
+        return link.try_use(partial(self._work, work, self._counts[link]), UNANSWERED)
 
     def _work(self, work: Callable[[Any], Any], counts: Stats, connection: Any) -> Any:
         try:
@@ -110,9 +108,9 @@ class Single:
         return UNANSWERED
 
     @staticmethod
-    def _ask(question: Any, wait: Wait, connection: Any) -> Any:
+    def _ask(question: Any, by_settings: bool, wait: Wait, connection: Any) -> Any:
         connection.wait = wait
-        rows = connection.ask(question.sql, question.row)
+        rows = connection.ask(question.sql, question.row, by_settings)
         return question.answer(rows) if rows else UNANSWERED
 
     @staticmethod

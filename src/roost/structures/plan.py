@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.overlap import overlap
@@ -26,6 +26,8 @@ from roost.types.columns import Column
 # Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
+
+PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 
@@ -122,19 +124,6 @@ class Question(NamedTuple):
 Transaction = Generator[tuple[str, Row], list[Row], Any]
 
 
-class Exchange(NamedTuple):
-    """On a server: one operation as a transaction whose statements go out together.
-
-    statements: the first one locks the declaration, and fails or changes nothing where that is not the stored one.
-    result: makes the result of the rows that those return which return any.
-    commits: none of them returns rows, so COMMIT goes out with them; the result is None.
-    """
-
-    statements: Sequence[Statement]
-    result: Callable[[list[list[Row]]], Any]
-    commits: bool = False
-
-
 class TargetPlan:
     """What operations are asked of, in one dialect's words."""
 
@@ -173,6 +162,7 @@ class StructurePlan(TargetPlan):
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
+        self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
         self.trusted_by: object = None  # the store that has found this declaration in its catalog
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}
@@ -187,9 +177,9 @@ class StructurePlan(TargetPlan):
         for verb, run in self.together.items():
             self._verbs[verb] = self._verbs[run]
         literal = dialect.literal
-        self._is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
+        self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":
-            self._is_stored = self._is_stored.replace("%", "%%")
+            self.is_stored = self.is_stored.replace("%", "%%")
         # What one operation by itself is, by its verb.
         self._questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
@@ -220,7 +210,7 @@ class StructurePlan(TargetPlan):
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
-        return f"(SELECT {value} FROM roost_catalog c WHERE {self._is_stored}{self.dialect.for_share})"
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self.is_stored}{self.dialect.for_share})"
 
     def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
@@ -229,7 +219,7 @@ class StructurePlan(TargetPlan):
         """
         return (
             f"SELECT {columns} FROM roost_catalog c LEFT JOIN {source} r ON {condition}\n"
-            f"  WHERE {self._is_stored}{order}"
+            f"  WHERE {self.is_stored}{order}"
         )
 
     def as_stored(self, definition: str) -> StructurePlan | Error:

@@ -141,16 +141,25 @@ class JoinedTests(Checked):
         ) as queries:
             store.run(pageviews.add("/100 %s?"))
         told = [query["sql"] for query in queries.captured_queries]
-        self.assertTrue(told[0].startswith("SAVEPOINT"), told)
-        self.assertTrue(told[-1].startswith("RELEASE SAVEPOINT"), told)
+        self.assertIn("SAVEPOINT", told[0])
+        self.assertIn("RELEASE SAVEPOINT", told[-1])
         self.assertEqual(
-            [sql for sql in told if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql], told[-2:-1]
+            len([sql for sql in told if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql]), 1
         )
         with CaptureQueriesContext(connection) as queries:  # among them an operator %, on SQLite
             store.run_all(visits.push(Visit(1, 7)), visits.entries(1))
         self.assertTrue(any("roost_visits_rows" in query["sql"] for query in queries.captured_queries))
         with self.assertNumQueries(3):
             store.run(pageviews.total("/"))
+
+    def test_a_write_is_one_query_on_a_server(self) -> None:
+        for number in range(1, 4):
+            with CaptureQueriesContext(connection) as queries:
+                store.run(pageviews.add("/one"))
+                self.assertEqual(store.run(visits.push(Visit(77, 7))), number)
+        self.assertEqual(store.run(pageviews.total("/one")), 3)
+        if connection.vendor != "sqlite":
+            self.assertEqual(len(queries), 2)
 
     def test_an_interrupted_call_leaves_nothing_and_ends_the_block(self) -> None:
         def interrupt(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,9 +22,9 @@ from roost.databases.engine import drive
 from roost.databases.server import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Wanted
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Exchange, Row
 from roost.dialects.mariadb import written
-from roost.errors import Busy, Conflict, Missing
+from roost.errors import Busy, Conflict, ConnectionLost, Missing
 from roost.structures.plan import Context
 
 T = TypeVar("T")
@@ -86,6 +86,64 @@ class DjangoExecutor(ServerExecutor):
             if asked := question(raw, self._dialect):
                 self.say(asked)
                 judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
+
+    def at_once(self, exchange: Exchange) -> Row | None:
+        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
+
+        None: nothing was done, as something is out of the ordinary.
+        """
+        if self._vendor == "mysql":
+            return self._at_once_on_mariadb(exchange)
+        return self._at_once_on_postgresql(exchange) if self._vendor == "postgresql" else None
+
+    def _at_once_on_mariadb(self, exchange: Exchange) -> Row | None:
+        from roost.databases.callers.mariadb import GONE, at_once, is_gone
+
+        self._look()
+        text = at_once(self._dialect, exchange)
+        try:
+            return self._rows(text)[0]
+        except DjangoError as error:
+            if error.__cause__ is not None and is_gone(error.__cause__):
+                self.lose()
+                raise Conflict(f"{_place(self._connection)}: {GONE}") from error
+            found = self.failed(error, text)
+            if isinstance(found, (Busy, Conflict, ConnectionLost)):
+                raise found from error
+        return None
+
+    def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
+        from roost.databases.callers.postgresql import UNDO, at_once
+        from roost.databases.postgresql.cursors import is_failed
+        from roost.databases.postgresql.session import BINARY, TEXT
+
+        if is_failed(self._connection.connection):
+            return None
+        cursor, text = self._cursor.cursor, ""
+        cursor.format = TEXT
+        try:
+            for text in at_once(exchange):
+                rows = self._rows(text)
+        except DjangoError as error:
+            found = self.failed(error, text)
+            if isinstance(found, (Conflict, ConnectionLost)):  # all of the transaction goes
+                raise found from error
+            self._rows(UNDO)
+            if isinstance(found, Busy):
+                raise found from error
+            return None
+        finally:
+            cursor.format = BINARY
+        return rows[0] if rows else None
+
+    def _rows(self, text: str) -> Sequence[Row]:
+        # Of a text of several statements, of which one may have any.
+        rows: Sequence[Row] = ()
+        self._cursor.execute(text)
+        while True:
+            rows = self._cursor.fetchall() if self._cursor.description else rows
+            if not self._cursor.nextset():
+                return rows
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""

@@ -28,7 +28,7 @@ from roost.catalog.catalog import create, ddl, drop, drop_ddl
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
 from roost.databases.engine import drive
-from roost.dialects import Control, Together, Wanted, render
+from roost.dialects import Control, Statement, Together, Wanted, render
 from roost.errors import Invalid, Missing
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
@@ -291,6 +291,7 @@ class _Printer:
             return [self.execute(each) for each in wanted.statements]
         if isinstance(wanted, Control):
             return None
+        assert isinstance(wanted, Statement)
         if wanted.template.returns:
             return self._reader.execute(wanted)
         for sql, row in render(wanted):

@@ -11,10 +11,10 @@ import asyncpg  # type: ignore[import-untyped]
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Words, Work, aplay
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Words, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
 # By their numbers, the types that Roost's statements take and give.
@@ -47,6 +47,11 @@ class _AsyncpgCaller(PostgreSQLCaller):
             return
         yield "SAVEPOINT roost_joined"
         self.is_set = True
+
+    def at_once(self, exchange: Exchange) -> Texts:
+        """Return None: asyncpg has no answer for a text of several statements."""
+        yield from ()
+        return None
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""

@@ -6,16 +6,19 @@ What the control words become is written once, without I/O (`Caller.words`); the
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 from roost.databases.engine import Executor, Trace, adrive, drive
 from roost.databases.server import ServerExecutor
-from roost.dialects.dialect import Control, Row, Statement, Together, Wanted, exchange
+from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
+from roost.errors import Error
 
 Work = Generator[Wanted, Any, None]
 Words = Generator[str, Sequence[Row], None]
+Texts = Generator[str, Sequence[Row], Row | None]
 
 BACK, RELEASE = "ROLLBACK TO SAVEPOINT roost_joined", "RELEASE SAVEPOINT roost_joined"
 
@@ -62,6 +65,13 @@ class Caller(ABC):
                 self.is_set = False
 
     @abstractmethod
+    def at_once(self, exchange: Exchange) -> Texts:
+        """Yield the text that does an operation in a savepoint of its own, and what is to be said for its error.
+
+        Is sent the rows; returns the one that begins with the answer, or None where nothing was done.
+        """
+
+    @abstractmethod
     def begin(self) -> Words:
         """Yield what sets the savepoint; raise `Invalid` where it would hold nothing together."""
 
@@ -97,6 +107,40 @@ class CallerExecutor(ServerExecutor):
         except StopIteration:
             pass
 
+    def at_once(self, exchange: Exchange) -> Row | None:
+        """Do an operation in one exchange; return a row that begins with its answer, or None."""
+        texts = self._caller.at_once(exchange)
+        try:
+            text = next(texts)
+            while True:
+                try:
+                    rows = self._rows(text)
+                except Error as error:
+                    text = texts.throw(error)
+                else:
+                    text = texts.send(rows)
+        except StopIteration as stop:
+            row: Row | None = stop.value
+            return row
+
+    def _rows(self, text: str) -> Sequence[Row]:
+        # Of a text of several statements, of which one may have any.
+        if self._trace is not None:
+            self._trace(text, ())
+        rows: Sequence[Row] = ()
+        try:
+            self.run_text(text)
+            while True:
+                rows = self._cursor.fetchall() if self._cursor.description else rows
+                if not self._cursor.nextset():
+                    return rows
+        except self.failures as error:
+            raise self.failed(error, text) from error
+
+    def run_text(self, text: str) -> None:
+        """Send a text that may have several statements."""
+        self._cursor.execute(text)
+
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
         return self._caller.sent(sql, row)
@@ -118,6 +162,8 @@ class AsyncCallerExecutor:
         """Run a statement and return its answer, or obey a control word."""
         if isinstance(wanted, Together):
             return [await self.execute(each) for each in wanted.statements]
+        if isinstance(wanted, Exchange):
+            return await self._at_once(wanted)
         if not isinstance(wanted, Statement):
             words = self._caller.words(wanted)
             try:
@@ -134,6 +180,40 @@ class AsyncCallerExecutor:
                 sql, row = work.send(await self._say(sql, row, returns))
         except StopIteration as stop:
             return stop.value
+
+    async def _at_once(self, exchange: Exchange) -> Row | None:
+        texts = self._caller.at_once(exchange)
+        try:
+            text = next(texts)
+            while True:
+                try:
+                    rows = await self._rows(text)
+                except Error as error:
+                    text = texts.throw(error)
+                else:
+                    text = texts.send(rows)
+        except StopIteration as stop:
+            row: Row | None = stop.value
+            return row
+
+    async def _rows(self, text: str) -> Sequence[Row]:
+        # Of a text of several statements, of which one may have any.
+        if self._trace is not None:
+            self._trace(text, ())
+        rows: Sequence[Row] = ()
+        try:
+            await self.run_text(text)
+            while True:
+                rows = await self._cursor.fetchall() if self._cursor.description else rows
+                more = self._cursor.nextset()
+                if not (await more if inspect.isawaitable(more) else more):
+                    return rows
+        except self._caller.failures as error:
+            raise self._caller.failed(error, text) from error
+
+    async def run_text(self, text: str) -> None:
+        """Send a text that may have several statements."""
+        await self._cursor.execute(text)
 
     async def _say(self, sql: str, row: Row = (), returns: bool = False) -> Any:
         if self._trace is not None:

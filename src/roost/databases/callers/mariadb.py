@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from roost.databases.callers.caller import (
-    BACK,
     NO_TRANSACTION,
-    RELEASE,
     Caller,
     CallerExecutor,
     Play,
+    Texts,
     Words,
     Work,
     play,
@@ -22,11 +21,48 @@ from roost.databases.mariadb.engine import CONVERSIONS, FAILURES, NO_SAVEPOINT, 
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.session import joined_text, judge, question
 from roost.dialects import Dialect
-from roost.dialects.dialect import Row
-from roost.errors import Conflict, Invalid
+from roost.dialects.dialect import Exchange, Row
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
+
+# An operation by itself. An error leaves the transaction as it was; where the savepoint is gone by then, the server has
+# rolled back all of it.
+AT_ONCE = """\
+BEGIN NOT ATOMIC
+DECLARE `the sequence`, `the count`, `the oldest` BIGINT;
+IF @@autocommit AND NOT @@in_transaction THEN SIGNAL SQLSTATE '45000'; END IF;
+SAVEPOINT roost_joined;
+BEGIN
+DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+  ROLLBACK TO SAVEPOINT roost_joined;
+  RELEASE SAVEPOINT roost_joined;
+  RESIGNAL;
+END;
+{work};
+IF {answer} IS NULL THEN SIGNAL SQLSTATE '45000'; END IF;
+END;
+RELEASE SAVEPOINT roost_joined;
+SELECT {answer};
+END"""
+
+GONE = "the server has rolled back the whole transaction: do all of it again"
 
 # Flags of the server's status, which comes with every answer but an error.
 _IN_TRANSACTION, _AUTOCOMMIT = 1, 2
+
+
+def at_once(dialect: Dialect, exchange: Exchange) -> str:
+    """Return an operation as one text, with its values in it."""
+    work, row, answer, _, _ = exchange
+    return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
+
+
+def is_gone(error: Any) -> bool:
+    """Return whether an error says that there is no savepoint of Roost's any more.
+
+    After a real deadlock there is none. Whether there is one, only the way back to it tells: an error's number may be a
+    trigger's own, and 1305 a function's that is missing.
+    """
+    return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
 class MariaDBCaller(Caller):
@@ -51,19 +87,26 @@ class MariaDBCaller(Caller):
         if not self.is_set:
             raise Invalid(NO_TRANSACTION)
 
+    def at_once(self, exchange: Exchange) -> Texts:
+        """Yield a compound statement; where it fails, the transaction is as it was, or gone."""
+        if asked := question(self.raw, self._dialect):
+            judge(self.raw, self._dialect, (yield asked)[0], "store.on")
+        try:
+            return (yield at_once(self._dialect, exchange))[0]
+        except (Busy, Conflict, ConnectionLost):
+            raise
+        except Error:
+            return None
+
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
         return not self.raw.open
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error.
-
-        After a real deadlock there is no savepoint any more. Whether there is one, only the way back to it tells: an
-        error's number may be a trigger's own, and 1305 a function's that is missing.
-        """
-        if error.args[:1] == (NO_SAVEPOINT,) and sql in (BACK, RELEASE):
+        """Return our error."""
+        if is_gone(error):
             self.is_set = False
-            return Conflict(f"{self.place}: the server has rolled back the whole transaction: do all of it again")
+            return Conflict(f"{self.place}: {GONE}")
         return translate(error, self.place, sql)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:

@@ -13,6 +13,7 @@ from roost.databases.callers.caller import (
     Caller,
     CallerExecutor,
     Play,
+    Texts,
     Words,
     Work,
     aplay,
@@ -22,10 +23,24 @@ from roost.databases.engine import Engine
 from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
 from roost.databases.postgresql.engine import FAILURES
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.session import TEXT, local, refuse
+from roost.databases.postgresql.session import BINARY, TEXT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.dialects.dialect import Control, Row, Statement, Wanted, render
-from roost.errors import ConnectionLost, Error, Invalid
+from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
+
+SAVEPOINT = "SAVEPOINT roost_joined"
+UNDO = f"{BACK};\n{RELEASE}"
+
+
+def at_once(exchange: Exchange) -> list[str]:
+    """Return an operation as texts, with its values in them; an answer of NULL makes it fail.
+
+    One text, unless the database may have no such character: then none of it is done, its savepoint neither.
+    """
+    work, row, answer, source, _ = exchange
+    query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
+    text = f"{query % tuple([literal(value) for value in row])};\n{RELEASE}"
+    return [f"{SAVEPOINT};\n{text}"] if text.isascii() else [SAVEPOINT, text]
 
 
 class PostgreSQLCaller(Caller):
@@ -43,8 +58,27 @@ class PostgreSQLCaller(Caller):
             if self.writes:
                 raise Invalid(NO_TRANSACTION)
             return
-        yield "SAVEPOINT roost_joined"
+        yield SAVEPOINT
         self.is_set = True
+
+    def at_once(self, exchange: Exchange) -> Texts:
+        """Yield a savepoint, the work and its release; where it fails, the way back to the savepoint."""
+        if not next(self.begin(), "") or is_failed(self.raw):
+            return None
+        self.is_set = True
+        try:
+            for text in at_once(exchange):
+                rows = yield text
+        except ConnectionLost:
+            raise
+        except Error as error:
+            yield UNDO
+            self.is_set = False
+            if isinstance(error, (Busy, Conflict)):
+                raise
+            return None
+        self.is_set = False
+        return rows[0] if rows else None
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
@@ -81,16 +115,26 @@ class _PsycopgExecutor(CallerExecutor):
         if words is None or not self._sql or isinstance(wanted, Control):
             return super().execute(wanted)
         if isinstance(wanted, Statement) and wanted.last and not is_failed(raw):
-            return self._at_once(wanted)
+            ((sql, row),) = render(wanted)
+            query = sql % tuple([literal(value) for value in row])
+            if query.isascii():  # else the database may have no such character: then none of a text is done
+                return self._at_once(query, sql, row)
         self.say(self._sql)
         next(words, None)
         return super().execute(wanted)
 
-    def _at_once(self, query: Statement) -> Any:
+    def run_text(self, text: str) -> None:
+        """Send a text that may have several statements, whose answers are texts."""
+        self._cursor.format = TEXT
+        try:
+            self._cursor.execute(text)
+        finally:
+            self._cursor.format = BINARY
+
+    def _at_once(self, query: str, sql: str, row: Row) -> Any:
         # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
         raw = self._caller.raw
-        ((sql, row),) = render(query)
-        texts = [self._sql + local(raw.info), sql % tuple([literal(value) for value in row]), BACK, RELEASE]
+        texts = [self._sql + local(raw.info), query, BACK, RELEASE]
         if self._trace is not None:
             for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
                 self._trace(each, values)
@@ -99,13 +143,23 @@ class _PsycopgExecutor(CallerExecutor):
         try:
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
-                cursor.execute(";\n".join(texts), prepare=False)
+                cursor.execute(";\n".join(texts))
                 self._caller.is_set = False  # what cannot be read is an error behind its release
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:
             raise self.failed(error, sql) from error
         return [rows]
+
+
+class _AsyncPsycopgExecutor(AsyncCallerExecutor):
+    async def run_text(self, text: str) -> None:
+        """Send a text that may have several statements, whose answers are texts."""
+        self._cursor.format = TEXT
+        try:
+            await self._cursor.execute(text)
+        finally:
+            self._cursor.format = BINARY
 
 
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
@@ -123,6 +177,7 @@ def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:
-            await aplay(work, AsyncCallerExecutor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace))
+            caller = PostgreSQLCaller(raw, engine.place, writes)
+            await aplay(work, _AsyncPsycopgExecutor(caller, cursor, engine.trace))
 
     return on

@@ -11,19 +11,19 @@ from roost.databases.urls import take_apart
 from roost.dialects import MARIADB, MYSQL, Dialect
 from roost.errors import Invalid
 
-OPTIONS = ("dialect", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+OPTIONS = ("dialect", "prepared", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
 DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
     """Return what PyMySQL connects with, and the place in words without a password."""
-    found, place, _ = read(url)
+    found, place, _, _ = read(url)
     return found, place
 
 
-def read(url: str) -> tuple[dict[str, Any], str, Dialect]:
-    """Return the same, and the dialect; `Invalid` for a URL that is none."""
+def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool]:
+    """Return the same, the dialect, and whether statements are prepared; `Invalid` for a URL that is none."""
     take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
     try:
         parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
@@ -41,6 +41,9 @@ def read(url: str) -> tuple[dict[str, Any], str, Dialect]:
     dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
     if dialect is None:
         raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
+    prepared = options.get("prepared", "on")
+    if prepared not in ("on", "off"):
+        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
     found: dict[str, Any] = {
         "host": parts.hostname or "localhost",
         "port": parts.port or 3306,
@@ -53,7 +56,7 @@ def read(url: str) -> tuple[dict[str, Any], str, Dialect]:
         found["unix_socket"] = options["unix_socket"]
     if "connect_timeout" in options:
         found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    return found | _tls(options, place), place, dialect
+    return found | _tls(options, place), place, dialect, prepared == "on" and dialect is MARIADB
 
 
 def _seconds(told: str, place: str) -> int:

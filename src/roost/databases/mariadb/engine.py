@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -25,12 +25,13 @@ from roost.databases.mariadb.address import arguments, read
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import NO_LIMIT, own, too_small
-from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
+from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control, Dialect
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
 from roost.errors import (
     Busy,
+    Conflict,
     ConnectionLost,
     DatabaseError,
     Error,
@@ -38,7 +39,7 @@ from roost.errors import (
     Missing,
     StatementFailed,
 )
-from roost.structures.plan import Careful, Exchange
+from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
 
@@ -47,6 +48,7 @@ __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 NO_SAVEPOINT = 1305
+NOT_PREPARED = 1243
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
 
 # The name of the lock of those who make or change structures. MySQL takes 64 characters.
@@ -62,24 +64,29 @@ SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
-# One operation by itself, which waits for nobody's lock.
-ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0"
+# One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
+ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
 ALONE = """\
 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
+DECLARE `the sequence`, `the count`, `the oldest` BIGINT;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
-"""
+{work};
+INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s + {answer}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch < VALUES(batch), VALUES(batch), NULL), at = VALUES(at){returning};
+COMMIT; END"""
 
 # What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
 # text that reaches the server after its outcome was looked up must not be carried out.
 NOTE = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
   ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
+FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
-# Where the batch is not there, takes the next number, so that it cannot come late.
-TAKE_NEXT = """\
-INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch} + 1, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch = {batch}, {batch}, {batch} + 1)"""
+# Where the batch is not there, takes the last number before the next one's, so that it cannot come late.
+TAKE_LAST = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
@@ -101,17 +108,25 @@ WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet"
 GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 
 
+@lru_cache
+def _alone(work: str, answer: str, answers: bool) -> str:
+    return ALONE.format(work=work, answer=answer, returning=" RETURNING batch" if answers else "")
+
+
+def _literal(value: Any) -> str:
+    return str(value) if type(value) is int else written(value)
+
+
 class MariaDBEngine:
     """One database of MariaDB, or of MySQL 8."""
 
     memory = False
     file: str | None = None
     durability: str | None = None
-    prepares = False
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self._arguments, self.place, self.dialect = read(url)
+        self._arguments, self.place, self.dialect, self.prepares = read(url)
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -193,6 +208,9 @@ class MariaDBConnection(ServerConnection):
     engine: MariaDBEngine
 
     def __init__(self, engine: MariaDBEngine, wait: Wait) -> None:
+        self._names: dict[str, str] = {}  # of what is prepared
+        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not
+        self._prepared = 0  # numbers them
         super().__init__(engine, wait)
         self._runs_on: int | None = None  # the server's number of the connection that the batch runs on
         self._open = False
@@ -238,11 +256,11 @@ class MariaDBConnection(ServerConnection):
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
-        self._batch += STEP
+        former = self._next_batch()
         self._runs_on = self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
         if self._noted:
-            self._begin = [text, note]
+            self._begin = [text, FORGET.format(writer=former), note] if former else [text, note]
         else:
             self.say_all(text)
             self._open = True
@@ -276,49 +294,69 @@ class MariaDBConnection(ServerConnection):
         """Note that a transaction will be open."""
         self._open = True
 
-    def ended(self) -> None:
-        """Note that it is not."""
-        self._open = False
-
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
 
-    def ask(self, sql: str, row: Row) -> list[Row]:
+    def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
-        self._limit = None
-        return self._together(f"{ASK} FOR {self._text(sql, row)}", [(sql, row)])[0]
+        if self._trace is not None:
+            self._trace(sql, row)
+        return self._at_once(ASK + sql, row)[0]
 
-    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
-        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+    def exchanged(self, exchange: Exchange) -> int:
+        """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
 
-        It is a compound statement, since the driver needs as long for an answer as the server. In there no limit below
-        a second holds, so no lock is waited for.
+        It is a compound statement, since the driver needs as long for an answer as the server.
         """
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
-        self._limit = None
-        self._batch += STEP
         self._runs_on = self.session
-        said = [(each.template.sql, each.rows[0]) for each in exchange.statements]
-        note = NOTE.format(writer=self._writer, batch=self._batch)
-        written = ";\n".join([note, *[self._text(sql, row) for sql, row in said]])
-        self._open = True
-        said += COMMITS[exchange.commits]
-        answers = self._together(f"{ALONE}{written};\n{'COMMIT;' if exchange.commits else ''} END", said)
-        self._open = not exchange.commits
-        return answers
-
-    def _together(self, text: str, said: Sequence[tuple[str, Row]]) -> list[list[Row]]:
+        work, row, answer, _, answers = exchange
         if self._trace is not None:
-            for sql, row in said:
-                self._trace(sql, row)
+            self._trace(work, row)
+            self._trace("COMMIT", ())
+        self._open = True
+        rows = self._at_once(_alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
+        self._open = False
+        number: int = rows[0][0][0] if answers else self._batch
+        return number
+
+    def _at_once(self, sql: str, row: Row) -> list[list[Row]]:
+        self._limit = None
+        name = self._names.get(sql) or self._prepare(sql, len(row))
+        text = f"EXECUTE {name} USING {', '.join(map(_literal, row))}" if name else self._text(sql, row)
         self.measure(text)
         self._bound(len(text))
         try:
             return self.raw.results(text)
         except FAILURES as error:
-            raise self.failed(error, text) from error
+            raise self.failed(error, sql) from error
+
+    def _prepare(self, sql: str, parameters: int) -> str:
+        # To read such a text takes the server as long as to do what it says. Returns "" where it is sent as it is.
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses < USES or not self.engine.prepares:
+            if len(self._uses) > MOST_PREPARED:
+                self._uses.clear()
+            return ""
+        del self._uses[sql]
+        said = []
+        if len(self._names) >= MOST_PREPARED:
+            said.append(f"DEALLOCATE PREPARE {self._names.pop(next(iter(self._names)))}")
+        self._prepared += 1
+        name = f"roost_{self._id}_{self._prepared}"
+        said.append(f"PREPARE {name} FROM {self.engine.dialect.literal(sql % (('?',) * parameters))}")
+        try:
+            self._bound(len(sql))
+            self.raw.results(";\n".join(said))
+        except FAILURES as error:
+            found = self.failed(error, sql)
+            if isinstance(found, ConnectionLost):
+                raise found from error
+            return ""  # such as one too many on the server: it is asked for again after as many uses
+        self._names[sql] = name
+        return name
 
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
@@ -327,7 +365,7 @@ class MariaDBConnection(ServerConnection):
         so long asks for it with NOWAIT before.
         """
         if row:
-            sql %= tuple([str(value) if type(value) is int else written(value) for value in row])
+            sql %= tuple(map(_literal, row))
         if self._limit is None or self.engine.dialect is not MARIADB:
             return sql
         if self._limit <= 0:
@@ -393,13 +431,14 @@ class MariaDBConnection(ServerConnection):
         while True:
             try:
                 self.say("SET SESSION innodb_lock_wait_timeout = 1")
-                self.say(TAKE_NEXT.format(writer=self._writer, batch=self._batch))
+                self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except Busy:
                 if wait.left <= 0:
                     return None
             else:
-                return bool(self._cursor.fetchall() == ((self._batch,),))
+                ((found,),) = self._cursor.fetchall()
+                return self._is_committed(found)
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
                 self._end()
@@ -408,6 +447,7 @@ class MariaDBConnection(ServerConnection):
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
         self._limit = None
+        self._names.clear()
         super().reconnect(wait)
 
     def _forget_old(self) -> None:
@@ -420,6 +460,9 @@ class MariaDBConnection(ServerConnection):
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
+        if error.args[:1] == (NOT_PREPARED,):  # a pooler has given another session
+            self._names.clear()
+            return Conflict(f"{self.engine.place}: {error.args[1]}")
         found = translate(error, self.engine.place, sql)
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
@@ -428,7 +471,7 @@ class MariaDBConnection(ServerConnection):
 
     def forget(self) -> None:
         """Remove the writer's row."""
-        self.say(f"DELETE FROM roost_writers WHERE writer = X'{self._writer}'")
+        self.say(FORGET.format(writer=self._writer))
 
     def close_raw(self) -> None:
         """Close the driver's connection."""

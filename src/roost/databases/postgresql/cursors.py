@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
-from roost.databases.postgresql.session import ADAPTERS, BINARY
+from roost.databases.postgresql.session import ADAPTERS, BINARY, TEXT
 from roost.dialects.dialect import Row
 
 
@@ -19,6 +19,12 @@ class PlainCursor(psycopg.Cursor[Row]):
         super().__init__(raw, row_factory=psycopg.rows.tuple_row)
         self.format = BINARY  # texts depend on DateStyle and extra_float_digits
 
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        """Send a statement, or as texts several, which cannot be prepared."""
+        if self.format is TEXT:
+            options["prepare"] = False
+        return super().execute(query, params, **options)
+
 
 class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
     """`PlainCursor` for asyncio."""
@@ -28,6 +34,12 @@ class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(raw, row_factory=psycopg.rows.tuple_row)
         self.format = BINARY
+
+    async def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        """Send a statement, or as texts several, which cannot be prepared."""
+        if self.format is TEXT:
+            options["prepare"] = False
+        return await super().execute(query, params, **options)
 
 
 def is_failed(raw: Any) -> bool:

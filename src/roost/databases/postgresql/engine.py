@@ -14,7 +14,6 @@ import logging
 import math
 import re
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from random import Random
@@ -30,10 +29,10 @@ from roost.databases.engine import GRACE, Trace, Wait
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
-from roost.databases.server import COMMITS, PAUSE, READS, STEP, ServerConnection
+from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.errors import (
     Busy,
     Conflict,
@@ -43,7 +42,7 @@ from roost.errors import (
     Missing,
     StatementFailed,
 )
-from roost.structures.plan import Careful, Exchange
+from roost.structures.plan import Careful
 
 T = TypeVar("T")
 
@@ -64,15 +63,18 @@ NOTE = """\
 INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
   ON CONFLICT (writer) DO UPDATE
     SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
-# As long as somebody's snapshot is old, each batch leaves a version of the row that all later ones have to pass by
-# (measured: 15 µs per 1,000), so a writer goes by another name after so many.
-MOST_BATCHES = 1000
+# One operation by itself: what commits is the transaction of its text.
+ALONE = """\
+WITH {work}
+INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint + {answer}, now(){source}
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at
+  RETURNING batch"""
 
 
 @lru_cache
-def noted(sql: str) -> str:
-    """Return a statement that also writes what its transaction is known by."""
-    return f"WITH note AS ({NOTE})" + (f", {sql.removeprefix('WITH ')}" if sql.startswith("WITH ") else f"\n{sql}")
+def _alone(work: str, answer: str, source: str) -> str:
+    return ALONE.format(work=work, answer=answer, source=source and f" {source}")
 
 
 FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
@@ -82,13 +84,13 @@ SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
 # Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
-# the batch is not there the next number is taken, so that it cannot come late (`NOTE`).
+# the batch is not there, takes the last number before the next one's, so that it cannot come late (`NOTE`).
 LAST_BATCH = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {batch} + 1, now())
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, now())
   ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch = {batch} THEN {batch} ELSE {batch} + 1 END, at = excluded.at
+    SET batch = CASE WHEN w.batch BETWEEN {batch} AND {last} THEN w.batch ELSE {last} END, at = excluded.at
   RETURNING w.batch"""
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -97,9 +99,6 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 FAILURES = psycopg.Error
 
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
-
-USES = 5  # of a statement before it is prepared, as with psycopg
-MOST_PREPARED = 100  # on one connection; the oldest goes
 
 
 class PostgreSQLEngine:
@@ -249,7 +248,6 @@ class PostgreSQLConnection(ServerConnection):
         self._forgotten = False  # whether the session has others than it should
         self._prepared = 0  # numbers them
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
-        self._id = uuid.uuid4().hex  # a pooler's session may have others' statements, which must not be taken for ours
         super().__init__(engine, wait)
         self._name = NAMED.format(name=self._id)
 
@@ -300,7 +298,7 @@ class PostgreSQLConnection(ServerConnection):
             self._names[sql] = name  # behind those that were not used for longer
         else:
             name = self._prepare(sql, len(row))
-        values = tuple([literal(value) for value in row])
+        values = tuple([str(value) if type(value) is int else literal(value) for value in row])
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
@@ -324,49 +322,45 @@ class PostgreSQLConnection(ServerConnection):
         self._names[sql] = name
         return name
 
-    def ask(self, sql: str, row: Row) -> list[Row]:
-        """Run a query in a snapshot of its own: a text of several statements is a transaction."""
+    def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
+        """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
-        return self._together([(sql, row)], local(self.raw.info))[0]
+        return self._at_once(sql, row, local(self.raw.info) if by_settings else "")
 
-    def exchanged(self, exchange: Exchange) -> list[list[Row]]:
-        """Begin, run the statements, and commit where they say so: one text. Return the rows of those that have any.
+    def exchanged(self, exchange: Exchange) -> int:
+        """Begin, do the work, and commit: one text. Return the number that was written.
 
-        What commits is the transaction of its text. There, whoever's default the isolation is, what cannot be
-        serialized fails, and is left to the batch.
+        Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        if self._renews(self._batch + STEP):
-            raise Careful  # the batch changes the writer's name
-        self._batch += STEP
+        work, row, answer, source, _ = exchange
         self._mark = self._name
-        first, *rest = exchange.statements
-        said = [(noted(first.template.sql), (self._writer, self._batch, *first.rows[0]))]
-        said += [(each.template.sql, each.rows[0]) for each in rest]
-        begin = "" if exchange.commits else "BEGIN ISOLATION LEVEL READ COMMITTED;\n"
-        return self._together(said, begin=begin, commits=exchange.commits)
+        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
+        if not rows:
+            raise Careful
+        number: int = rows[0][0]
+        return number
 
-    def _together(
-        self, said: Sequence[tuple[str, Row]], sets: str = "", begin: str = "", commits: bool = False
-    ) -> list[list[Row]]:
-        # One text; returns the rows of those statements that have any.
+    def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
+        # A text of several statements is a transaction.
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
-        written = [self._text(sql, row) for sql, row in said]
+        written = self._text(sql, row)
         if self._trace is not None:
-            for sql, row in [*said, *COMMITS[commits]]:
-                self._trace(sql, row)
-        text = ";\n".join([f"{self._mark}{begin}SET LOCAL lock_timeout = {wait}{sets}", *written])
+            self._trace(sql, row)
+            if commits:
+                self._trace("COMMIT", ())
+        text = f"{self._mark}SET LOCAL lock_timeout = {wait}{sets};\n{written}"
         self._bound(len(text))
         try:
-            return self.raw.results(text)
+            return self.raw.results(text)[0]
         except FAILURES as error:
             raise self.failed(error, text) from error
         finally:
             self._drop_evicted()
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool) -> list[Any]:
-        answers = super()._exchange(said, returns, ends)
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+        answers = super()._exchange(said, returns)
         self._drop_evicted()
         return answers
 
@@ -397,9 +391,12 @@ class PostgreSQLConnection(ServerConnection):
             return self.say_all(begin)
         if not self._noted:
             self._enrol()
-        self._batch += STEP
+        former = self._next_batch()
         self._mark = self._name
-        self._begin = [begin, *self._note()] if self._noted else [begin]
+        self._begin = [begin]
+        if self._noted:
+            self._begin += [FORGET.format(writer=former)] if former else []
+            self._begin.append(self.written(NOTE, (self._writer, self._batch)))
         return None
 
     def _enrol(self) -> None:
@@ -409,17 +406,6 @@ class PostgreSQLConnection(ServerConnection):
             self._noted = True
         except Missing:
             pass  # nothing was created yet: the plans tell better what is missing
-
-    @staticmethod
-    def _renews(batch: int) -> bool:
-        return batch % (STEP * MOST_BATCHES) == 0
-
-    def _note(self) -> list[str]:
-        old, renewed = self._writer, self._renews(self._batch)
-        if renewed:
-            self._writer = uuid.uuid4().hex
-        note = self.written(NOTE, (self._writer, self._batch))
-        return [FORGET.format(writer=old), note] if renewed else [note]
 
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""
@@ -447,8 +433,11 @@ class PostgreSQLConnection(ServerConnection):
             return None
         while True:
             try:
-                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, wait=round(1000 * PAUSE)))
-                return bool(self._cursor.fetchall() == [(self._batch,)])
+                last = self._batch + MOST_ANSWER
+                wait_ = round(1000 * PAUSE)
+                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, last=last, wait=wait_))
+                ((found,),) = self._cursor.fetchall()
+                return self._is_committed(found)
             except Busy:
                 if wait.left <= 0:
                     return None

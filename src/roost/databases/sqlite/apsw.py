@@ -71,6 +71,16 @@ class ApswConnection:
         self.opened = 0  # how often
         self._engine = engine
         self._writes = writes
+        self._obeyed: dict[Wanted, Callable[[], None]] = {
+            Control.BEGIN: self.begin,
+            Control.BEGIN_READ: self.begin_read,
+            Control.COMMIT: self.commit,
+            Control.ROLLBACK: self.settle,
+            Control.SAVEPOINT: lambda: self._say("SAVEPOINT roost"),
+            Control.BACK: self._back,
+            Control.RELEASE: self._release,
+            Control.LOCKED: lambda: None,  # BEGIN IMMEDIATE has locked everything
+        }
         self._lock: FileLock | None = None
         self._begun = False
         self._open()
@@ -149,28 +159,15 @@ class ApswConnection:
             return self._statement(wanted)
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
-        match wanted:
-            case Control.BEGIN | Control.BEGIN_ALONE:
-                self.begin()
-            case Control.BEGIN_READ:
-                self.begin_read()
-            case Control.COMMIT:
-                self.commit()
-            case Control.ROLLBACK:
-                self.settle()
-            case Control.SAVEPOINT:
-                self.fetch("SAVEPOINT roost")
-            case Control.BACK:
-                if self.raw.in_transaction:
-                    self.fetch("ROLLBACK TO roost")
-            case Control.RELEASE:
-                if self.raw.in_transaction:
-                    self.fetch("RELEASE roost")
-            case Control.LOCKED:
-                pass  # BEGIN IMMEDIATE has locked everything
-            case _:
-                raise AssertionError(wanted)
-        return None
+        return self._obeyed[wanted]()
+
+    def _back(self) -> None:
+        if self.raw.in_transaction:  # or it went with the whole transaction
+            self.fetch("ROLLBACK TO roost")
+
+    def _release(self) -> None:
+        if self.raw.in_transaction:
+            self.fetch("RELEASE roost")
 
     def _statement(self, statement: Statement) -> Any:
         template, rows, _, values = statement
@@ -251,14 +248,28 @@ class ApswConnection:
         return found
 
     def begin_read(self) -> None:
-        """Begin to read."""
+        """Begin to read, unless that has begun."""
+        if self._begun:
+            return
+        self._prepare()
         self.fetch("BEGIN")
         self._begun = True
 
+    def _prepare(self) -> None:
+        self.budget.unlimited()
+        if self.broken:  # by an error that concerned the file: on a connection that is known to be well
+            self.reopen()
+
     def begin(self) -> None:
-        """Begin to write, when everybody who waited before has."""
+        """Begin to write, unless that has begun, when everybody who waited before has."""
+        if self._begun:
+            return
+        self._prepare()
         if self._lock is not None:
-            self._lock.acquire(self.wait)
+            try:
+                self._lock.acquire(self.wait)
+            except OSError as error:
+                raise CannotOpen(str(error)) from error
         try:
             self._engine.patiently(lambda: self._say("BEGIN IMMEDIATE"), self.wait)
         except BaseException:
@@ -271,8 +282,9 @@ class ApswConnection:
 
     def commit(self) -> None:
         """Commit, and let the next writer in; when it fails, `settle`."""
+        self.budget.unlimited()
+        self._begun = False  # a COMMIT that fails is an error like any other
         self.fetch("COMMIT")
-        self._begun = False
         self._unlock()
 
     def checkpoint(self) -> None:

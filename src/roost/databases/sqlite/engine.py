@@ -231,7 +231,7 @@ class SQLiteConnection:
             self.settle()
         return None  # LOCKED: BEGIN IMMEDIATE has locked everything
 
-    def ask(self, sql: str, row: Row) -> list[Row]:
+    def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         try:
             rows: list[Row] = self._execute(sql, row).fetchall()

@@ -10,7 +10,18 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+)
 from roost.errors import StatementFailed
 from roost.structures.capped.declaration import Capped
 from roost.structures.plan import Careful, Context
@@ -72,6 +83,39 @@ SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION AL
     Answer.ORDINAL,
 )
 
+# One add by itself: it fails where there is no head yet, where the id is there, and where the count is wrong. What
+# PostgreSQL reads of the rows may be older than its lock of the head: then the row that is to go is gone, or has
+# another sequence, and the number of deleted rows tells.
+ONE_ADD = {
+    "mariadb": """\
+SELECT h.sequence + {one}, h.n INTO `the sequence`, `the count` FROM {head} h WHERE {h_equal} FOR UPDATE;
+IF `the count` < {keep} THEN
+  INSERT INTO {rows} ({columns}) VALUES ({values_holes}, `the sequence`, %s);
+ELSE
+  SELECT MIN(r.sequence) INTO `the oldest` FROM {rows} r WHERE {r_equal} FOR UPDATE;
+  UPDATE {rows} r SET {set_values}, sequence = `the sequence`, at = %s
+    WHERE {r_equal} AND r.sequence = `the oldest` AND `the oldest` <= `the sequence` - {keep} AND NOT ({r_equal_id});
+  IF ROW_COUNT() <> 1 OR `the count` > {keep} THEN SET `the sequence` = NULL; END IF;
+END IF;
+UPDATE {head} SET sequence = `the sequence`, n = LEAST(n + 1, {keep}) WHERE {equal}""",
+    "postgresql": """\
+o AS (SELECT h.sequence + {one} AS sequence, h.n FROM {head} h WHERE {h_equal} FOR UPDATE OF h),
+h AS (UPDATE {head} h SET sequence = o.sequence, n = LEAST(o.n + 1, {keep}) FROM o WHERE {h_equal}),
+r AS (DELETE FROM {rows} r USING (SELECT {e_ids}, e.sequence FROM {rows} e
+    WHERE {e_equal} AND e.sequence <= (SELECT o.sequence - {keep} FROM o WHERE o.n >= {keep})
+    ORDER BY e.sequence LIMIT 1) e
+  WHERE {r_equal} AND {same_id} AND r.sequence = e.sequence AND NOT ({r_equal_id}) RETURNING 1),
+i AS (INSERT INTO {rows} ({columns}) SELECT {values_holes}, o.sequence, %s FROM o)""",
+}
+# In the application's transaction the head is made first: MariaDB would lock the gap where there is none.
+MAKE_HEAD = """\
+INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, 0, 0) ON DUPLICATE KEY UPDATE n = n;
+"""
+ADDED = {
+    "mariadb": "0 * `the sequence`",
+    "postgresql": "CASE WHEN o.n <= {keep} AND (SELECT count(*) FROM r) = (o.n >= {keep})::int THEN 0 END",
+}
+
 CAREFUL_RUNS = 100  # careful runs after a failed optimistic one
 
 
@@ -92,10 +136,11 @@ class OptimisticAdds:
     """The optimistic adds of one collection."""
 
     def __init__(
-        self, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
+        self, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template, one: str
     ) -> None:
         key, id_ = structure.key.columns, structure.id.columns
         others = [column for column in structure.columns if column not in key]
+        rest = [column for column in others if column not in id_]
         written = [*(dialect.name_of(column) for column in others), "sequence", "at"]
         words = {
             **words,
@@ -104,6 +149,13 @@ class OptimisticAdds:
             "same_old": dialect.same(key, "o.", "q."),
             "same_id": dialect.same(id_, "r.", "e."),
             "q_same_id": dialect.same(id_, "r.", "q."),
+            "one": one,
+            "keep": str(structure.keep),
+            "e_ids": dialect.names(id_, "e."),
+            **{f"{each}_equal": dialect.equal(key, f"{each}.") for each in "her"},
+            "r_equal_id": dialect.equal(id_, "r."),
+            "set_values": dialect.equal([*id_, *rest], "r.").replace(" AND ", ", "),
+            "values_holes": dialect.holes(len(structure.columns)),
             "r_q": ", ".join(f"r.{column} = q.{column}" for column in written),
         }
         mariadb = dialect.name == "mariadb"
@@ -113,18 +165,22 @@ class OptimisticAdds:
         self._make_room = (SWAP if mariadb else SWEEP).format(words)
         self._older = OLDER.format(words) if mariadb else None
         self._put_head = put_head
+        self._one_add = ONE_ADD[dialect.name].format(**words)
+        self._one_add_joined = MAKE_HEAD.format(**words) + self._one_add
+        self._added = ADDED[dialect.name].format(**words)
+        self._mariadb = mariadb
         self._careful_runs = 0  # how many runs are to look first
 
     @classmethod
     def made(
-        cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template
+        cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template, one: str
     ) -> OptimisticAdds | None:
         """Return it, or None where there is no such way."""
         if dialect.name not in ALLOCATE or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
             return None
         if structure.rows.unknown:
             return None  # a swapped row would keep the old one's values there
-        return cls(structure, dialect, words, put_head)
+        return cls(structure, dialect, words, put_head, one)
 
     def takes(self, requests: Sequence[Request], context: Context) -> dict[Row, list[Request]] | None:
         """Return the adds of a run by key; None where the run is to look first."""
@@ -146,6 +202,18 @@ class OptimisticAdds:
         if len(ids) < len(requests) or max(map(len, added.values())) > self._keep:
             return None  # one is refused, or gone again, by what else is in the run
         return added
+
+    def exchange(self, key: Row, id_: Row, others: Row, at: Any, joined: bool) -> Exchange | None:
+        """Add one row; None where it is to look first."""
+        if self._careful_runs:
+            return None
+        values = (*id_, *others, at)
+        if not self._mariadb:
+            return Exchange(self._one_add, (*key * 4, *id_, *key, *values), self._added, "FROM o")
+        row = (*key, *key, *values, *key, *values, *key, *id_, *key)
+        if joined:
+            return Exchange(self._one_add_joined, key + row, self._added)
+        return Exchange(self._one_add, row, self._added)
 
     def add(self, added: Mapping[Row, Sequence[Request]], at: Any) -> Generator[Wanted, Any, None]:
         """Add rows, and make room for them; `Careful` where it is not as assumed."""

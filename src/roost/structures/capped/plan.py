@@ -6,7 +6,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+)
 from roost.structures.capped.adds import OptimisticAdds, Request
 from roost.structures.capped.alter import ALTERATIONS
 from roost.structures.capped.check import rules
@@ -229,7 +240,7 @@ class CappedPlan(StructurePlan):
         lock = dialect.choose(LOCK)
         self.lock = None if lock is None else replace(lock.format(words), key=len(key))
         self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
-        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head)
+        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head, self.guarded("1"))
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
         self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
@@ -261,7 +272,10 @@ class CappedPlan(StructurePlan):
             f" (SELECT min(sequence) FROM {rows} WHERE {equal}) AND sequence <= {hole} RETURNING 1"
         )
         self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
-        self._one_full = f"UPDATE {head} SET n = {structure.keep} WHERE {equal}"
+        self._one_full = (
+            f"UPDATE {head} SET sequence = sequence + {self.guarded('1')} WHERE {equal} AND n = {structure.keep}"
+            " RETURNING sequence"
+        )
         of_key = dialect.equal(key, "r.")
         r_values = dialect.names(structure.columns, "r.")
         self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {dialect.equal(id_, 'r.')}")
@@ -348,14 +362,26 @@ class CappedPlan(StructurePlan):
         others = self._others_of(values)
         refresh = self.structure.on_duplicate == "refresh"
         there = bool((yield self.find.sql, key + id_)) if refresh else False
-        ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
-        if n > keep:
-            oldest = (yield self._one_cut, (*key, *key, sequence - keep)) if self.structure.on_full == "evict" else []
-            if n > keep + 1 or not oldest:  # the collection rejects, or was miscounted
+        full = [] if there else (yield self._one_full, key)
+        if full:
+            ((sequence,),) = full
+            if self.structure.on_full != "evict" or not (yield self._one_cut, (*key, *key, sequence - keep)):
+                raise Careful  # it rejects, or was miscounted
+        else:
+            ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
+            if n > keep:
                 raise Careful
-            yield self._one_full, key
         (at,) = self._at_out((context.clock(),))
         yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
+
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Add one row that is new; where the collection is full, the oldest one goes."""
+        if self.optimistic is None:
+            return None
+        values = op.args[0]
+        (at,) = self._at_out((context.clock(),))
+        parts = self._key_of(values), self._id_of(values), self._others_of(values)
+        return self.optimistic.exchange(*parts, at, context.joined)
 
     def _request(self, op: Operation[Any]) -> Request:
         if op.verb == "remove":

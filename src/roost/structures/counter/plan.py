@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.counter.alter import ALTERATIONS
 from roost.structures.counter.check import rules
@@ -17,7 +17,6 @@ from roost.structures.plan import (
     SLOT,
     Careful,
     Context,
-    Exchange,
     N,
     Operations,
     Plan,
@@ -104,8 +103,8 @@ INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
 INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
   ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
     "postgresql": """\
-INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n""",
+a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n)""",
 }
 
 # What a write depends on is read under its lock. SQLite's one writer has it already.
@@ -177,7 +176,7 @@ class CounterPlan(StructurePlan):
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
-        self._one_add = [write(sql.format(**words)) for name, sql in ONE_ADD.items() if name == dialect.name]
+        self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def rules(self) -> Iterator[Rule]:
@@ -253,14 +252,12 @@ class CounterPlan(StructurePlan):
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
         """Add to one key."""
         key, n = op.args
-        (one,) = self._one_add
-        yield one.sql, (*self.key_out(key), self.slot(context), n)
+        yield self._one_add, (*self.key_out(key), self.slot(context), n)
 
     def exchange_add(self, op: Operation[Any], context: Context) -> Exchange:
         """Add to one key."""
         key, n = op.args
-        row = (*self.key_out(key), self.slot(context), n)
-        return Exchange([Statement(one, [row]) for one in self._one_add], _nothing, commits=True)
+        return Exchange(self._one_add, (*self.key_out(key), self.slot(context), n))
 
     def ask_total(self, op: Operation[Any]) -> Question:
         """Sum the slots of one key."""
@@ -317,10 +314,6 @@ class CounterPlan(StructurePlan):
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)
-
-
-def _nothing(_: Sequence[Any]) -> None:
-    return None
 
 
 def _total(rows: list[Row]) -> int:

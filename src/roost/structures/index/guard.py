@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from roost.dialects.dialect import Control, Statement, Together, Wanted
+from roost.dialects.dialect import Statement, Together, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed
 from roost.structures.plan import write
 
@@ -25,7 +25,7 @@ def guarded(work: Generator[Wanted, Any, Any]) -> Generator[Wanted, Any, Any]:
         wanted = next(work)
         while True:
             try:
-                if begun or isinstance(wanted, Control):
+                if begun or not isinstance(wanted, (Statement, Together)):
                     answer = yield wanted
                 else:
                     begun = True

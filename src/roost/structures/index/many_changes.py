@@ -11,14 +11,13 @@ from collections.abc import Generator, Sequence
 from itertools import groupby
 from typing import Any
 
-from roost.dialects.dialect import Row, Statement, Together, Wanted
-from roost.errors import StatementFailed
+from roost.dialects.dialect import Row, Statement, Template, Together, Wanted
+from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.guard import BACK, RELEASE, SAVEPOINT
 from roost.structures.index.many import Lookups
 from roost.structures.index.opened import ASKING, OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
-from roost.structures.index.sums import Changed, Sums
 from roost.structures.index.values import UNHELD
 from roost.structures.plan import each, write
 
@@ -44,20 +43,21 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
         return None
     if shape.verb == "update":
         return Modifications(index, lookups, columns) if columns else None
-    return ServerSums(index, shape, lookups) if len(set(index.columns)) == index.width else None
+    return Sums(index, shape, lookups) if len(set(index.columns)) == index.width else None
 
 
-def attempted(index: OpenedIndex, statement: Statement) -> Outcome:
-    """Run a statement that may fail; None if it does, and then it has done nothing."""
+def attempted(index: OpenedIndex, *statements: Statement) -> Outcome:
+    """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done."""
+    alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
     try:
-        if not index.table.words.aborts and len(statement.rows) == 1:
-            return (yield statement)
-        _, answer, _ = yield Together((SAVEPOINT, statement, RELEASE))
+        if alone:
+            return [(yield statements[0])]
+        _, *answers, _ = yield Together((SAVEPOINT, *statements, RELEASE))
     except StatementFailed:
-        if index.table.words.aborts or len(statement.rows) > 1:
+        if not alone:
             yield Together((BACK, RELEASE))
         return None
-    return answer
+    return answers
 
 
 class Inserts(Bulk):
@@ -118,7 +118,7 @@ class Inserts(Bulk):
             yield from self._insert(places[middle:], rows, numbered, alone, results)
         elif self._automatic is not None:
             own = self._own >= 0 and not numbered  # they brought their numbers
-            for place, (number,) in zip(places, found[0], strict=True):
+            for place, (number,) in zip(places, found[0][0], strict=True):
                 results[place] = 0 if own else number
 
     def _statement(self, rows: Sequence[Row], numbered: bool) -> Statement:
@@ -183,27 +183,69 @@ class Modifications(Bulk):
         return results
 
 
-class ServerSums(Sums):
-    """Increments and decrements: rows are locked and read, added up in Python, and those that changed are written."""
+class Sums(Bulk):
+    """Increments and decrements, added up in Python in the order of the requests. A result is how many rows changed.
 
-    def _look_up(self, keys: Columns) -> Results:
-        rows = list(zip(*keys, strict=True))
-        asked = sorted(set(rows))
-        found = dict(zip(asked, (yield from self._lookups.fetch(asked)), strict=True))
-        return [found[row] for row in rows]
+    Each is an UPDATE of its own, so that triggers and constraints meet every value.
+    """
 
-    def _store(self, changed: list[Changed], alone: Alone, results: list[Any]) -> Results:
-        index = self._index
-        for places, some in groupby(changed, lambda each_: each_.places):
-            rows = list(some)
-            sets = ", ".join([f"{index.columns[place].sql} = {index.columns[place].hole}" for place in places])
-            template = write(f"UPDATE {index.table.sql} SET {sets} WHERE {index.table.one}")
-            width = len(places)
-            made = [(*each_.row[:width], *index.named(each_.row[width:])) for each_ in rows]
-            if (yield from attempted(index, Statement(template, made))) is None:
-                for place in sorted([place for each_ in rows for alike in each_.alike for place in alike.places]):
-                    results[place] = yield from alone(place)
-        return []
+    def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
+        self._index, self._verb = index, shape.verb
+        self._lookups = lookups
+        self._keys = [part.column for part in index.key.parts]
+        self._updates: dict[tuple[int, ...], Template] = {}  # by the places of the columns that they set
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Lock and read the rows, and write their sums."""
+        index, width = self._index, len(self._keys)
+        keys = [stored(column, values) for column, values in zip(self._keys, columns, strict=False)]
+        lines = list(zip(*keys, strict=True))
+        alone_at = exceptions(keys)
+        asked = sorted({key for place, key in enumerate(lines) if place not in alone_at})
+        found = dict(zip(asked, (yield from self._lookups.fetch(asked)) if asked else (), strict=True))
+        named = self._lookups.named
+        present = {row[:named]: list(row[named:-1]) for row in found.values() if row[-1] is not None}
+        results: list[Any] = [0] * len(lines)
+        passed: list[tuple[int, tuple[int, ...], Row]] = []  # requests, the columns that they set, and the values
+        for place, values in enumerate(zip(*columns[width:], strict=True) if columns[width:] else [()] * len(lines)):
+            row = None if place in alone_at else found[lines[place]]
+            if row is None or row[-1] is None:
+                continue  # those that are done alone are NULL, or match nothing: they meet none of these rows
+            name = row[:named]
+            try:
+                addends = index.addends(values)
+                sums = index.sums(present[name], addends, self._verb)
+            except Error as error:
+                results[place] = error
+                continue
+            if sums is None:
+                continue
+            results[place] = 1
+            places = tuple([each_ for each_, _ in addends])
+            for each_, value in zip(places, sums, strict=True):
+                present[name][each_] = value
+            if places:
+                passed.append((place, places, (*sums, *index.named(name))))
+        statements = [
+            Statement(self._update(places), [row for _, _, row in some])
+            for places, some in groupby(passed, lambda each_: each_[1])
+        ]
+        if statements and (yield from attempted(index, *statements)) is None:
+            for place, _, _ in passed:
+                results[place] = yield from alone(place)
+        for place in sorted(alone_at):
+            results[place] = yield from alone(place)
+        budget.take(0)
+        return results
+
+    def _update(self, places: tuple[int, ...]) -> Template:
+        template = self._updates.get(places)
+        if template is None:
+            columns = [self._index.columns[place] for place in places]
+            sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
+            text = f"UPDATE {self._index.table.sql} SET {sets} WHERE {self._index.table.one}"
+            template = self._updates[places] = write(text)
+        return template
 
 
 def locked(lookups: Lookups, keys: Sequence[Row]) -> Generator[Wanted, Any, dict[Row, Row]]:

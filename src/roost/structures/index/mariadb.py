@@ -143,7 +143,7 @@ def _column(
 ) -> TableColumn:
     unsigned = "unsigned" in declared
     held: exact.Held = exact.never
-    judged: exact.Held | None = None
+    compares: exact.Held | None = None
     addend: exact.Held | None = None
     meaning, ranged = kind, ""
     digits = fraction or 0
@@ -180,7 +180,7 @@ def _column(
     elif kind in ("inet4", "inet6"):
         held = partial(_address, ipaddress.IPv4Address if kind == "inet4" else ipaddress.IPv6Address)
     if meaning in ("integer", "decimal", "real"):
-        judged = exact.whole_or_exact
+        compares = exact.whole_or_exact
         addend = exact.real if meaning == "real" else exact.whole_or_exact
     return TableColumn(
         name,
@@ -192,7 +192,7 @@ def _column(
         "%s",
         ranged,
         ranged,
-        judged,
+        compares,
         addend=addend,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
     )

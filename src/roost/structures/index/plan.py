@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Row, Together, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Together, Wanted
 from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.bulk import bulk_of
@@ -39,11 +39,8 @@ class IndexPlan(TargetPlan):
         """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
         return (repr(op.args[:2] if op.verb != "insert" else op.args),)
 
-    def run(self, operations: Operations, context: Context, alone: bool = False) -> Plan:
-        """Plan operations, in their order. What is refused before a statement concerns its operation alone.
-
-        alone: the transaction has no other operations.
-        """
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Plan operations, in their order. What is refused before a statement concerns its operation alone."""
         if not self._dialect.exchanges:
             opened = yield from self._current(context)
             return (yield from self._done(opened, operations))
@@ -52,8 +49,7 @@ class IndexPlan(TargetPlan):
             opened = yield from self._open()
         if isinstance(opened, Error):
             return [opened] * len(operations)
-        ends = alone and len(operations) == 1
-        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, ends))
+        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful))
 
     def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
         if isinstance(opened, Error):
@@ -70,7 +66,7 @@ class IndexPlan(TargetPlan):
                 results += yield from self._together(opened, shape, some)
         return results
 
-    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool, ends: bool) -> Results:
+    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool) -> Results:
         # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
         # changed until the transaction ends, goes the question whether it is still that table.
         first = True
@@ -78,7 +74,7 @@ class IndexPlan(TargetPlan):
             wanted = next(work)
             while True:
                 try:
-                    answer = (yield from self._ask_too(opened, careful, wanted, ends)) if first else (yield wanted)
+                    answer = (yield from self._ask_too(opened, careful, wanted)) if first else (yield wanted)
                 except Exception as error:
                     wanted = work.throw(error)
                 else:
@@ -86,17 +82,17 @@ class IndexPlan(TargetPlan):
                 first = False
         except StopIteration as stop:
             if first:  # all was refused, by what is known of the table
-                yield from self._ask_too(opened, careful, Together(()), False)
+                yield from self._ask_too(opened, careful, Together(()))
             return stop.value  # type: ignore[no-any-return]
 
-    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted, ends: bool) -> Working:
+    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted) -> Working:
         table = opened.table
-        if table.seen is None or isinstance(wanted, Control):
+        if table.seen is None or not isinstance(wanted, (Statement, Together)):
             return (yield wanted)
         statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
         question, seen = table.seen
         try:
-            *answers, now = yield Together((*statements, question), ends and wanted.last)
+            *answers, now = yield Together((*statements, question))
         except (Missing, StatementFailed):
             self._opened = None
             if careful:

@@ -151,7 +151,7 @@ def _keys(rows: Sequence[Row], columns: dict[int, TableColumn]) -> tuple[Key, ..
 def _column(row: Row) -> TableColumn:
     _, _, name, modifier, _, _, kind, declared, bits = row
     held: exact.Held = exact.never
-    judged: exact.Held | None = None
+    compares: exact.Held | None = None
     addend: exact.Held | None = None
     meaning, hole, filtered = kind, "%s", ""
     if kind in _INTEGERS:
@@ -185,7 +185,7 @@ def _column(row: Row) -> TableColumn:
     else:
         held, hole = partial(exact.text, fits=_fits(None)), _BY_TEXT + declared.replace("%", "%%")
     if meaning in ("integer", "decimal", "real"):
-        judged = exact.exact if meaning != "real" else exact.real
+        compares = exact.exact if meaning != "real" else exact.real
         filtered = "%s::numeric" if meaning != "real" else "%s::float8"
         addend = exact.real if meaning == "real" else exact.whole_or_exact
     return TableColumn(
@@ -197,7 +197,7 @@ def _column(row: Row) -> TableColumn:
         WORDS.quoted(name),
         hole,
         filtered=filtered,
-        judged=judged,
+        compares=compares,
         array=kind if meaning in LISTED or kind in LISTED else "",
         addend=addend,
     )

@@ -157,8 +157,7 @@ class Finder:
         for values in _lists(scan):
             if UNHELD in values:
                 continue
-            several = self.texts(op, values, filters)
-            for texts in several:
+            for texts in self.texts(op, values, filters):
                 given = tuple([values[place] for place in texts.places])
                 if flag:
                     (found,) = yield Statement(texts.rows, [(*judged, *given, *judged, left + skip, 0)])
@@ -170,13 +169,12 @@ class Finder:
                     if stop < len(found):
                         return rows
                 else:
-                    only = scan.place is None and len(several) == 1
-                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)], last=only)
+                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)])
                     rows += found
                     left -= len(found)
                     if found:
                         skip = 0
-                    elif skip and not only:
+                    elif skip:
                         (((there,),),) = yield Statement(texts.counted, [(*given, *judged)])
                         skip -= min(skip, there)
                 if left <= 0:

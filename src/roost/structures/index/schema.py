@@ -26,7 +26,7 @@ class TableColumn:
     hole: str = "?"  # the place of a value that equals it, or is written to it
     ranged: str = ""  # of one that it is greater or less than, where that is another
     filtered: str = ""  # of one that a filter compares with, likewise
-    judged: Callable[[Any], Any] | None = None  # what a filter makes of a value, where that is another
+    compares: Callable[[Any], Any] | None = None  # what a filter makes of a value, where that is another
     plain: bool = False  # it holds every whole number of 64 bits if it is for numbers, every text if it is for texts
     array: str = ""  # what its values are in a list of many that a table is joined to; "" where they would be others
     addend: Callable[[Any], Any] | None = None  # what is added to it for a value, where that is another
@@ -37,8 +37,8 @@ class TableColumn:
 
     def against(self, value: Any) -> Any:
         """Return the value that a filter compares with: 10.4 lies between 10 and 11, though it is no integer."""
-        if self.judged is not None and value is not None:
-            return self.judged(value)
+        if self.compares is not None and value is not None:
+            return self.compares(value)
         return self.holds(value)
 
 
@@ -86,6 +86,7 @@ class Table:
     triggers: bool = False
     unique: frozenset[str] = frozenset()  # columns of keys that take a value once
     children: frozenset[str] = frozenset()  # columns that refer to another table
+    judged: bool = False  # values may be refused by more than these: a CHECK, what is generated, a unique expression
     mark: str = ""  # a comment behind its name: a statement that is prepared keeps the types that columns had by then
     seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer
     compared: Callable[[Any], Any] = list  # what of that answer counts

@@ -12,7 +12,10 @@ from roost.structures.plan import each
 SCHEMA_VERSION = each("PRAGMA schema_version")
 _RELATION = each(
     "SELECT s.type, l.type, l.wr, (SELECT count(*) FROM sqlite_master t WHERE t.type = 'trigger'"
-    " AND lower(t.tbl_name) = lower(s.name))\n"
+    " AND lower(t.tbl_name) = lower(s.name)),\n"
+    "    s.sql LIKE '%check%' OR EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden IN (2, 3))"
+    " OR EXISTS (SELECT 1 FROM pragma_index_list(s.name) i JOIN pragma_index_xinfo(i.name) x"
+    ' WHERE i."unique" AND (i.partial OR x.cid = -2))\n'
     "  FROM sqlite_master s JOIN pragma_table_list l ON l.schema = 'main' AND l.name = s.name\n"
     "  WHERE s.name = ? AND s.type IN ('table', 'view')"
 )
@@ -32,7 +35,7 @@ def read_table(name: str) -> Reading:
     (found,) = yield ask(_RELATION, name)
     if not found:
         return None
-    kind, kind_listed, without_rowid, triggers = found[0]
+    kind, kind_listed, without_rowid, triggers, judged = found[0]
     if kind_listed not in ("table", "view"):
         return None  # a virtual table has no keys, and is its module's own business
     (listed,) = yield ask(_COLUMNS, name)
@@ -50,7 +53,7 @@ def read_table(name: str) -> Reading:
             hidden in (2, 3),
             KINDS[meaning],
             WORDS.quoted(column),
-            judged=number if meaning in ("integer", "real") else None,
+            compares=number if meaning in ("integer", "real") else None,
             plain=True,
         )
         if pk:
@@ -90,6 +93,7 @@ def read_table(name: str) -> Reading:
         triggers=triggers > 0,
         unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
         children=children,
+        judged=bool(judged),
     )
 
 

@@ -17,46 +17,50 @@ from roost.structures.index.budget import Budget
 from roost.structures.index.lookups import Lookups
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, EachAlone, Results, Shape, exceptions, stored
-from roost.structures.index.values import UNHELD
+from roost.types.column_types import INT_MAX, INT_MIN
 
 Name = tuple[Any, ...]  # what names a row
 Key = tuple[Any, ...]  # by which it is looked for
 
 
-class Alike(NamedTuple):
+class _Alike(NamedTuple):
     """Requests that are equal."""
 
     places: list[int]  # among all requests
     addends: list[tuple[int, int | float]]
 
 
-class Changed(NamedTuple):
+class _Changed(NamedTuple):
     """A row that is to be stored."""
 
     places: tuple[int, ...]  # of the columns that have new values
     row: tuple[Any, ...]  # these values, and what names the row
-    alike: list[Alike]
+    alike: list[_Alike]
 
 
 class Sums(Bulk):
     """Sums of one kind, with the same number of values. A result is how many rows were changed."""
 
-    def __init__(self, index: OpenedIndex, shape: Shape, lookups: Any) -> None:
+    def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect) -> None:
         self._index, self._verb = index, shape.verb
         self._keys = [part.column for part in index.key.parts]
         self._named = len(index.table.identity)
-        self._lookups = lookups
+        self._lookups = Lookups(index, dialect, index.table.identity)
         self._by = " AND ".join([f"{name} = ?" for name in index.table.identity])
         self._updates: dict[tuple[int, ...], Template] = {}  # by the places of the columns that they set
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape, dialect: Dialect) -> Sums | None:
         """Return the run; None where each request is to be done alone."""
-        own = {part.column for part in index.key.parts} & set(index.columns)
-        names = {column.sql for column in index.columns} & set(index.table.identity)
-        if index.table.triggers or own or names or not index.table.identity or len(set(index.columns)) < index.width:
+        table, names = index.table, {column.name for column in index.columns}
+        # A row that takes several sums at once must not pass by a value that would have been refused.
+        if table.triggers or table.judged or names & (table.unique | table.children):
             return None
-        return cls(index, shape, Lookups(index, dialect, index.table.identity))
+        own = {part.column for part in index.key.parts} & set(index.columns)
+        identity = {column.sql for column in index.columns} & set(table.identity)
+        if own or identity or not table.identity or len(set(index.columns)) < index.width:
+            return None
+        return cls(index, shape, dialect)
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Read each row, add up, and write each row that changed."""
@@ -69,7 +73,7 @@ class Sums(Bulk):
         if nameless:
             asked = [[value for place, value in enumerate(column) if place not in nameless] for column in values]
         try:
-            found = iter((yield from self._look_up(asked)) if asked[0] else ())
+            found = iter((yield from self._lookups.fetch(asked)) if asked[0] else ())
         except StatementFailed:  # the rows are too long to be held together
             return (yield from EachAlone().run(columns, alone, budget))
         rows: dict[Name, Sequence[Any]] = {}  # by their names: the values of the opened columns
@@ -82,7 +86,7 @@ class Sums(Bulk):
                 name = names[key] = row[: self._named]
                 rows[name] = row[self._named : -1]
         results: list[Any] = [1] * len(keys)
-        changed: list[Changed] = []
+        changed: list[_Changed] = []
         for name, alike in self._by_row(columns, keys, names, results).items():
             old = rows[name]
             new = self._at_once(old, alike)
@@ -90,15 +94,11 @@ class Sums(Bulk):
                 new = self._in_order(old, alike, results)
             places = tuple([place for place, value in enumerate(new) if value is not old[place]])
             if places:
-                changed.append(Changed(places, (*[new[place] for place in places], *name), alike))
+                changed.append(_Changed(places, (*[new[place] for place in places], *name), alike))
         yield from self._store(changed, alone, results)
         for place in sorted(exceptions(columns[:width])):  # to look for NULL may find several rows
             results[place] = yield from alone(place)
         return results
-
-    def _look_up(self, keys: Columns) -> Results:
-        found: list[Any] = yield from self._lookups.fetch(keys)
-        return found
 
     def _by_row(
         self,
@@ -106,12 +106,12 @@ class Sums(Bulk):
         keys: list[tuple[Any, ...]],
         names: dict[tuple[Any, ...], Name | None],
         results: list[Any],
-    ) -> dict[Name, list[Alike]]:
+    ) -> dict[Name, list[_Alike]]:
         # What is added to which row. The others have their results: there is no row, or nothing that could be added.
         alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)  # requests by their values
         for place, line in enumerate(zip(keys, *columns[len(self._keys) :], strict=True)):
             alike[line].append(place)
-        sums: dict[Name, list[Alike]] = {}
+        sums: dict[Name, list[_Alike]] = {}
         read: dict[tuple[Any, ...], Any] = {}  # addends, or the error, by the values
         for (key, *values), places in alike.items():
             name = names[key]
@@ -122,7 +122,7 @@ class Sums(Bulk):
                     read[to] = self._addends(to)
                 result = read[to]
                 if not isinstance(result, Error):
-                    sums.setdefault(name, []).append(Alike(places, result))
+                    sums.setdefault(name, []).append(_Alike(places, result))
                     continue
             for place in places:
                 results[place] = result
@@ -134,7 +134,7 @@ class Sums(Bulk):
         except Error as error:
             return error
 
-    def _at_once(self, old: Sequence[Any], alike: list[Alike]) -> list[Any] | None:
+    def _at_once(self, old: Sequence[Any], alike: list[_Alike]) -> list[Any] | None:
         # The sums where their order does not matter: of whole numbers that stay within 64 bits however they are added.
         if self._verb != "increment":
             return None
@@ -150,13 +150,12 @@ class Sums(Bulk):
         for place, (more, less) in sums.items():
             value = old[place]
             if value is not None:
-                column = self._index.columns[place]
-                if column.holds(value + more) is UNHELD or column.holds(value + less) is UNHELD:
+                if value + more > INT_MAX or value + less < INT_MIN:
                     return None
                 new[place] = value + more + less
         return new
 
-    def _in_order(self, old: Sequence[Any], alike: list[Alike], results: list[Any]) -> list[Any]:
+    def _in_order(self, old: Sequence[Any], alike: list[_Alike], results: list[Any]) -> list[Any]:
         # The sums request by request: what is refused, or left alone, depends on those before it.
         new = list(old)
         for request, addends in sorted([(place, each_.addends) for each_ in alike for place in each_.places]):
@@ -172,7 +171,7 @@ class Sums(Bulk):
                 new[place] = value
         return new
 
-    def _store(self, changed: list[Changed], alone: Alone, results: list[Any]) -> Results:
+    def _store(self, changed: list[_Changed], alone: Alone, results: list[Any]) -> Results:
         # Row by row, one statement for those whose same columns have changed; what cannot be stored is done alone.
         begin = 0
         while begin < len(changed):

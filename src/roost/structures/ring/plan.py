@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
     SEQUENCE,
     SLOT,
     Context,
-    Exchange,
     Operations,
     Plan,
     Question,
@@ -22,7 +21,6 @@ from roost.structures.plan import (
     StructurePlan,
     Transaction,
     composed,
-    each,
     replaced,
     same,
     write,
@@ -220,26 +218,22 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
-# One push by itself. On PostgreSQL the rows' upsert sees the newest row, whatever the snapshot of its statement; on
-# MariaDB the head's sequence is read in a statement behind the one that has locked it.
+# One push by itself. The rows' upsert of PostgreSQL sees the newest row, whatever the snapshot of its statement.
 ONE_PUSH = {
-    "mariadb": [
-        each("""\
-INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, {one})
-  ON DUPLICATE KEY UPDATE sequence = sequence + 1 RETURNING sequence"""),
-        write("""\
+    "mariadb": """\
+INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, LAST_INSERT_ID({one}))
+  ON DUPLICATE KEY UPDATE sequence = LAST_INSERT_ID(sequence + 1);
+SET `the sequence` = LAST_INSERT_ID();
 INSERT INTO {rows} ({columns})
-  SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM {head} h WHERE {h_equal}
-  ON DUPLICATE KEY UPDATE {values}"""),
-    ],
-    "postgresql": [
-        each("""\
-WITH h AS (INSERT INTO {head} AS h ({key}, sequence) VALUES ({key_holes}, {one})
-  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING h.sequence)
-INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM h
-  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded} RETURNING sequence"""),
-    ],
+  VALUES ({key_holes}, MOD(`the sequence`, {keep}), `the sequence`, {other_holes})
+  ON DUPLICATE KEY UPDATE {values}""",
+    "postgresql": """\
+h AS (INSERT INTO {head} AS h ({key}, sequence) VALUES ({key_holes}, {one})
+  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING h.sequence),
+r AS (INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM h
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded})""",
 }
+SEQUENCE_OF = {"mariadb": "`the sequence`", "postgresql": "sequence"}
 
 # Creates the head or takes its lock, and changes nothing.
 LOCK = {
@@ -349,7 +343,9 @@ class RingPlan(StructurePlan):
             f"  VALUES ({words['key_holes']}, {words['one']})\n"
             f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1 RETURNING sequence"
         )
-        self._one_push = [one.format(words) for one in ONE_PUSH.get(name, ())]
+        self._one_push = ONE_PUSH.get(name, "").format(**words)
+        sequence = SEQUENCE_OF.get(name)
+        self._pushed = f"CASE WHEN {sequence} < {MOST_ANSWER} THEN {sequence} END"
         self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
@@ -406,11 +402,8 @@ class RingPlan(StructurePlan):
         """Allocate for one push, and write it."""
         values = op.args[0]
         key = self._key_of(values)
-        row = (*key, *self._at_out((context.clock(),)), *self._others_of(values))
-        first, *rest = self._one_push
-        if rest:
-            return Exchange([Statement(first, [key]), Statement(rest[0], [(*row, *key)])], _sequence)
-        return Exchange([Statement(first, [(*key, *row)])], _sequence)
+        row = (*key, *key, *self._at_out((context.clock(),)), *self._others_of(values))
+        return Exchange(self._one_push, row, self._pushed, "FROM h", answers=True)
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read the slots from the newest down."""
@@ -440,9 +433,9 @@ class RingPlan(StructurePlan):
     def _newest(self, asked: list[Row]) -> Plan:
         # The rows of each request, newest first.
         if self.whole is not None and min([ask[-1] for ask in asked]) == self.keep:
-            found = yield Statement(self.whole, [ask[:-1] for ask in asked], last=True)
+            found = yield Statement(self.whole, [ask[:-1] for ask in asked])
         elif self.newest is None or max([ask[-1] for ask in asked]) > FEW:
-            found = yield Statement(self.latest, asked, last=True)
+            found = yield Statement(self.latest, asked)
         else:
             return (yield from self._newest_or_latest(self.newest, asked))
         for rows in found:
@@ -487,8 +480,3 @@ class RingPlan(StructurePlan):
     def entry(self, stored: Row) -> Entry[Any]:
         """Return the entry for `sequence, at, row…` as they are stored."""
         return Entry(stored[0], self._at_in(stored[1:2])[0], self.rows_of([stored[2:]])[0])
-
-
-def _sequence(answers: list[list[Row]]) -> int:
-    sequence: int = answers[0][0][0]
-    return sequence

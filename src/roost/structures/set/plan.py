@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
     Careful,
     Context,
-    Exchange,
     N,
     Operations,
     Plan,
@@ -98,23 +97,26 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
     ),
 }
 
-# One add by itself: creates the head or takes its lock, adds the member, and counts it where it was not there.
+# One add by itself: adds the member, and counts it where it was not there. The application's transaction waits for
+# locks, so there the head is locked first (ONE_LOCK). In one of Roost's own nobody's lock is waited for longer than a
+# moment: who holds the head and wants the member has it then.
 ONE_ADD = {
-    "mariadb": (
-        write("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none}) ON DUPLICATE KEY UPDATE n = n"),
-        write("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first}"),
-        write("UPDATE {head} SET n = n + ROW_COUNT() WHERE {equal}"),
-        each("SELECT 1 FROM DUAL WHERE ROW_COUNT() > 0"),
-    ),
-    "postgresql": (
-        write("""\
-INSERT INTO {head} ({key}, n) VALUES ({key_holes}, {none})
-  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false"""),
-        each("""\
-WITH new AS (INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON CONFLICT DO NOTHING RETURNING 1)
-UPDATE {head} SET n = n + 1 WHERE {equal} AND EXISTS (SELECT FROM new) RETURNING 1"""),
-    ),
+    "mariadb": """\
+{lock}INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first};
+SET `the count` = ROW_COUNT() * {one};
+IF `the count` THEN
+  INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 1) ON DUPLICATE KEY UPDATE n = n + 1;
+END IF""",
+    "postgresql": """\
+c AS (SELECT FROM roost_catalog c WHERE {is_stored} FOR SHARE),
+{lock}r AS (INSERT INTO {rows} ({pairs}) SELECT {pair_holes} FROM c{locked} ON CONFLICT DO NOTHING RETURNING 1),
+h AS (INSERT INTO {head} AS h ({key}, n) SELECT {key_holes}, 1 FROM r ON CONFLICT ({key}) DO UPDATE SET n = h.n + 1)""",
 }
+ONE_LOCK = {
+    "mariadb": ("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 0) ON DUPLICATE KEY UPDATE n = n;\n", ""),
+    "postgresql": ("k AS (SELECT FROM {head} WHERE {equal} FOR UPDATE),\n", " WHERE (SELECT count(*) FROM k) >= 0"),
+}
+ADDED = {"mariadb": "`the count`", "postgresql": "(SELECT count(*) FROM r)"}
 
 
 class SetPlan(StructurePlan):
@@ -145,7 +147,8 @@ class SetPlan(StructurePlan):
             "equal_pair": dialect.equal(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
             "first": dialect.name_of(pair[0]),
-            "none": self.guarded("0"),
+            "one": self.guarded("1"),
+            "is_stored": self.is_stored,
         }
         self.tables = (
             self.create(head, [*key, N], words["key"]),
@@ -169,7 +172,10 @@ class SetPlan(StructurePlan):
             f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
             " ON CONFLICT DO NOTHING RETURNING 1"
         )
-        self._one_add = [one.format(words) for one in ONE_ADD.get(dialect.name, ())]
+        one_add = ONE_ADD.get(dialect.name, "")
+        lock, locked = (each.format(**words) for each in ONE_LOCK.get(dialect.name, ("", "")))
+        self._one_add = one_add.format(**words, lock="", locked="")
+        self._one_add_joined = one_add.format(**words, lock=lock, locked=locked)
         self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
         of_key = dialect.equal(key, "r.")
         self._one_member = self.asked_alone(
@@ -237,15 +243,16 @@ class SetPlan(StructurePlan):
             yield Statement(resize, heads)
         return results
 
-    def exchange_add(self, op: Operation[Any], _: Context) -> Exchange | None:
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Add one member."""
         key, members = op.args
         if len(members) != 1:
             return None
         stored = self.key_out(key)
-        pair = stored + self.member_out(members[0])
-        rows = [stored, pair, stored, ()] if self.dialect.name == "mariadb" else [stored, pair + stored]
-        return Exchange([Statement(one, [row]) for one, row in zip(self._one_add, rows, strict=True)], _number)
+        row = stored + self.member_out(members[0]) + stored
+        if context.joined:
+            return Exchange(self._one_add_joined, stored + row, ADDED[self.dialect.name], "FROM c", answers=True)
+        return Exchange(self._one_add, row, ADDED[self.dialect.name], "FROM c", answers=True)
 
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
         """Add one member."""
@@ -310,10 +317,6 @@ class SetPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
-
-
-def _number(answers: list[list[Row]]) -> int:
-    return len(answers[0])
 
 
 def _is_there(rows: list[Row]) -> bool:
