@@ -85,6 +85,16 @@ def test_a_full_collection_evicts_the_oldest(make: Make) -> None:
         assert [egg.egg for egg in store.run(baskets.latest(17))] == [begin + egg for egg in range(19, 7, -1)]
 
 
+@pytest.mark.needs("capped", "second store")
+def test_a_full_collection_is_not_looked_up_first(open_store: Make, statements: list[str]) -> None:
+    store = open_store(baskets)
+    for begin in 0, 20:
+        statements.clear()
+        store.run(baskets.add_all([Egg(basket, begin + egg) for egg in range(12) for basket in range(30)]))
+    assert not [sql for sql in statements if sql.startswith("SELECT sequence")]
+    assert store.stats().retries == 0
+
+
 def test_a_full_collection_with_holes_evicts_the_oldest(make: Make) -> None:
     store = make(baskets)
     store.run(baskets.add_all([Egg(basket, egg) for egg in range(12) for basket in range(20)]))
