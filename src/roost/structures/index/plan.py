@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -35,9 +36,9 @@ class IndexPlan(TargetPlan):
         self._version = -1
         self._opened: OpenedIndex | Error | None = None
 
-    def head_of(self, op: Operation[Any]) -> Row:
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
-        return (repr(op.args[:2] if op.verb != "insert" else op.args),)
+        return ((repr(op.args[:2] if op.verb != "insert" else op.args),),)
 
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations, in their order. What is refused before a statement concerns its operation alone."""

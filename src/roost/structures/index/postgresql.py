@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Row, Together
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.words import Words
@@ -23,9 +23,20 @@ WORDS: Final = Words(
     aborts=True,
 )
 
-# A row for the table, one for each of its columns, one for each part of an index that can be opened, all of them read
-# by one statement: they are asked for again with every transaction, to see whether they are still the same.
-# An index has an order that can be asked for if it is a B-tree over columns, by the usual operators of their types.
+# By which transactions the rows of the catalog were written that a table, its columns and its indexes have: asked for
+# with every transaction, to see whether they are still the same.
+_VERSIONS = each(
+    """\
+SELECT c.oid::int8, c.xmin::text,
+    (SELECT string_agg(a.attnum || ' ' || a.xmin::text, ',' ORDER BY a.attnum)
+       FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0),
+    (SELECT string_agg(x.indexrelid || ' ' || x.xmin::text || ' ' || i.xmin::text, ',' ORDER BY x.indexrelid)
+       FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid WHERE x.indrelid = c.oid)
+  FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%s)"""
+)
+
+# A row for the table, one for each of its columns, one for each part of an index that can be opened. An index has an
+# order that can be asked for if it is a B-tree over columns, by the usual operators of their types.
 _FACTS = each(
     """\
 WITH t AS (
@@ -91,9 +102,9 @@ def read_table(name: str) -> Reading:
     """Return what is known of a table or view; None where there is none that may be opened."""
     if name.startswith("roost_") or "\0" in name:
         return None
-    question = ask(_FACTS, f'"{name.replace(chr(34), 2 * chr(34))}"')
-    answer = yield question
-    rows = answer[0]
+    quoted = f'"{name.replace(chr(34), 2 * chr(34))}"'
+    question = ask(_VERSIONS, quoted)
+    answer, (rows,) = yield Together((question, ask(_FACTS, quoted)))
     if not rows or rows[0][0] != 0:
         return None
     _, _, kind, inherited, *_ = rows[0]
