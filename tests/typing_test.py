@@ -129,6 +129,7 @@ def test_operations_of_counters() -> None:
     assert_type(pageviews.add("/home"), roost.Operation[None])
     assert_type(pageviews.add("/home", 3), roost.Operation[None])
     assert_type(by_id.add(5, -1), roost.Operation[None])
+    assert_type(by_id.add_all({5: -1}), roost.Operation[None])
     assert_type(by_place.add(HOME), roost.Operation[None])
     assert_type(pageviews.total("/home"), roost.Operation[int])
     assert_type(by_colour.total(Colour.WHITE), roost.Operation[int])
@@ -148,6 +149,7 @@ def test_operations_of_counters() -> None:
 def test_operations_of_rings() -> None:
     assert_type(visits.push(VISIT), roost.Operation[int])
     assert_type(seen.push(LOOK), roost.Operation[int])
+    assert_type(seen.push_all([LOOK, LOOK]), roost.Operation[list[int]])
     assert_type(visits.latest(1), roost.Operation[list[Visit]])
     assert_type(pairs.latest(("a", 1), 3), roost.Operation[list[Seen]])
     assert_type(seen.latest(HOME), roost.Operation[list[Seen]])
@@ -162,6 +164,7 @@ def test_operations_of_rings() -> None:
 
 def test_operations_of_capped_collections() -> None:
     assert_type(friends.add(VISIT), roost.Operation[None])
+    assert_type(friends.add_all(iter([VISIT])), roost.Operation[None])
     assert_type(friends.remove(1, 2), roost.Operation[bool])
     assert_type(friends.get(1, 2), roost.Operation[Visit | None])
     assert_type(callers.get(HOME, 3), roost.Operation[Seen | None])
@@ -181,6 +184,7 @@ def test_operations_of_capped_collections() -> None:
 def test_operations_of_sets() -> None:
     assert_type(words.add("a", "b", "c"), roost.Operation[int])
     assert_type(likes.add(7, "ada"), roost.Operation[int])
+    assert_type(likes.add_all([(7, "ada")]), roost.Operation[list[bool]])
     assert_type(likes.remove(7), roost.Operation[int])
     assert_type(words.members("a"), roost.Operation[set[str]])
     assert_type(tagged.members("a"), roost.Operation[set[Colour]])
@@ -374,6 +378,9 @@ def test_what_the_types_forbid_is_refused() -> None:
         lambda: by_id.total("5"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: by_place.add(5),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: visits.push(LOOK),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        lambda: visits.push_all([LOOK]),  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+        lambda: likes.add_all([("7", "ada")]),  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+        lambda: pageviews.add_all({5: 1}),  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
         lambda: seen.latest("a"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: likes.add("7", "ada"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: tagged.add("a", "white"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -15,7 +15,7 @@ import roost
 from roost.dialects import Statement
 from roost.structures.index.declaration import OPS, While
 from roost.structures.index.opened import OpenedIndex
-from roost.structures.index.schema import read_table
+from roost.structures.index.sqlite import read_table
 from tests.index.model import Model
 
 NAMES = ("id", "a", "b", "c")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import roost
+from roost.structures.operation import RUNS
 
 # What a view says when it refuses a row, and what the library raises then.
 REFUSALS = {"is there already": roost.Duplicate, "is full": roost.Full, "64 bits": roost.Overflow}
@@ -14,6 +15,8 @@ REFUSALS = {"is there already": roost.Duplicate, "is full": roost.Full, "64 bits
 
 def run(connection: sqlite3.Connection, operation: Any) -> Any:
     """Do an operation in the connection's transaction and return its answer; NotImplemented where no SQL does it."""
+    if operation.verb in RUNS:
+        return NotImplemented
     try:
         return _WAYS[operation.structure.kind](connection, operation)
     except sqlite3.IntegrityError as error:

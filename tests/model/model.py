@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from typing import Any
 
 import roost
+from roost.structures.operation import RUNS
 
 MOST = 2**63 - 1
 
@@ -26,7 +27,7 @@ class Model:
         before = copy.deepcopy(self.__dict__)
         results = []
         for operation in operations:
-            result = getattr(self, operation.structure.kind)(operation)
+            result = self._run(operation)
             if isinstance(result, type):
                 self.__dict__ = before
                 return result
@@ -35,6 +36,16 @@ class Model:
             self.__dict__ = before
             return roost.Overflow
         return tuple(results)
+
+    def _run(self, operation: Any) -> Any:
+        play = getattr(self, operation.structure.kind)
+        if operation.verb not in RUNS:
+            return play(operation)
+        results = [play(each) for each in _each(operation)]
+        error = next((result for result in results if isinstance(result, type)), None)
+        if error is not None or isinstance(operation.structure, (roost.Counter, roost.Capped)):
+            return error
+        return results
 
     def counter(self, operation: Any) -> Any:
         totals = self.totals.setdefault(operation.structure.name, Totals())
@@ -153,6 +164,18 @@ class Model:
             case "forget", ():
                 heads.pop(key, None)
         return len(members)
+
+
+def _each(operation: Any) -> list[Any]:
+    # The operations of one row that an operation of many rows stands for.
+    structure = operation.structure
+    match structure:
+        case roost.Counter():
+            return [structure.add(key, n) for key, n in operation.args]
+        case roost.Set():
+            return [structure.add(key, member) for key, member in operation.args]
+    add = structure.push if isinstance(structure, roost.Ring) else structure.add
+    return [add(structure.rows.make(row)) for row in operation.args]
 
 
 def _overflows(totals: Totals[Any]) -> bool:

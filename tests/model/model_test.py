@@ -44,6 +44,10 @@ keys = st.sampled_from([0, 0, 0, 1, 2])  # one key gets full
 ids = st.integers(0, 6)
 pages = st.one_of(st.none(), st.integers(1, 5))
 numbers = st.one_of(st.integers(-3, 3), st.sampled_from([MOST, -MOST - 1, MOST - 2]))
+wide = st.integers(0, 60)
+many = st.lists(
+    st.builds(Visit, wide, wide), min_size=8, max_size=40, unique_by=lambda visit: (visit.uid, visit.visitor)
+)
 visits = st.builds(Visit, keys, ids, st.sampled_from(["", "x"]))
 
 
@@ -54,6 +58,8 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
         case roost.Counter():
             return [
                 *[st.builds(s.add, names, numbers if s is counter else st.integers(-3, 3))] * 4,
+                st.builds(s.add_all, st.dictionaries(names, st.integers(-3, 3))),
+                st.builds(s.add_all, st.dictionaries(st.integers(0, 40).map(str), st.integers(-3, 3), min_size=8)),
                 st.builds(s.total, names),
                 st.builds(s.totals, st.lists(names, max_size=3)),
                 st.builds(s.top, st.integers(1, 3)),
@@ -65,6 +71,8 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
             return [
                 *[st.builds(lambda k, m: s.add(k, *m), keys, several)] * 5,
                 *[st.builds(lambda k, m: s.remove(k, *m), keys, several)] * 2,
+                st.builds(s.add_all, st.lists(st.tuples(keys, ids), max_size=5)),
+                st.builds(s.add_all, st.lists(st.tuples(wide, wide), min_size=8, max_size=30)),
                 st.builds(s.members, keys),
                 st.builds(s.contains, keys, ids),
                 st.builds(s.size, keys),
@@ -74,6 +82,8 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
             ]
     made = [
         *[st.builds(s.push if isinstance(s, roost.Ring) else s.add, visits)] * 12,
+        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, st.lists(visits, max_size=4))] * 3,
+        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, many)] * 3,
         *[st.builds(s.latest, keys, pages)] * 2,
         st.builds(lambda k, a, n: s.entries(k, after=a, n=n), keys, st.integers(0, 9), pages),
         st.builds(s.clear, keys),

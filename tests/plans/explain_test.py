@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import roost
-from roost.dialects import SQLITE, Statement, render
+from roost.databases.sqlite.statements import text_of
+from roost.dialects import SQLITE, Gather, Statement, render
 from roost.dialects.dialect import Template
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for
@@ -216,6 +217,26 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
             found = explained(database, template, *row)
             assert name == "top" or not [line for line in found if "TEMP B-TREE" in line], (structure, name)
             assert name in ("top", "first_keys") or not [line for line in found if line.startswith("SCAN")], name
+
+
+def test_so_is_every_statement_for_many_rows(database: sqlite3.Connection) -> None:
+    explained_tables = set()
+    for structure in STRUCTURES:
+        plan = plan_for(structure, SQLITE)
+        for name, template in vars(plan).items():
+            many = template.many if isinstance(template, Template) else None
+            if many is None or many.gather is not Gather.LIST:
+                continue
+            width = template.sql.count("?")
+            sql = text_of(many, 8, width)
+            found = [line[3] for line in database.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * 8 * width)]
+            searched = [line for line in found if line.startswith("SEARCH")]
+            assert len(searched) == 1, (structure, name, found)
+            assert searched[0].startswith(f"SEARCH r {PK} ("), (structure, name, found)
+            assert searched[0].count("=?") == width, (structure, name, found)
+            assert not [line for line in found if "AUTOMATIC" in line or "TEMP" in line or line == "SCAN r"]
+            explained_tables.add(name)
+    assert explained_tables == {"head", "find", "find_now"}
 
 
 def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connection) -> None:

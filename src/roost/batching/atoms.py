@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from roost.errors import Error, Invalid
-from roost.structures.operation import READS, Operation
+from roost.structures.operation import READS, RUNS, Operation
 
 E = TypeVar("E", bound=BaseException)
 
@@ -20,18 +20,22 @@ FEW = 64  # operations whose bytes are not counted: that takes a good part of th
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("deadline", "done", "error", "future", "operations", "results", "slow_path", "writes")
+    __slots__ = ("deadline", "done", "error", "future", "operations", "results", "size", "slow_path", "writes")
 
     def __init__(self, operations: Sequence[Operation[Any]]) -> None:
         writes = False
+        size = len(operations)
         for op in operations:
             if type(op) is not Operation:
                 shown = reprlib.repr(op)
                 raise Invalid(f"{shown} is not an operation; make one with a structure's method, such as add()")
             if op.verb not in READS:
                 writes = True
+                if op.verb in RUNS:
+                    size += len(op.args) - 1
         self.operations = operations
         self.writes = writes
+        self.size = size
         self.results: Sequence[Any] = ()
         self.error: BaseException | None = None
         self.done = False
@@ -79,7 +83,7 @@ class Load:
     def add(self, atoms: Iterable[Atom]) -> bool:
         """Count atoms that the batch takes, whatever their size; return whether it is to take no more."""
         for atom in atoms:
-            self._operations += len(atom.operations)
+            self._operations += atom.size
             if self._operations > FEW:
                 self._weight += atom.weight()
         return self._operations >= MAX_OPERATIONS or self._weight >= MAX_BYTES

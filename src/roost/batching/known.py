@@ -107,7 +107,10 @@ class Known:
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
         """Return what an atom locks: names of structures, and keys as they are stored."""
         return {
-            (op.structure.name, self.target(op.structure).head_of(op)) for op in atom.operations if op.verb not in READS
+            (op.structure.name, head)
+            for op in atom.operations
+            if op.verb not in READS
+            for head in self.target(op.structure).heads_of(op)
         }
 
     def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, alone: bool = False) -> Plan:

@@ -6,9 +6,11 @@ from collections.abc import Generator
 
 from roost.dialects.dialect import Statement
 from roost.errors import Mismatch
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import Context, Operations, Plan, StructurePlan, each
 from roost.structures.rows import RowStructure
+
+WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
 # The columns that a row must be given a value for.
 DEMANDED = {
@@ -34,7 +36,7 @@ def run_overlapping(plan: StructurePlan, operations: Operations, context: Contex
 
 def _demanded(plan: StructurePlan, operations: Operations) -> Generator[Statement, object, str]:
     structure = plan.structure
-    if not isinstance(structure, RowStructure) or not any([op.verb in ("push", "add") for op in operations]):
+    if not isinstance(structure, RowStructure) or not any([op.verb in WRITING for op in operations]):
         return ""
     unknown = {column.name for column in structure.rows.unknown if not column.nullable}
     if not unknown:
@@ -46,10 +48,13 @@ def _demanded(plan: StructurePlan, operations: Operations) -> Generator[Statemen
 
 def _refused(plan: StructurePlan, op: Operation[object], demanded: str) -> Mismatch | None:
     structure = plan.structure
-    if not isinstance(structure, RowStructure) or op.verb not in ("push", "add"):
+    if not isinstance(structure, RowStructure) or op.verb not in WRITING:
         return None
     if demanded:
         return Mismatch(f"{op!r}: what is stored has {demanded}, without a default, and the declaration has not")
-    if lost := structure.rows.loses(op.args[0]):
-        return Mismatch(f"{op!r}: the column {lost} is only in the declaration; store.alter({structure.name}) adds it")
+    for row in op.args:
+        if lost := structure.rows.loses(row):
+            return Mismatch(
+                f"{op!r}: the column {lost} is only in the declaration; store.alter({structure.name}) adds it"
+            )
     return None

@@ -103,7 +103,7 @@ class Atoms(Part):
         if len(atoms) == 1:
             atoms[0].done = True
             return []
-        alone = [atom for atom in atoms if atom.error is not None and len(atom.operations) > 1]
+        alone = [atom for atom in atoms if atom.error is not None and atom.size > 1]
         if not alone:
             return None
         # What they did must be undone, and only a transaction of their own can tell their answer.

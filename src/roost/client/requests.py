@@ -281,7 +281,8 @@ class _Index(Generic[T]):
             if each.column not in self.filters:
                 raise Invalid(f"{self!r} has no filter column {each.column!r}")
             kind = b"W" if isinstance(each, While) else b"F"
-            bounded += [kind, each.op.encode(), b"%d" % self.filters.index(each.column), token(each.value)]
+            value: Any = each.value  # what no token can be is refused there
+            bounded += [kind, each.op.encode(), b"%d" % self.filters.index(each.column), token(value)]
         return [op.encode(), b"%d" % len(parts), *parts], bounded
 
 

@@ -59,6 +59,7 @@ class Template:
     answer: Answer = Answer.NONE
     key: int = 0  # for Answer.KEY: how many columns the key has, in the answer and first in the asking row
     copies: int = 1  # how often a row's values stand in the text
+    many: Template | None = None  # does the same for several rows at once; only where `gather` is EACH
     returns: bool = field(init=False)  # whether rows come back
 
     def __post_init__(self) -> None:
@@ -66,7 +67,12 @@ class Template:
 
     def format(self, words: Mapping[str, str]) -> Template:
         """Return the template with its words filled in: the names of tables and columns."""
-        return replace(self, sql=self.sql.format(**words))
+        many = None if self.many is None else self.many.format(words)
+        return replace(self, sql=self.sql.format(**words), many=many)
+
+    def by_key(self, columns: int) -> Template:
+        """Return the template with the number of the key's columns filled in."""
+        return replace(self, key=columns, many=None if self.many is None else replace(self.many, key=columns))
 
 
 class Statement(NamedTuple):
@@ -226,6 +232,16 @@ class Dialect:
         found = [self.encoders.get(each.type.kind) for each in columns]
         return _each(found)
 
+    def column_encoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """Return the same as `encoder` for columns of values, each a sequence."""
+        found = [self.encoders.get(each.type.kind) for each in columns]
+        if not any(found):
+            return None
+        return lambda values: [
+            column if f is None else [None if value is None else f(value) for value in column]
+            for f, column in zip(found, values, strict=True)
+        ]
+
     def decoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Row] | None:
         """Return the function from stored values to neutral ones; None where they are the same."""
         found = [self.decoders[each.type.kind](each) if each.type.kind in self.decoders else None for each in columns]
@@ -328,7 +344,8 @@ def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:
         for row in fetched:
             answers[row[0]].append(row[1:])
         return answers
-    place = {tuple(row[: template.key]): i for i, row in enumerate(rows)}
+    key = template.key
+    by_key = {tuple(row[:key]): answer for row, answer in zip(rows, answers, strict=True)}
     for row in fetched:
-        answers[place[tuple(row[: template.key])]].append(tuple(row[template.key :]))
+        by_key[tuple(row[:key])].append(tuple(row[key:]))
     return answers

@@ -26,7 +26,7 @@ from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import OpenedIndex, open_index
 from roost.structures.index.runs import Columns, Results, Shape
-from roost.structures.index.schema import SCHEMA_VERSION
+from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Plan
 from roost.structures.registry import from_definition

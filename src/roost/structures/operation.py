@@ -6,6 +6,8 @@ printed, compared, hashed, pickled and repeated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T", covariant=True)
@@ -26,6 +28,18 @@ READS = {
     "total",
     "totals",
 }
+
+
+# The verbs of operations that carry many rows: their arguments are the rows, as those of `push` and `add` are one.
+RUNS = frozenset(["add_all", "push_all"])
+
+SHOWN = 3  # rows of an operation with many
+
+
+def few(rows: Iterable[str]) -> str:
+    """Return rows as a programmer would write them in a list, cut when it is long."""
+    first = list(islice(rows, SHOWN + 1))
+    return ", ".join([*first[:SHOWN], *["..."] * (len(first) > SHOWN)])
 
 
 class Target:

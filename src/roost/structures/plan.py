@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure, facts_of
 from roost.structures.wire import Wire
@@ -133,8 +133,8 @@ class TargetPlan:
         """Plan operations of this target, in their order."""
         raise NotImplementedError
 
-    def head_of(self, op: Operation[Any]) -> Row:
-        """Return the key, as it is stored, whose head an operation locks."""
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, whose heads an operation locks."""
         raise NotImplementedError
 
 
@@ -283,15 +283,15 @@ class StructurePlan(TargetPlan):
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `seize` for what operations write, in the order of locks."""
-        return sorted({self.head_of(op) for op in operations if op.writes})
+        return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the asking rows of `lock` for the keys that operations write, in key order."""
         raise NotImplementedError
 
-    def head_of(self, op: Operation[Any]) -> Row:
-        """Return the key, as it is stored, whose head an operation locks."""
-        return self.key_out(op.args[0])
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, whose heads an operation locks."""
+        return [self.key_out(op.args[0])]
 
     def key_value(self, stored: Sequence[Any]) -> Any:
         """Return the caller's key for the stored columns of one."""
@@ -391,14 +391,43 @@ def each(sql: str) -> Template:
     return Template(sql, answer=Answer.ORDINAL)
 
 
-def write(sql: str) -> Template:
-    """Make the template of a modification that goes out once per row."""
-    return Template(sql)
+def write(sql: str, values: str = "") -> Template:
+    """Make the template of a modification that goes out once per row.
+
+    values: what stands between the parentheses behind VALUES, where SQLite can take several rows there.
+    """
+    many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
+    return Template(sql, many=many)
 
 
-def composed(encode: Callable[[Row], Row], take: Callable[[Row], Row]) -> Callable[[Row], Row]:
+def nth(dialect: Dialect, columns: Sequence[Column]) -> str:
+    """Return `r.a = q.column2 AND r.b = q.column3`: what SQLite calls the columns of VALUES, behind an ordinal."""
+    return " AND ".join(f"r.{dialect.name_of(column)} = q.column{place}" for place, column in enumerate(columns, 2))
+
+
+def numbered(keys: Sequence[Row], newest: dict[Row, int]) -> list[int]:
+    """Return the sequences of rows with these keys; `newest` has those before them, and those of the last ones then."""
+    sequences = []
+    for key in keys:
+        newest[key] = sequence = newest[key] + 1
+        sequences.append(sequence)
+    return sequences
+
+
+def dealt(run: Operations, results: Sequence[Any]) -> list[Any]:
+    """Return the results of a run's rows as those of its operations: a list for one that carries many."""
+    each = iter(results)
+    return [list(islice(each, len(op.args))) if op.verb in RUNS else next(each) for op in run]
+
+
+def composed(encode: Callable[[Any], Any], take: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return the function that takes columns out of a row's values and encodes them."""
-    return take if encode is same else lambda values: encode(take(values))
+    return take if encode in (same, same_columns) else lambda values: encode(take(values))
+
+
+def same_columns(columns: Sequence[Any]) -> Sequence[Any]:
+    """Return columns of values that are stored as they are."""
+    return columns
 
 
 def same(row: Row) -> Row:

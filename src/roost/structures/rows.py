@@ -10,10 +10,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation, few
 from roost.structures.structure import Group, Structure
 from roost.types.column_types import INT_MAX, whole
-from roost.types.columns import Column, columns_of, parse_column, structure_name, unique_names
+from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -63,7 +63,7 @@ class RowStructure(Structure, Generic[R, K]):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
-        if operation.verb in ("push", "add"):
+        if operation.verb in ("push", "add", *RUNS):
             return self.columns[path[-1]].name
         return super().column_at(operation, path)
 
@@ -71,6 +71,8 @@ class RowStructure(Structure, Generic[R, K]):
         match verb:
             case "push" | "add":
                 return [repr(self.rows.make(args[0]))]
+            case "push_all" | "add_all":
+                return [f"[{few(repr(self.rows.make(row)) for row in args)}]"]
             case "entries":
                 return [repr(self.key.value(args[0])), f"after={args[1]}", f"n={args[2]}"]
         return super()._arguments(verb, args)
@@ -163,6 +165,15 @@ class Rows:
         if not isinstance(row, self.type):
             raise Invalid(f"{self._structure}: {row!r} is not a {self.type.__name__}")
         return tuple([check(value) for check, value in zip(self._checks, self._values(row), strict=True)])
+
+    def check_all(self, rows: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+        """Return the neutral values of many rows, or raise `Invalid`."""
+        for kind in set(map(type, rows)):
+            if not issubclass(kind, self.type):
+                wrong = next(row for row in rows if type(row) is kind)
+                raise Invalid(f"{self._structure}: {wrong!r} is not a {self.type.__name__}")
+        values = tuple(map(self._values, rows))
+        return tuple(checked_columns(self._declared, self._checks, values))
 
     def make(self, values: Sequence[Any]) -> Any:
         """Return the dataclass for the neutral values of a row, without those of columns that are absent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -13,6 +13,7 @@ from roost.structures.operation import Operation, Target
 from roost.types.column_types import INT_MAX, shown, whole
 from roost.types.columns import (
     Column,
+    checked_columns,
     column,
     columns_of,
     parse_column,
@@ -52,6 +53,15 @@ class Group(Generic[K]):
                 f"{self._structure}: {value!r} is not a {self.what}; it takes a tuple of ({', '.join(self.names)})"
             )
         return tuple([check(part) for check, part in zip(self._checks, value, strict=True)])
+
+    def check_all(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+        """Return the neutral values of the columns, for many values of the caller's, or raise `Invalid`."""
+        if len(self._checks) == 1:
+            return checked_columns(self.columns, self._checks, tuple(zip(values, strict=True)))
+        for value in values:
+            if not isinstance(value, tuple) or len(value) != len(self._checks):
+                self.check(value)
+        return checked_columns(self.columns, self._checks, tuple(map(tuple, values)))
 
     def value(self, values: Sequence[Any]) -> K:
         """Return the caller's value for the neutral values of the columns."""
@@ -157,6 +167,11 @@ class Structure(Target):
         A key that was cleared or emptied is still listed, until `forget`; of a counter, a key that was cleared is not.
         """
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
+
+    def _several(self, what: str, values: Iterable[Any]) -> Sequence[Any]:
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise Invalid(f"{self.name}: {what}, not {shown(values)}")
+        return values if isinstance(values, (list, tuple)) else list(values)
 
     def _n(self, n: Any, least: int = 1) -> int:
         found = whole(n, least, INT_MAX)

@@ -12,7 +12,7 @@ import enum
 import json
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Generic, TypeVar
 
@@ -94,6 +94,35 @@ def whole(value: Any, least: int, most: int) -> int | None:
             return None
         value = int(value)
     return value if least <= value <= most else None
+
+
+def _fits_int(_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {int} and min(values) >= INT_MIN and max(values) <= INT_MAX
+
+
+def _fits_text(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    if set(map(type, values)) != {str} or max(map(len, values)) > (type_.limit or LENGTH):
+        return False
+    return all(map(str.isascii, values))
+
+
+def _fits_binary(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {bytes} and max(map(len, values)) <= (type_.limit or LENGTH)
+
+
+def _fits_type(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {{"bool": bool, "date": dt.date}.get(type_.kind, type_.enum)}
+
+
+# Whether many values, at least one, are neutral as they are; for other kinds, and where not, each is checked.
+FITS: dict[str, Callable[[ColumnType[Any], Sequence[Any]], bool]] = {
+    "int": _fits_int,
+    "text": _fits_text,
+    "binary": _fits_binary,
+    "bool": _fits_type,
+    "date": _fits_type,
+    "enum": _fits_type,
+}
 
 
 class Refused(Exception):

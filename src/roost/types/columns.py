@@ -17,7 +17,19 @@ from decimal import Decimal
 from typing import Any
 
 from roost.errors import Invalid
-from roost.types.column_types import CHECKS, INT_MAX, INT_MIN, LENGTH, ColumnType, Refused, binary, decimal, shown, text
+from roost.types.column_types import (
+    CHECKS,
+    FITS,
+    INT_MAX,
+    INT_MIN,
+    LENGTH,
+    ColumnType,
+    Refused,
+    binary,
+    decimal,
+    shown,
+    text,
+)
 
 KEY_LENGTH = 255  # of a str or bytes in a key, an id or a member that names no other limit, on every engine
 NAME_LENGTH = 40  # leaves room for "roost_" and "_newest" within PostgreSQL's 63 bytes
@@ -85,6 +97,24 @@ class Column:
             return value if type(value) is int and INT_MIN <= value <= INT_MAX else checked(value)
 
         return checked_int if self.type.kind == "int" else checked
+
+
+def checked_columns(
+    columns: Sequence[Column], checks: Sequence[Callable[[Any], Any]], rows: Sequence[tuple[Any, ...]]
+) -> Sequence[tuple[Any, ...]]:
+    """Return the neutral values of many rows, checked column by column; `Invalid` for a value that is none."""
+    if not rows:
+        return ()
+    changed = False
+    neutral = []
+    for column, check, values in zip(columns, checks, zip(*rows, strict=True), strict=True):
+        fits = FITS.get(column.type.kind)
+        if fits is not None and fits(column.type, values):
+            neutral.append(values)
+        else:
+            neutral.append(tuple(map(check, values)))
+            changed = True
+    return tuple(zip(*neutral, strict=True)) if changed else rows
 
 
 def structure_name(name: object) -> str:

@@ -101,7 +101,7 @@ def _is_infinite(value: Any) -> bool:
 def _read(value: Any) -> Any:
     if isinstance(value, UUID):
         return UUID(int=value.int)  # asyncpg's is a class of its own
-    if isinstance(value, dt.datetime) and value.tzinfo is None:
+    if isinstance(value, dt.datetime) and value.tzinfo is None and _is_infinite(value):
         raise _as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
     return value
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from roost.databases.callers.caller import NO_TRANSACTION, AsyncPlay, Play, Work, play
 from roost.databases.engine import Engine, Trace
-from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
+from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, translate
+from roost.databases.sqlite.statements import run
 from roost.dialects import Control, Statement, Together, Wanted
 from roost.errors import Invalid, Missing
 

@@ -29,6 +29,20 @@ RIGHTS = (
     "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out (view=False, "
     "on the command line --no-view)"
 )
+# What a statement was refused for, in the words of `StatementFailed`; numbers are those of the storage engines.
+WORDS = {
+    **dict.fromkeys([1022, 1062, 1169, 1586, 1859], "121"),
+    **dict.fromkeys([1216, 1452], "151"),
+    **dict.fromkeys([1217, 1451], "152"),
+    **dict.fromkeys([1048, 1364], "notnull"),
+    **dict.fromkeys([1369, 3819, 4025], "check"),
+    **dict.fromkeys([1264, 1690], "range"),
+    **dict.fromkeys([1265, 1292, 1366, 1411, 1525], "type"),
+    **dict.fromkeys([1118, 1406], "toobig"),
+    **dict.fromkeys([1906, 3105], "generated"),
+    1467: "167",
+    1644: "trigger",
+}
 ADVICE = {
     1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
     "log_bin_trust_function_creators = 1; or leave the view out (view=False, on the command line --no-view)",
@@ -53,8 +67,6 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     match code:
         case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
             return Conflict(told)
-        case 1690:
-            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "range")
         case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
@@ -79,5 +91,5 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
         of_statement and code not in OF_SERVER
     ):
-        return StatementFailed(f"{told}{f' in {sql}' if sql else ''}")
+        return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), WORDS.get(code, "error"))
     return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")

@@ -18,9 +18,29 @@ from roost.errors import (
     Missing,
     ReadOnly,
     StatementFailed,
+    worded,
 )
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+# What a statement was refused for, in the words of `StatementFailed`.
+WORDS = {
+    "23505": "121",
+    "23P01": "121",
+    "23001": "152",
+    "23503": "foreign",
+    "23502": "notnull",
+    "23514": "check",
+    "44000": "check",
+    "22003": "range",
+    "22001": "toobig",
+    "54000": "toobig",
+    "22P02": "type",
+    "22007": "type",
+    "22008": "type",
+    "42804": "type",
+    "428C9": "generated",
+    "P0001": "trigger",
+}
 
 
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
@@ -51,4 +71,4 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return CannotOpen(told)
         case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
             return DatabaseError(where)
-    return StatementFailed(where)  # a trigger's author may choose any other
+    return worded(StatementFailed(where), WORDS.get(state, "error"))  # a trigger's author may choose any other

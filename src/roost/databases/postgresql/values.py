@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
         return f"\\x{value.hex()}"
     if isinstance(value, dt.datetime):
         return _moment(value)
-    if isinstance(value, dt.date):
+    if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, float):
         return repr(float(value))  # the shortest text that gives the same number

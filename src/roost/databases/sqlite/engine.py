@@ -10,16 +10,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from operator import attrgetter
 from random import Random
 from typing import Any
 from urllib.parse import quote
 
 from roost.databases.engine import Trace, Wait
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
+from roost.databases.sqlite.statements import run
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
-from roost.dialects.dialect import Answer, Row
+from roost.dialects.dialect import Row
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -41,9 +41,6 @@ WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut bac
 # Looked up once: an Enum's members are slow to reach.
 _BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
-
-# The attribute of a cursor that has a row's outcome.
-_ONE_BY_ONE = {Answer.COUNTS: "rowcount", Answer.IDS: "lastrowid", Answer.DONE: "rowcount"}
 
 # Takes the write lock without changing anything, before the first read: a transaction that has read an older state
 # can then say so at once, and one that has not read yet will see the newest.
@@ -336,28 +333,6 @@ def forbid(path: str) -> None:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
-    """Run a statement for each of its rows; see `Statement` for the answer."""
-    template, rows = statement[:2]
-    if trace is not None:
-        for row in rows:
-            trace(template.sql, row)
-    sql = template.sql
-    if template.copies > 1:
-        rows = [row * template.copies for row in rows]
-    if template.answer in _ONE_BY_ONE:
-        one = attrgetter(_ONE_BY_ONE[template.answer])
-        return [one(cursor.execute(sql, row)) for row in rows]
-    if template.returns:
-        if len(rows) == 1:
-            return [cursor.execute(sql, rows[0]).fetchall()]
-        execute = cursor.execute
-        return [execute(sql, row).fetchall() for row in rows]
-    if len(rows) == 1:
-        return cursor.execute(sql, rows[0]).rowcount
-    return cursor.executemany(sql, rows).rowcount
 
 
 def file_of(raw: sqlite3.Connection) -> str | None:

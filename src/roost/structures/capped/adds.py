@@ -1,4 +1,4 @@
-"""Optimistic adds to a capped collection on a server: what careful ones look up is assumed, and checked.
+"""Optimistic adds to a capped collection: what careful ones look up is assumed, and checked.
 
 That no id is there already shows in how many rows were inserted, that the rows are those which the head counts in how
 many made room. Where it is otherwise the run is done again in the other way, and so are some that follow.
@@ -6,8 +6,10 @@ many made room. Where it is otherwise the run is done again in the other way, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import (
@@ -24,10 +26,26 @@ from roost.dialects.dialect import (
 )
 from roost.errors import StatementFailed
 from roost.structures.capped.declaration import Capped
-from roost.structures.plan import Careful, Context
+from roost.structures.operation import Operation
+from roost.structures.plan import Careful, Context, numbered, write
 
 # Creates the head or takes its lock, and raises the sequence by the number of adds.
 ALLOCATE = {
+    "sqlite": Template(
+        """\
+INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
+  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
+  RETURNING sequence, n""",
+        answer=Answer.ORDINAL,
+        many=Template(
+            """\
+INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
+  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
+  RETURNING {key}, sequence, n""",
+            Gather.VALUES,
+            Answer.KEY,
+        ),
+    ),
     "mariadb": Template(
         """\
 INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
@@ -48,6 +66,7 @@ INSERT INTO {head} AS h ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, 
 
 # Inserts rows, and counts only those whose id was not there.
 ADD = {
+    "sqlite": write("INSERT INTO {rows} ({columns}) VALUES ({holes}) ON CONFLICT ({pairs}) DO NOTHING", "{holes}"),
     "mariadb": Template(
         "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE sequence = sequence", Gather.VALUES
     ),
@@ -60,7 +79,7 @@ ADD = {
 # What makes room. PostgreSQL deletes the oldest n rows of a key, where the newest `keep` sequences do not protect them.
 # MariaDB cannot read the table that it changes, and a row deleted costs it a view's trigger: there the oldest row
 # becomes the new one. It is asked by its sequence, as if none were missing, and OLDER tells whether there is another
-# one before it.
+# one before it. SQLite deletes up to the sequence of the n-th oldest.
 SWEEP = Template(
     """\
 DELETE FROM {rows} AS r USING unnest({key_arrays}, %s::bigint[], %s::bigint[]) AS q ({key}, n, last)
@@ -75,6 +94,9 @@ UPDATE (SELECT sequence AS `#`, {columns} FROM {rows} WHERE 0 UNION ALL VALUES {
   STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence = q.`#` AND NOT ({q_same_id}) SET {r_q}""",
     Gather.VALUES,
 )
+CUT_OLDEST = write("""\
+DELETE FROM {rows} WHERE {equal} AND sequence <=
+  min(?, (SELECT sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT 1 OFFSET ?))""")
 OLDER = Template(
     """\
 SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
@@ -116,6 +138,7 @@ ADDED = {
     "postgresql": "CASE WHEN o.n <= {keep} AND (SELECT count(*) FROM r) = (o.n >= {keep})::int THEN 0 END",
 }
 
+LEAST = {"sqlite": 16}  # adds of a run: to look up a few costs no exchange there
 CAREFUL_RUNS = 100  # careful runs after a failed optimistic one
 
 
@@ -125,6 +148,7 @@ class Request(NamedTuple):
     key: Row
     id: Row
     others: Row | None  # None: remove
+    op: Operation[Any]  # for messages: that of this row alone
 
     @property
     def adds(self) -> bool:
@@ -158,17 +182,20 @@ class OptimisticAdds:
             "values_holes": dialect.holes(len(structure.columns)),
             "r_q": ", ".join(f"r.{column} = q.{column}" for column in written),
         }
-        mariadb = dialect.name == "mariadb"
+        make_room = {"sqlite": CUT_OLDEST, "mariadb": SWAP, "postgresql": SWEEP}
         self._keep = structure.keep
-        self._allocate = replace(ALLOCATE[dialect.name].format(words), key=len(key))
+        self._allocate = ALLOCATE[dialect.name].format(words).by_key(len(key))
+        self._in_key_order = itemgetter(*range(len(key)))
         self._add = ADD[dialect.name].format(words)
-        self._make_room = (SWAP if mariadb else SWEEP).format(words)
-        self._older = OLDER.format(words) if mariadb else None
+        self._by_offset = dialect.name == "sqlite"
+        self._make_room = make_room[dialect.name].format(words)
+        self._older = OLDER.format(words) if dialect.name == "mariadb" else None
         self._put_head = put_head
-        self._one_add = ONE_ADD[dialect.name].format(**words)
+        self._least = LEAST.get(dialect.name, 1)
+        self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
         self._one_add_joined = MAKE_HEAD.format(**words) + self._one_add
-        self._added = ADDED[dialect.name].format(**words)
-        self._mariadb = mariadb
+        self._added = ADDED.get(dialect.name, "").format(**words)
+        self._mariadb = dialect.name == "mariadb"
         self._careful_runs = 0  # how many runs are to look first
 
     @classmethod
@@ -182,9 +209,9 @@ class OptimisticAdds:
             return None  # a swapped row would keep the old one's values there
         return cls(structure, dialect, words, put_head, one)
 
-    def takes(self, requests: Sequence[Request], context: Context) -> dict[Row, list[Request]] | None:
-        """Return the adds of a run by key; None where the run is to look first."""
-        if context.joined:
+    def takes(self, keys: Sequence[Row], ids: Sequence[Row], context: Context) -> Counter[Row] | None:
+        """Return how many adds of a run each key has; None where the run is to look first."""
+        if context.joined or len(keys) < self._least:
             return None
         if context.careful:
             self._careful_runs = CAREFUL_RUNS
@@ -192,16 +219,10 @@ class OptimisticAdds:
         if self._careful_runs:
             self._careful_runs -= 1
             return None
-        added: dict[Row, list[Request]] = {}
-        ids = set()
-        for request in requests:
-            if request.others is None:
-                return None
-            added.setdefault(request.key, []).append(request)
-            ids.add((request.key, request.id))
-        if len(ids) < len(requests) or max(map(len, added.values())) > self._keep:
+        adds = Counter(keys)
+        if max(adds.values()) > self._keep or len(set(zip(keys, ids, strict=True))) < len(keys):
             return None  # one is refused, or gone again, by what else is in the run
-        return added
+        return adds
 
     def exchange(self, key: Row, id_: Row, others: Row, at: Any, joined: bool) -> Exchange | None:
         """Add one row; None where it is to look first."""
@@ -215,40 +236,46 @@ class OptimisticAdds:
             return Exchange(self._one_add_joined, key + row, self._added)
         return Exchange(self._one_add, row, self._added)
 
-    def add(self, added: Mapping[Row, Sequence[Request]], at: Any) -> Generator[Wanted, Any, None]:
-        """Add rows, and make room for them; `Careful` where it is not as assumed."""
+    def add(
+        self, adds: Mapping[Row, int], keys: Sequence[Row], columns: Sequence[Sequence[Any]], at: Any
+    ) -> Generator[Wanted, Any, None]:
+        """Add rows, and make room for them; `Careful` where it is not as assumed.
+
+        adds: how many rows each key gets.
+        keys: that of each row.
+        columns: those of the key, the id and the others.
+        """
         keep = self._keep
-        keys = sorted(added)
-        heads_written = yield Statement(self._allocate, [(*key, len(added[key]), 0) for key in keys])
+        asked = sorted([(*key, n, 0) for key, n in adds.items()])
+        heads_written = yield Statement(self._allocate, asked)
         yield Control.LOCKED
-        put: list[Row] = []
+        newest = {row[:-2]: head[0][0] - row[-2] for row, head in zip(asked, heads_written, strict=True)}
+        rows: list[Row] = list(zip(*columns, numbered(keys, newest), repeat(at), strict=False))
+        rows.sort(key=self._in_key_order)
+        put: list[Row] = rows
         room: list[Row] = []
         first: list[Row] = []  # the first one that goes: another before it would be in its place
         heads: list[Row] = []
-        victims = 0
-        for key, ((sequence, n),) in zip(keys, heads_written, strict=True):
-            adds = added[key]
+        victims = end = 0
+        if self._older is not None:
+            put = []
+        for (*key, n_added, _), ((sequence, n),) in zip(asked, heads_written, strict=True):
             if n > keep:
                 raise Careful
-            out = max(0, n + len(adds) - keep)
-            more = len(adds) - out
+            out = max(0, n + n_added - keep)
+            more = n_added - out
             last = sequence - keep  # of those that may go
             victims += out
-            rows: list[Row] = [
-                (*key, *request.id, *(request.others or ()), place, at)
-                for place, request in enumerate(adds, sequence - len(adds) + 1)
-            ]
+            begin, end = end, end + n_added
             if more:
                 heads.append((*key, sequence, n + more))
-            if self._older is None:
-                put += rows
+            if self._older is not None:
+                put += rows[begin : begin + more]
                 if out:
-                    room.append((*key, out, last))
-            else:
-                put += rows[:more]
-                if out:
-                    room += [(goes, *row) for goes, row in enumerate(rows[more:], last - out + 1)]
+                    room += [(goes, *row) for goes, row in enumerate(rows[begin + more : end], last - out + 1)]
                     first.append((*key, last - out + 1))
+            elif out:
+                room.append((*key, last, *key, out - 1) if self._by_offset else (*key, out, last))
         changes = [Statement(self._add, put)]
         if self._older is not None:
             changes.append(Statement(self._older, first))

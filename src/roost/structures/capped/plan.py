@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,10 +18,12 @@ from roost.dialects.dialect import (
     Together,
     Wanted,
 )
+from roost.errors import Error
 from roost.structures.capped.adds import OptimisticAdds, Request
 from roost.structures.capped.alter import ALTERATIONS
 from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
+from roost.structures.capped.reads import FIND, HEAD, OLDEST, OLDEST_ONE
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
 from roost.structures.capped.wire import CappedWire
@@ -42,86 +44,22 @@ from roost.structures.plan import (
     composed,
     each,
     locking,
+    nth,
     replaced,
     same,
+    same_columns,
     write,
 )
 from roost.structures.rows import Entry
-
-HEAD = {
-    "sqlite": Template("SELECT sequence, n FROM {head} WHERE {equal}", answer=Answer.ORDINAL),
-    "mariadb": Template(
-        """\
-SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {head} h ON {same_head}""",
-        Gather.LIST,
-        Answer.ORDINAL,
-    ),
-    "mysql": Template("SELECT {{i}}, sequence, n FROM {head} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT h.sequence, h.n FROM {head} h WHERE {same_head} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# Which of these ids are there, and since which sequence.
-FIND = {
-    "sqlite": Template("SELECT sequence FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
-    "mariadb": Template(
-        """\
-SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same_pair}""",
-        Gather.LIST,
-        Answer.ORDINAL,
-    ),
-    "mysql": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.sequence FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
-  CROSS JOIN LATERAL (SELECT r.sequence FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# Asked with (key, n).
-OLDEST = {
-    "sqlite": Template(
-        "SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?", answer=Answer.ORDINAL
-    ),
-    "mariadb": Template(
-        "(SELECT {{i}}, {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT %s)",
-        Gather.UNION,
-        Answer.ORDINAL,
-    ),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#")
-  CROSS JOIN LATERAL (SELECT {r_ids}, r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT q.n) e
-  ORDER BY q."#", e.sequence""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# MariaDB is slow with as many statements as there are keys. Where one row of a key is wanted, as nearly always, a list
-# of keys is joined instead: a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
-OLDEST_ONE = Template(
-    """\
-SELECT q.`#`, {r_ids}, r.sequence FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence =
-    (SELECT r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT 1)""",
-    Gather.LIST,
-    Answer.ORDINAL,
-)
+from roost.types.columns import Column
 
 PUT_ROW = {
-    "sqlite": Template("""\
+    "sqlite": write(
+        """\
 INSERT INTO {rows} ({columns}) VALUES ({holes})
-  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}"""),
+  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}""",
+        "{holes}",
+    ),
     "mariadb": Template(
         "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE {values}", Gather.VALUES
     ),
@@ -137,9 +75,12 @@ INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
 }
 
 PUT_HEAD = {
-    "sqlite": Template("""\
+    "sqlite": write(
+        """\
 INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
-  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n"""),
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n""",
+        "{key_holes}, ?, ?",
+    ),
     "mariadb": Template(
         """\
 INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
@@ -193,7 +134,7 @@ class CappedPlan(StructurePlan):
     structure: Capped[Any, Any]
     views = VIEWS
     alterations = ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -219,6 +160,8 @@ class CappedPlan(StructurePlan):
             "pairs": dialect.names(pair),
             "pair_arrays": dialect.arrays(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
+            "nth_key": nth(dialect, key),
+            "nth_pair": nth(dialect, pair),
             "equal": equal,
             "equal_pair": dialect.equal(pair),
             "columns": ", ".join([dialect.names(pair), *written]),
@@ -257,10 +200,9 @@ class CappedPlan(StructurePlan):
         self.first_keys, self.later_keys = self.key_after(head)
 
         self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
-        taking = structure.rows.taking
-        self._key_of = composed(self.key_out, taking([column.name for column in key]))
-        self._id_of = composed(self.id_out, taking([column.name for column in id_]))
-        self._others_of = composed(dialect.encoder(others) or same, taking([column.name for column in others]))
+        self._key_of, self._key_columns = self._taking(key)
+        self._id_of, self._id_columns = self._taking(id_)
+        self._others_of, self._other_columns = self._taking(others)
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._one_head = (
             f"INSERT INTO {head} ({words['key']}, sequence, n) VALUES ({words['key_holes']}, 1, {self.guarded('?')})\n"
@@ -285,19 +227,26 @@ class CappedPlan(StructurePlan):
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
+    def _taking(self, columns: Sequence[Column]) -> tuple[Callable[[Row], Row], Callable[[Sequence[Any]], Any]]:
+        # Take columns, as they are stored, out of the values of a row, and out of the columns of many rows.
+        take = self.structure.rows.taking([column.name for column in columns])
+        return (
+            composed(self.dialect.encoder(columns) or same, take),
+            composed(self.dialect.column_encoder(columns) or same_columns, take),
+        )
+
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
         return rules(self, self.structure.keep)
 
-    def head_of(self, op: Operation[Any]) -> Row:
-        """Return the key, as it is stored, whose head an operation locks."""
-        named = op.args[0]
-        return self._key_of(named) if op.verb == "add" else self.key_out(named)
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, whose heads an operation locks."""
+        return map(self._key_of, op.args) if op.verb in ("add", "add_all") else super().heads_of(op)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
-        made = {self.head_of(op) for op in operations if op.verb == "add"}
-        taken = {self.head_of(op) for op in operations if op.writes}
+        made = {head for op in operations if op.verb in ("add", "add_all") for head in self.heads_of(op)}
+        taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
             return False
         yield from self.make_or_take(made, taken, 0, 0)
@@ -305,13 +254,23 @@ class CappedPlan(StructurePlan):
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
-        requests = [self._request(op) for op in run]
-        if self.optimistic is not None and not locked:
-            added = self.optimistic.takes(requests, context)
-            if added is not None:
-                (at,) = self._at_out((context.clock(),))
-                yield from self.optimistic.add(added, at)
+        if self.optimistic is not None and not locked and all([op.verb != "remove" for op in run]):
+            columns = list(zip(*[row for op in run for row in op.args], strict=True))
+            if not columns:
                 return [None] * len(run)
+            key_columns, id_columns = self._key_columns(columns), self._id_columns(columns)
+            keys: list[Row] = list(zip(*key_columns, strict=True))
+            ids: list[Row] = list(zip(*id_columns, strict=True))
+            adds = self.optimistic.takes(keys, ids, context)
+            if adds is not None:
+                (at,) = self._at_out((context.clock(),))
+                written = [*key_columns, *id_columns, *self._other_columns(columns)]
+                yield from self.optimistic.add(adds, keys, written, at)
+                return [None] * len(run)
+        asked = [self._requests(op) for op in run]
+        requests = [request for of_one in asked for request in of_one]
+        if not requests:
+            return [None] * len(run)
         games: dict[Row, Game] = {}
         for request in requests:
             game = games.get(request.key)
@@ -319,38 +278,42 @@ class CappedPlan(StructurePlan):
                 game = games[request.key] = Game(self.structure)
             game.ids[request.id] = 0
             game.adds += request.adds
-        keys = sorted(games)
+        named_keys = sorted(games)
         reads = self.reads_now if context.joined else self.reads
         heads = None
         if self.lock is not None and not locked:
             made = {request.key for request in requests if request.adds}
-            written = yield from self.make_or_take(made, set(keys), 0, 0)
-            if self.lock.returns and len(made) == len(keys):
+            written = yield from self.make_or_take(made, set(named_keys), 0, 0)
+            if self.lock.returns and len(made) == len(named_keys):
                 heads = written
             locked = True
         if heads is None:
-            heads = yield Statement(reads.head, keys)
+            heads = yield Statement(reads.head, named_keys)
         if not locked:
             yield Control.LOCKED
-        for key, rows in zip(keys, heads, strict=True):
+        for key, rows in zip(named_keys, heads, strict=True):
             games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
-        named = [(key, id_) for key in keys for id_ in games[key].ids]
+        named = [(key, id_) for key in named_keys for id_ in games[key].ids]
         found = yield Statement(reads.find, [key + id_ for key, id_ in named])
         for (key, id_), rows in zip(named, found, strict=True):
             if rows:
                 games[key].ids[id_] = rows[0][0]
                 games[key].stored.add(id_)
-        yield from self._look_at_oldest({key: games[key] for key in keys if games[key].may_evict()}, reads)
+        yield from self._look_at_oldest({key: games[key] for key in named_keys if games[key].may_evict()}, reads)
         results: list[Any] = []
-        for request, op in zip(requests, run, strict=True):
-            game = games[request.key]
-            try:
-                results.append(game.play(request, op))
-            except Miscounted:
-                found = yield Statement(reads.recount, [request.key])
-                game.mend(found[0][0][0])
-                yield from self._look_at_oldest({request.key: game}, reads)
-                results.append(game.play(request, op))
+        for of_one in asked:
+            answer: Any = None
+            for request in of_one:
+                game = games[request.key]
+                try:
+                    played = game.play(request)
+                except Miscounted:
+                    found = yield Statement(reads.recount, [request.key])
+                    game.mend(found[0][0][0])
+                    yield from self._look_at_oldest({request.key: game}, reads)
+                    played = game.play(request)
+                answer = answer if isinstance(answer, Error) else played
+            results.append(answer)
         yield from self._write(games, context)
         return results
 
@@ -383,15 +346,15 @@ class CappedPlan(StructurePlan):
         parts = self._key_of(values), self._id_of(values), self._others_of(values)
         return self.optimistic.exchange(*parts, at, context.joined)
 
-    def _request(self, op: Operation[Any]) -> Request:
+    def _requests(self, op: Operation[Any]) -> list[Request]:
         if op.verb == "remove":
-            return Request(self.key_out(op.args[0]), self.id_out(op.args[1]), None)
-        values = op.args[0]
-        return Request(
-            self._key_of(values),
-            self._id_of(values),
-            self._others_of(values),
-        )
+            key, id_ = op.args
+            return [Request(self.key_out(key), self.id_out(id_), None, op)]
+        adds = [op] if op.verb == "add" else [Operation(op.structure, "add", (row,)) for row in op.args]
+        return [
+            Request(self._key_of(row), self._id_of(row), self._others_of(row), add)
+            for row, add in zip(op.args, adds, strict=True)
+        ]
 
     def _look_at_oldest(self, games: dict[Row, Game], reads: _Reads) -> Plan:
         wanted = {key: game.victims() for key, game in games.items()}

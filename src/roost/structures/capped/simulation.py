@@ -10,7 +10,6 @@ from roost.dialects.dialect import Row
 from roost.errors import Duplicate, Full
 from roost.structures.capped.adds import Request
 from roost.structures.capped.declaration import Capped
-from roost.structures.operation import Operation
 
 
 class Miscounted(Exception):
@@ -52,7 +51,7 @@ class Game:
         self.n = counted + self.change
         self.recounted = self.changed = True
 
-    def play(self, request: Request, op: Operation[Any]) -> Any:
+    def play(self, request: Request) -> Any:
         """Return the result of one operation; raise `Miscounted` before anything is changed by it."""
         structure, id_ = self.structure, request.id
         there = self.ids[id_]
@@ -62,13 +61,13 @@ class Game:
             return bool(there)
         if there:
             if structure.on_duplicate == "error":
-                return Duplicate(f"{op!r}: {structure.id.value(id_)!r} is there already")
+                return Duplicate(f"{request.op!r}: {structure.id.value(id_)!r} is there already")
             self.put.pop(id_, None)  # what is written last stands last in line
         else:
             if self.n >= structure.keep and structure.on_full == "reject":
                 if not self.recounted:
                     raise Miscounted
-                return Full(f"{op!r}: the collection holds {self.n} rows; keep is {structure.keep}")
+                return Full(f"{request.op!r}: the collection holds {self.n} rows; keep is {structure.keep}")
             while self.n >= structure.keep:
                 self._evict()
             self.n += 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, whole
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -62,8 +62,32 @@ class Counter(Structure, Generic[K]):
         """Add `n`, which may be negative or 0; `Overflow` when a slot would leave 64 bits."""
         found = whole(n, INT_MIN, INT_MAX)
         if found is None:
-            raise Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
+            raise self._wrong(n)
         return Operation(self, "add", (self._check_key(key), found))
+
+    def add_all(self, counts: Mapping[K, int]) -> Operation[None]:
+        """Add to many keys, to all or none; `Overflow` when a slot would leave 64 bits.
+
+        They are checked and stored together, which takes less time than as many `add`.
+
+        >>> import collections, roost
+        >>> pageviews = roost.Counter("pageviews")
+        >>> with roost.Store("sqlite://") as store:
+        ...     store.create(pageviews)
+        ...     store.run(pageviews.add_all(collections.Counter(["/home", "/about", "/home"])))
+        ...     store.run(pageviews.totals(["/home", "/about"]))
+        {'/home': 2, '/about': 1}
+        """
+        if not isinstance(counts, Mapping):
+            raise Invalid(f"{self.name}: add_all takes a mapping of keys to numbers, not {shown(counts)}")
+        numbers = [whole(n, INT_MIN, INT_MAX) for n in counts.values()]
+        if None in numbers:
+            raise self._wrong(list(counts.values())[numbers.index(None)])
+        rows = zip(self.key.check_all(tuple(counts)), numbers, strict=True)
+        return Operation(self, "add_all", tuple([(*key, n) for key, n in rows]))
+
+    def _wrong(self, n: Any) -> Invalid:
+        return Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
 
     def total(self, key: K) -> Operation[int]:
         """Ask for the total; 0 for a key that was never counted."""
@@ -85,6 +109,8 @@ class Counter(Structure, Generic[K]):
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
+            case "add_all":
+                return [f"{{{few(f'{self.key.value(row[:-1])!r}: {row[-1]}' for row in args)}}}"]
             case "totals":
                 return [repr([self.key.value(key) for key in args[0]])]
             case "top":

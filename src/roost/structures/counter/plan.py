@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
@@ -12,7 +12,7 @@ from roost.structures.counter.check import rules
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.view import VIEWS
 from roost.structures.counter.wire import CounterWire
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     SLOT,
     Careful,
@@ -33,10 +33,13 @@ from roost.types.column_types import INT_MAX, INT_MIN
 ADD = {
     # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT
     # would refuse the REAL that SQLite makes of it, and the whole statement with it.
-    "sqlite": Template("""\
+    "sqlite": write(
+        """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
   ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n
-  WHERE typeof(n + excluded.n) = 'integer'"""),
+  WHERE typeof(n + excluded.n) = 'integer'""",
+        "{holes}",
+    ),
     "mariadb": Template(
         """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
@@ -144,6 +147,7 @@ class CounterPlan(StructurePlan):
     structure: Counter[Any]
     views = VIEWS
     alterations = ALTERATIONS
+    together: ClassVar[Mapping[str, str]] = {"add": "add", "add_all": "add"}
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -196,8 +200,15 @@ class CounterPlan(StructurePlan):
         """Merge the adds per key; when a sum would leave 64 bits, try them in order instead."""
         merged: dict[Any, int] = {}
         for op in run:
-            key, n = op.args
-            merged[key] = merged.get(key, 0) + n
+            if op.verb in RUNS:
+                for *parts, n in op.args:
+                    key = tuple(parts)
+                    merged[key] = merged.get(key, 0) + n
+            else:
+                key, n = op.args
+                merged[key] = merged.get(key, 0) + n
+        if not merged:
+            return [None] * len(run)
         if context.careful:
             return (yield from self._add_in_order(run, list(merged), self.slot(context)))
         slot = self.slot(context)
@@ -221,28 +232,34 @@ class CounterPlan(StructurePlan):
         yield Statement(self.add, [(*key, slot, 0) for key in stored])  # creates or locks the slot
         found = yield Statement(self.one_slot, [(*key, slot) for key in stored])
         values = {key: rows[0][0] for key, rows in zip(stored, found, strict=True)}
-        results: list[Any] = []
-        sums: dict[Any, int] = {}
-        for op in run:  # judged on the merged sum first: the order of a batch's adds must not refuse what fits in all
-            key, n = self.key_out(op.args[0]), op.args[1]
-            sums[key] = sums.get(key, values[key]) + n
+        sums = dict(values)
+        adds = [(place, self.key_out(key), n) for place, op in enumerate(run) for key, n in self._adds_of(op)]
+        for _, key, n in adds:  # judged on the merged sum first: the order of adds must not refuse what fits in all
+            sums[key] += n
         fits = {key for key, total in sums.items() if INT_MIN <= total <= INT_MAX}
         values |= {key: sums[key] for key in fits}
-        for op in run:
-            key, n = self.key_out(op.args[0]), op.args[1]
+        refused: dict[int, Overflow] = {}  # by an operation's place: its first add that does not fit
+        for place, key, n in adds:
             if key in fits:
-                results.append(None)
                 continue
             total = values[key] + n
             if INT_MIN <= total <= INT_MAX:
                 values[key] = total
-                results.append(None)
-            else:
-                results.append(
-                    Overflow(f"{op!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits")
+            elif place not in refused:
+                add = self.structure.add(self.key_value(key), n)
+                refused[place] = Overflow(
+                    f"{add!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits"
                 )
         yield Statement(self.put, [(*key, slot, values[key]) for key in stored])
-        return results
+        return [refused.get(place) for place in range(len(run))]
+
+    @staticmethod
+    def _adds_of(op: Operation[Any]) -> Iterable[tuple[Row, int]]:
+        return [(row[:-1], row[-1]) for row in op.args] if op.verb in RUNS else [op.args]
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, that an operation writes."""
+        return {self.key_out(row[:-1]) for row in op.args} if op.verb in RUNS else super().heads_of(op)
 
     def plan_total(self, run: Operations, _: Context, __: bool) -> Plan:
         """Sum the slots of one key each."""
@@ -310,7 +327,7 @@ class CounterPlan(StructurePlan):
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the slots that operations will write: adding 0 creates or locks one, and a clear removes them all."""
         slot = self.slot(context)
-        rows = {(*self.key_out(op.args[0]), slot, 0) for op in operations if op.verb == "add"}
+        rows = {(*key, slot, 0) for op in operations if op.verb in ("add", "add_all") for key in self.heads_of(op)}
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roost.dialects.dialect import Dialect
+from roost.structures.index import many, many_changes
 from roost.structures.index.changes import Deletes, Inserts, Updates
 from roost.structures.index.declaration import Where
 from roost.structures.index.lookups import Lookups
@@ -28,9 +29,11 @@ def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
 
 
 def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
+    if dialect.exchanges:
+        return _of_server(index, shape)
     if shape.verb == "insert":
         return Inserts.of(index, shape)
-    whole = shape.op == "=" and shape.keys == len(index.key.parts) and index.key.unique and not index.table.view
+    whole = _is_whole(index, shape)
     if shape.verb == "find":
         if whole and not shape.bounded and not shape.filters:
             return Lookups(index, dialect)
@@ -40,6 +43,22 @@ def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None
     if shape.verb == "delete":
         return Deletes(index)
     return Updates.of(index, shape) if shape.verb == "update" else Sums.of(index, shape, dialect)
+
+
+def _is_whole(index: OpenedIndex, shape: Shape) -> bool:
+    return shape.op == "=" and shape.keys == len(index.key.parts) and index.key.unique and not index.table.view
+
+
+def _of_server(index: OpenedIndex, shape: Shape) -> Bulk | None:
+    if shape.verb == "insert":
+        return many_changes.Inserts.of(index, shape)
+    if _is_whole(index, shape) and not shape.bounded and not shape.filters:
+        if shape.verb != "find":
+            return many_changes.of(index, shape)
+        lookups = many.Lookups(index)
+        if lookups.template is not None:
+            return lookups
+    return many.Finds.of(index, shape) if shape.verb == "find" else None
 
 
 def args_of(index: OpenedIndex, shape: Shape, columns: Columns, place: int) -> tuple[Any, ...]:

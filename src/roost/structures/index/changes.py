@@ -47,7 +47,7 @@ class Inserts(Bulk):
         self._automatic = automatic is not None
         names = [column.name for column in self._columns]
         self._own = names.index(automatic) if automatic in names else -1  # the column that numbers itself
-        text, _ = index.insertion({column.sql: None for column in self._columns})
+        text, _ = index.insertion(dict.fromkeys(self._columns))
         self._plain, self._numbering = Template(text, answer=Answer.DONE), Template(text, answer=Answer.IDS)
 
     @classmethod

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import uuid
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from roost.errors import Invalid
@@ -12,12 +15,13 @@ from roost.types.column_types import INT_MAX, INT_MIN, shown, whole
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-Value: TypeAlias = str | bytes | int | float | None
+Value: TypeAlias = str | bytes | int | float | Decimal | dt.date | dt.time | dt.timedelta | uuid.UUID | None
 Values: TypeAlias = Value | Sequence[Value]
 Found: TypeAlias = list[tuple[Any, ...]]
 
 OPS: Final = ("=", "<", "<=", ">", ">=")
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+KINDS: Final = frozenset([bytes, float, Decimal, dt.datetime, dt.date, dt.time, dt.timedelta, uuid.UUID])
 MOST: Final = 2**32 - 1  # what limit and offset may be, as on the wire
 
 
@@ -42,7 +46,7 @@ Filters: TypeAlias = Iterable[Where | While | tuple[str, Comparison, Value]]
 
 
 class Index(Target):
-    """A key of a table or view of your own, opened for some of its columns. SQLite only, for now.
+    """A key of a table or view of your own, opened for some of its columns.
 
     table: its name, exactly.
     index: the name of an index; `PRIMARY`, or its number among the keys, the primary key is 0. Partial indexes and
@@ -51,8 +55,10 @@ class Index(Target):
     filters: columns that filters name.
 
     Nothing is read when it is made: an operation of a table, index or column that is not there is `Missing`. Values
-    come as the database has them: int, float, str, bytes, None. What a column cannot hold is refused when it is
-    written (`StatementFailed`), and matches nothing when it is looked for. NULL sorts before everything.
+    come as the database's driver has them: int, float, str, bytes, None, and on MariaDB and PostgreSQL Decimal,
+    datetime, date, time, timedelta, bool and UUID; a str may say the same. What a column cannot hold is refused when it
+    is written (`StatementFailed`), and matches nothing when it is looked for. NULL lies where the index has it: before
+    everything, but on PostgreSQL behind everything, unless the index is declared otherwise.
 
     The operations, and their meaning, are those of HandlerSocket
     (https://github.com/DeNA/HandlerSocket-Plugin-for-MySQL/blob/master/docs-en/protocol.en.txt).
@@ -143,8 +149,9 @@ class Index(Target):
     def insert(self, values: Values) -> Operation[int | None]:
         """Ask to insert a row of the columns, in their order; those left out at the end, and all others, have defaults.
 
-        The answer is the id that the row was given, where the primary key numbers itself (`INTEGER PRIMARY KEY`): 0
-        when it brought its own. None, 0 and "" ask for one. It is None where the table gives none.
+        The answer is the id that the row was given, where a column numbers itself (`INTEGER PRIMARY KEY`,
+        `AUTO_INCREMENT`, identity and serial columns): 0 when it brought its own. None, 0 and "" ask for one. It is
+        None where the table gives none.
         """
         row = self._values(values)
         if len(row) > len(self.columns):
@@ -185,7 +192,7 @@ class Index(Target):
     ) -> Operation[int]:
         """Ask to add numbers to the columns of the rows that `find` would find; None leaves a column as it is.
 
-        A column that is NULL stays NULL. A sum beyond 64 bits is `StatementFailed`, and nothing is changed.
+        A column that is NULL stays NULL. A sum that its column cannot hold is `StatementFailed`; nothing is changed.
         """
         return self._modify("increment", op, values, limit, offset, in_, filters, self._values(by))
 
@@ -272,7 +279,7 @@ class Index(Target):
 
     def _value(self, value: Any) -> Value:
         kind = type(value)
-        if value is None or kind is bytes or kind is float:
+        if value is None or kind in KINDS:
             found: Value = value
         elif isinstance(value, int):
             found = int(value)
@@ -283,5 +290,5 @@ class Index(Target):
                 raise Invalid(f"{self.name}: {shown(value)} has lone surrogates, which are no characters")
             found = str(value)
         else:
-            raise Invalid(f"{self.name}: {shown(value)} is no value of a column: str, bytes, int, float or None")
+            raise Invalid(f"{self.name}: {shown(value)} is no value of a column: str, bytes, a number, a date or None")
         return found

@@ -8,21 +8,29 @@ does wholly or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
 from roost.dialects.dialect import Control, Statement, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
+from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
-from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts
-from roost.structures.index.schema import Key, Table, TableColumn, ask, opened_key, read_table
+from roost.structures.index.exact import DIGITS
+from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts, filtering
+from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
 from roost.structures.index.values import UNHELD, Unheld, number
 from roost.structures.plan import each, write
-from roost.types.column_types import INT_MAX, INT_MIN
+from roost.types.column_types import INT_MAX
 
 Working = Generator[Wanted, Any, Any]
 
+READ_TABLE: Final[dict[str, Callable[[str], Reading]]] = {
+    "sqlite": sqlite.read_table,
+    "mariadb": mariadb.read_table,
+    "postgresql": postgresql.read_table,
+}
 ASKING: Final = frozenset([None, "", "0", 0])  # what a column that numbers itself takes as being asked for a number
 
 
@@ -55,8 +63,8 @@ class OpenedIndex:
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.identity)
-        self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width))
-        self._name = Finder(table, key, names, named)
+        self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width), locks=True)
+        self._name = Finder(table, key, names, named, locks=True)
 
     @cached_property
     def undecoded(self) -> OpenedIndex:
@@ -104,7 +112,7 @@ class OpenedIndex:
         if place is not None:
             listed = [columns[place].holds(value) for value in listed]
         judged = [(self.table.columns[each_.column], each_) for each_ in filters]
-        made = [Filtering(isinstance(f, While), f.op, column.sql, column.against(f.value)) for column, f in judged]
+        made = [filtering(isinstance(f, While), f.op, column, column.against(f.value)) for column, f in judged]
         return Scan(op, held, limit, offset, place, tuple(listed), tuple(made))
 
     def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[Texts, ...]:
@@ -123,15 +131,14 @@ class OpenedIndex:
             raise worded(StatementFailed(f"{table.name} is a view without a trigger, and takes no rows"), "notimpl", 2)
         automatic = table.automatic
         numbered = automatic is not None
-        given: dict[str, Any] = {}
+        given: dict[TableColumn, Any] = {}
         for column, value in zip(self.columns, values, strict=False):
-            if column.name == automatic and value in ASKING:
-                numbered = True
-                given[column.sql] = None
-                continue
             if column.name == automatic:
-                numbered = False
-            given[column.sql] = self._stored(column, value)
+                numbered = value in ASKING
+                if numbered:
+                    given.pop(column, None)
+                    continue
+            given[column] = self._stored(column, value)
         text, row = self.insertion(given)
         try:
             if automatic is None:
@@ -139,15 +146,18 @@ class OpenedIndex:
                 return None
             (found,) = yield ask(each(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
         except StatementFailed as error:
-            raise self._foreign(error, "151") from None
+            raise self._refused(error, "151") from self._cause(error)
         return found[0][0] if numbered and found else 0
 
-    def insertion(self, given: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    def insertion(self, given: dict[TableColumn, Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the text of an INSERT, and its values."""
+        words = self.table.words
+        text = f"INSERT {words.resolution}INTO {self.table.sql} "
         if not given:
-            return f"INSERT OR ABORT INTO {self.table.sql} DEFAULT VALUES", ()
-        holes = ", ".join(["?"] * len(given))
-        return f"INSERT OR ABORT INTO {self.table.sql} ({', '.join(given)}) VALUES ({holes})", tuple(given.values())
+            made = text + words.nothing
+            return (made if words.number == "?" else made % ()), ()
+        names, holes = [column.sql for column in given], [column.hole for column in given]
+        return f"{text}({', '.join(names)}) VALUES ({', '.join(holes)})", tuple(given.values())
 
     def _stored(self, column: TableColumn, value: Any) -> Any:
         if column.generated:
@@ -157,9 +167,13 @@ class OpenedIndex:
             raise worded(StatementFailed(f"{self.table.name}.{column.name} ({column.kind}) cannot hold it"), "type")
         return stored
 
-    def _foreign(self, error: StatementFailed, word: str) -> StatementFailed:
+    def _refused(self, error: StatementFailed, word: str) -> StatementFailed:
         # Which side of a foreign key failed, only the statement knows.
         return worded(error, word) if error.word == "foreign" else error
+
+    def _cause(self, error: StatementFailed) -> BaseException | None:
+        # An error of the database's that has its cause has undone more than its statement.
+        return error.__cause__ if self.table.words.aborts else None
 
     # --- modify ---------------------------------------------------------------------------------------------------
 
@@ -191,13 +205,16 @@ class OpenedIndex:
 
     def _update(self, rows: Rows, values: Sequence[Any]) -> Working:
         # A column that is listed twice has the last of its values.
-        given = {column.sql: self._stored(column, value) for column, value in zip(self.columns, values, strict=False)}
+        given = {column: self._stored(column, value) for column, value in zip(self.columns, values, strict=False)}
         if not given:
             return len(rows)
         own = {column.name for column, _ in zip(self.columns, values, strict=False)}
         word = "151" if own & self.table.children else "152"
-        text = f"UPDATE OR ABORT {self.table.sql} SET {', '.join([f'{column} = ?' for column in given])}"
-        return (yield from self._write(text, tuple(given.values()), rows, word))
+        return (yield from self._write(self._setting(list(given)), tuple(given.values()), rows, word))
+
+    def _setting(self, columns: Sequence[TableColumn]) -> str:
+        sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
+        return f"UPDATE {self.table.words.resolution}{self.table.sql} SET {sets}"
 
     def _add(self, rows: Rows, before: Rows, verb: str, to: Sequence[Any]) -> Working:
         addends = self.addends(to)
@@ -205,20 +222,29 @@ class OpenedIndex:
         for row, old in zip(rows, before, strict=True):
             sums = self.sums(old, addends, verb)
             if sums is not None:
-                passed.append(row)
-        given: dict[str, list[int | float]] = {}
-        for place, addend in addends:
-            given.setdefault(self.columns[place].sql, []).append(addend)
-        if not passed or not given:
+                passed.append((row, sums))
+        if not passed or not addends:
             return len(passed)
+        own = {self.columns[place].name for place, _ in addends}
+        if self.table.words.row_by_row:  # they are locked, and what they become is known
+            given = dict.fromkeys([self.columns[place] for place, _ in addends])
+            text = f"{self._setting(list(given))} WHERE {self.table.one}"
+            made = []
+            for row, sums in passed:
+                given.update({self.columns[place]: value for (place, _), value in zip(addends, sums, strict=True)})
+                made.append((*given.values(), *self.named(row)))
+            return (yield from self._write_rows(text, made, "152"))
+        terms: dict[str, list[int | float]] = {}
+        for place, addend in addends:
+            terms.setdefault(self.columns[place].sql, []).append(addend)
         sign = " + ?" if verb == "increment" else " - ?"
         text = f"UPDATE OR ABORT {self.table.sql} SET " + ", ".join(
-            [f"{column} = {column}{sign * len(each_)}" for column, each_ in given.items()]
+            [f"{column} = {column}{sign * len(each_)}" for column, each_ in terms.items()]
         )
-        bound = tuple([addend for each_ in given.values() for addend in each_])
+        bound = tuple([addend for each_ in terms.values() for addend in each_])
         # Whether a unique value is free depends on what was moved before: the order of the scan counts.
-        own = {self.columns[place].name for place, _ in addends}
-        return (yield from self._write(text, bound, passed, "152", bool(own & self.table.unique)))
+        moves = bool(own & self.table.unique)
+        return (yield from self._write(text, bound, [row for row, _ in passed], "152", moves))
 
     def addends(self, to: Sequence[Any]) -> list[tuple[int, int | float]]:
         """Return what is added to which of the columns: none where NULL is given, or nothing."""
@@ -226,9 +252,9 @@ class OpenedIndex:
         for place, (column, value) in enumerate(zip(self.columns, to, strict=False)):
             if value is None:
                 continue
-            addend = number(value)
+            addend = number(value) if column.addend is None else column.addend(value)
             name = f"{self.table.name}.{column.name}"
-            if column.kind not in ("integer", "real", "numeric", "any"):
+            if column.kind not in ("integer", "real", "decimal", "numeric", "any"):
                 raise worded(StatementFailed(f"{name} ({column.kind}) is not numeric"), "type")
             if column.generated:
                 raise worded(StatementFailed(f"{name} is a generated column"), "generated")
@@ -249,37 +275,50 @@ class OpenedIndex:
                 found.append(None)
                 continue
             name = f"{self.table.name}.{column.name}"
-            if not isinstance(value, (int, float)):
+            if not isinstance(value, (int, float, Decimal)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
-            new = value + addend if verb == "increment" else value - addend
-            if isinstance(new, int) and not INT_MIN <= new <= INT_MAX:
-                raise worded(StatementFailed(f"{name}: the sum leaves 64 bits"), "range")
+            new = _sum(value, addend if verb == "increment" else -addend)
+            if not isinstance(new, float) and column.holds(new) is UNHELD:
+                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
             if verb == "decrement" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
             running[column.name] = new
             found.append(new)
         return found
 
+    def named(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what names a row, as its columns hold it."""
+        named = self.table.named
+        return tuple([column.holds(value) for column, value in zip(named, row, strict=True)]) if named else row
+
     def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str, ordered: bool = False) -> Working:
         # By what names the rows. Many by their rowids are one statement; by keys of several columns one each.
-        names = self.table.identity
+        one = f"{text} WHERE {self.table.one}"
+        if self.table.words.row_by_row:
+            return (yield from self._write_rows(one, [(*bound, *self.named(row)) for row in rows], word))
         try:
             if len(rows) == 1:
-                where = " AND ".join([f"{name} = ?" for name in names])
-                return (yield Statement(write(f"{text} WHERE {where}"), [(*bound, *rows[0])]))
+                return (yield Statement(write(one), [(*bound, *rows[0])]))
             if self.table.by_rowid and not ordered:
                 listed = json.dumps([row[0] for row in rows])
-                where = f"{names[0]} IN (SELECT value FROM json_each(?))"
+                where = f"{self.table.identity[0]} IN (SELECT value FROM json_each(?))"
                 return (yield Statement(write(f"{text} WHERE {where}"), [(*bound, listed)]))
-            return (yield from self._write_each(text, bound, rows))
+            return (yield from self._write_each(one, [(*bound, *row) for row in rows]))
         except StatementFailed as error:
-            raise self._foreign(error, word) from None
+            raise self._refused(error, word) from None
 
-    def _write_each(self, text: str, bound: tuple[Any, ...], rows: Rows) -> Working:
-        where = " AND ".join([f"{name} = ?" for name in self.table.identity])
+    def _write_rows(self, text: str, rows: Rows, word: str) -> Working:
+        # They are locked: as many are changed as are named. One that fails alone has undone itself.
+        try:
+            changed = yield Statement(write(text), rows)
+        except StatementFailed as error:
+            raise self._refused(error, word) from (self._cause(error) if len(rows) == 1 else error.__cause__)
+        return changed if self.table.words.counts else len(rows)
+
+    def _write_each(self, text: str, rows: Rows) -> Working:
         yield Control.SAVEPOINT
         try:
-            changed = yield Statement(write(f"{text} WHERE {where}"), [(*bound, *row) for row in rows])
+            changed = yield Statement(write(text), rows)
         except Error:
             yield Control.BACK
             yield Control.RELEASE
@@ -288,9 +327,17 @@ class OpenedIndex:
         return changed
 
 
-def open_index(name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Working:
+def _sum(value: int | float | Decimal, addend: int | float | Decimal) -> int | float | Decimal:
+    if isinstance(value, Decimal) or isinstance(addend, Decimal):
+        return DIGITS.add(Decimal(value), Decimal(addend))
+    return value + addend
+
+
+def open_index(
+    name: str, index: str, columns: Sequence[str], filters: Sequence[str], dialect: str = "sqlite"
+) -> Working:
     """Return what can be opened under these names, as it is now; `Missing`, as a value, says what is not there."""
-    table: Table | None = yield from read_table(name)
+    table: Table | None = yield from READ_TABLE[dialect](name)
     if table is None:
         return Missing(f"there is no table or view {name} that can be opened")
     shown = [table.columns[each_] for each_ in columns if each_ in table.columns]

@@ -5,48 +5,110 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from roost.dialects.dialect import Dialect
-from roost.errors import Error, Invalid, StatementFailed
+from roost.dialects.dialect import Dialect, Row, Statement, Together, Wanted
+from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.bulk import bulk_of
 from roost.structures.index.declaration import Index, While
-from roost.structures.index.opened import OpenedIndex, Working, open_index
+from roost.structures.index.opened import READ_TABLE, OpenedIndex, Working, open_index
 from roost.structures.index.runs import Results, Shape
-from roost.structures.index.schema import SCHEMA_VERSION, ask
+from roost.structures.index.schema import ask
+from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Operations, Plan, TargetPlan
+from roost.structures.plan import Careful, Context, Operations, Plan, TargetPlan
 
-FEW = 4  # like operations, or fewer, are sooner done one by one
+FEW = 4  # like operations, or fewer, are sooner done one by one where no network lies between
 
 
 class IndexPlan(TargetPlan):
-    """One index of a table in SQLite's words, as one store has it: a version of the schema is that of one file."""
+    """One index of a table in one dialect's words, as one store has it: what is remembered is of one database."""
 
     structure: Index
 
     def __init__(self, structure: Index, dialect: Dialect) -> None:
-        if dialect.name != "sqlite":
-            raise Invalid(f"{structure!r}: indexes are for SQLite, for now; {dialect.name} has none yet")
+        if dialect.name not in READ_TABLE:
+            raise Invalid(
+                f"{structure!r}: there are indexes for {', '.join(READ_TABLE)}, and none for {dialect.name} yet"
+            )
         self.structure = structure
         self._dialect = dialect
         self._version = -1
         self._opened: OpenedIndex | Error | None = None
 
+    def head_of(self, op: Operation[Any]) -> Row:
+        """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
+        return (repr(op.args[:2] if op.verb != "insert" else op.args),)
+
     def run(self, operations: Operations, context: Context) -> Plan:
         """Plan operations, in their order. What is refused before a statement concerns its operation alone."""
-        opened = yield from self._current(context)
+        if not self._dialect.exchanges:
+            opened = yield from self._current(context)
+            return (yield from self._done(opened, operations))
+        opened = self._opened
+        if context.careful or opened is None or isinstance(opened, Error):
+            opened = yield from self._open()
         if isinstance(opened, Error):
             return [opened] * len(operations)
-        if len(operations) <= FEW:
+        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful))
+
+    def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
+        if isinstance(opened, Error):
+            return [opened] * len(operations)
+        few = 1 if self._dialect.exchanges else FEW
+        if len(operations) <= few:
             return (yield from self._each(opened, operations))
         results: list[Any] = []
-        for shape, like in groupby(operations, shape_of):
+        for shape, like in groupby(operations, changing_shape_of if self._dialect.exchanges else shape_of):
             some = list(like)
-            if shape is None or len(some) <= FEW or shape.keys > opened.parts:
+            if shape is None or len(some) <= few or shape.keys > opened.parts:
                 results += yield from self._each(opened, some)
             else:
                 results += yield from self._together(opened, shape, some)
         return results
+
+    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool) -> Results:
+        # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
+        # changed until the transaction ends, goes the question whether it is still that table.
+        first = True
+        try:
+            wanted = next(work)
+            while True:
+                try:
+                    answer = (yield from self._ask_too(opened, careful, wanted)) if first else (yield wanted)
+                except Exception as error:
+                    wanted = work.throw(error)
+                else:
+                    wanted = work.send(answer)
+                first = False
+        except StopIteration as stop:
+            if first:  # all was refused, by what is known of the table
+                yield from self._ask_too(opened, careful, Together(()))
+            return stop.value  # type: ignore[no-any-return]
+
+    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted) -> Working:
+        table = opened.table
+        if table.seen is None or not isinstance(wanted, (Statement, Together)):
+            return (yield wanted)
+        statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
+        question, seen = table.seen
+        try:
+            *answers, now = yield Together((*statements, question))
+        except (Missing, StatementFailed):
+            self._opened = None
+            if careful:
+                raise
+            raise Careful from None
+        if table.compared(now) != seen:
+            self._opened = None
+            if careful:
+                raise Conflict(f"{table.name} was changed while it was looked at")
+            raise Careful
+        return answers if isinstance(wanted, Together) else answers[0]
+
+    def _open(self) -> Working:
+        index = self.structure
+        self._opened = yield from open_index(index.name, index.index, index.columns, index.filters, self._dialect.name)
+        return self._opened
 
     def _each(self, opened: OpenedIndex, operations: Operations) -> Results:
         results: list[Any] = []
@@ -70,13 +132,11 @@ class IndexPlan(TargetPlan):
         return [opened.rows_of(result) for result in results]
 
     def _current(self, context: Context) -> Working:
-        index = self.structure
-        names = (index.name, index.index, index.columns, index.filters)
         if context.joined:  # a connection of the application's may have opened any file
-            return (yield from open_index(*names))
+            return (yield from self._open())
         (((version,),),) = yield ask(SCHEMA_VERSION)
         if self._opened is None or version != self._version:
-            self._opened = yield from open_index(*names)
+            yield from self._open()
             self._version = version
         return self._opened
 
@@ -94,6 +154,23 @@ def shape_of(operation: Operation[Any]) -> Shape | None:
     return Shape("find", op, len(values), (limit, offset) != (1, 0), tuple(columns))
 
 
+def changing_shape_of(operation: Operation[Any]) -> Shape | None:
+    """Return it for modifications of one row by a key, and inserts, too."""
+    verb, args = operation.verb, operation.args
+    if verb == "find":
+        return shape_of(operation)
+    if verb == "insert":
+        return Shape("insert", to=len(args[0]))
+    op, values, limit, offset, in_, filters, to, returns = args
+    if returns or in_ is not None or filters or (limit, offset) != (1, 0):
+        return None
+    return Shape(verb, op, len(values), to=len(to))
+
+
 def _values_of(shape: Shape, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if shape.verb == "insert":
+        return args[0]  # type: ignore[no-any-return]
+    if shape.verb != "find":
+        return (*args[1], *args[6])
     bounds = args[2:4] if shape.bounded else ()
     return (*args[1], *bounds, *[each.value for each in args[5]])

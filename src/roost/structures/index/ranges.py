@@ -18,7 +18,7 @@ from roost.dialects.dialect import Dialect, Statement, Template
 from roost.structures.index.budget import Budget
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, read, stored
-from roost.structures.index.scan import Filtering
+from roost.structures.index.scan import filtering
 from roost.structures.index.schema import TableColumn
 from roost.structures.plan import each
 
@@ -51,7 +51,7 @@ class Ranges(Bulk):
     @classmethod
     def of(cls, index: OpenedIndex, dialect: Dialect, shape: Shape) -> Ranges | None:
         """Return the run of such requests; None where each is several statements."""
-        filters = [Filtering(False, op, index.fcolumns[place].sql, "") for op, place in shape.filters]
+        filters = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
         found = index.statements(shape.op, ("",) * shape.keys, filters)
         return cls(index, dialect, shape, found[0].rows.sql, found[0].places) if len(found) == 1 else None
 

@@ -68,7 +68,7 @@ class EachAlone(Bulk):
 
 def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
     """Return values as a column stores them: None for NULL, UNHELD for what it cannot hold."""
-    kinds = set(map(type, values))
+    kinds = set(map(type, values)) if column.plain else set()
     if kinds == {str}:
         text = "".join(values)
         if text.isascii():

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Row, Statement, Template, Wanted
-from roost.structures.index.schema import Key, Part, Table
+from roost.structures.index.schema import Key, Part, Table, TableColumn
 from roost.structures.index.values import UNHELD
 from roost.structures.plan import each
 
@@ -30,6 +30,12 @@ class Filtering(NamedTuple):
     op: str
     column: str  # quoted
     value: Any  # as the column stores it, or UNHELD
+    hole: str = "?"  # the value's place
+
+
+def filtering(ends: bool, op: str, column: TableColumn, value: Any) -> Filtering:
+    """Return a filter of a column."""
+    return Filtering(ends, op, column.sql, value, column.filtered or column.hole)
 
 
 class Scan(NamedTuple):
@@ -49,6 +55,7 @@ class Range(NamedTuple):
 
     where: str
     places: tuple[int, ...]
+    equal: int  # so many of the first columns have one value
 
 
 def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[Range, ...]:
@@ -58,54 +65,61 @@ def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[R
     """
     last = len(nulls) - 1
     if op == "=":
-        return (_range(parts, nulls, last + 1, ""),)
+        return (_range(parts, nulls, last + 1, "", False),)
     forward = op[0] == ">"
     found: list[Range] = []
     for place in range(last, -1, -1):
         also_equal = place == last and op.endswith("=")
-        for condition in _beyond(parts[place], nulls[place], forward, also_equal):
-            found.append(_range(parts, nulls, place, condition))
+        for condition, bound in _beyond(parts[place], nulls[place], forward, also_equal):
+            found.append(_range(parts, nulls, place, condition, bound))
     return tuple(found)
 
 
-def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, condition: str) -> Range:
-    # The first `equal` columns have the given values; the next fulfils the condition.
+def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, condition: str, bound: bool) -> Range:
+    # The first `equal` columns have the given values; the next fulfils the condition, which may have a value in it.
     terms = []
     places = []
     for place in range(equal):
         part = parts[place]
-        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = ?")
+        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = {part.column.hole}")
         if not nulls[place]:
             places.append(place)
     if condition:
-        bound = "?" in condition  # NULL has no collation; with one, SQLite would scan for it
-        terms.append(f"{parts[equal].term if bound else parts[equal].column.sql} {condition}")
+        terms.append(condition)
         if bound:
             places.append(equal)
-    return Range(" AND ".join(terms), tuple(places))
+    one_value = equal + condition.endswith("IS NULL")
+    return Range(" AND ".join(terms), tuple(places), one_value)
 
 
-def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[str]:
+def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tuple[str, bool]]:
     # What follows a value in the order of the index, or comes before it; what comes first, first. "" is everything.
-    upward = forward is not part.descending
-    equal = "=" if also_equal else ""
-    if upward:
-        if null:
-            return [""] if also_equal else ["IS NOT NULL"]
-        return [f">{equal} ?"]
-    if null:
-        return ["IS NULL"] if also_equal and part.column.nullable else []
-    return [f"<{equal} ?", *(["IS NULL"] if part.column.nullable else [])]
+    # NULL has no collation; with one, SQLite would scan for it.
+    column, equal = part.column, "=" if also_equal else ""
+    nulls_lead = forward is part.nulls_first
+    if not null:
+        sign = ">" if forward is not part.descending else "<"
+        found = [(f"{part.term} {sign}{equal} {column.ranged or column.hole}", True)]
+        return found if nulls_lead or not column.nullable else [*found, (f"{column.sql} IS NULL", False)]
+    if nulls_lead:
+        return [("" if also_equal else f"{column.sql} IS NOT NULL", False)]
+    return [(f"{column.sql} IS NULL", False)] if also_equal and column.nullable else []
 
 
-def ordering(table: Table, key: Key, forward: bool) -> str:
-    """Return the index's order, or its reverse, as ORDER BY has it.
+def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
+    """Return the index's order, or its reverse, as ORDER BY has it; "" where nothing is left to be ordered.
 
-    Equals lie in the order of what names their rows. Upwards SQLite takes them so anyway; downwards it is told, or it
-    would go upwards through those whose key is all equalities (IS NULL).
+    equal: so many of the first columns have one value.
+
+    Equals lie in the order of what names their rows. Upwards databases take them so anyway; downwards they are told, or
+    SQLite would go upwards through those whose key is all equalities (IS NULL).
     """
-    order = [f"{part.term}{'' if part.descending is not forward else ' DESC'}" for part in key.parts]
-    if not forward:
+    order = []
+    for part in key.parts[0 if table.words.orders_equals else equal :]:
+        nulls = f" NULLS {'FIRST' if part.nulls_first is forward else 'LAST'}" if table.words.says_nulls else ""
+        order.append(f"{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
+    # MariaDB would sort by what is behind a unique key; and goes downwards there by itself, but through NULLs.
+    if not forward and key.whole_index and (table.words.orders_equals or not key.unique):
         order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]
     return ", ".join(order)
 
@@ -122,13 +136,15 @@ class Finder:
     """What is read of an index again and again: these columns.
 
     shown: the columns as SELECT has them; width: how many.
+    locks: whether the rows will be changed.
     """
 
-    def __init__(self, table: Table, key: Key, shown: str, width: int) -> None:
+    def __init__(self, table: Table, key: Key, shown: str, width: int, *, locks: bool = False) -> None:
         self._table = table
         self._key = key
         self._shown = shown
         self._width = width
+        self._lock = table.words.locks if locks else ""
         self._texts: dict[tuple[Any, ...], tuple[Texts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
@@ -168,7 +184,7 @@ class Finder:
     def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[Texts, ...]:
         """Return the statements of a find, one for each range."""
         nulls = tuple([value is None for value in values])
-        shape = (op, nulls, *[(f.ends, f.op, f.column, _sort(f.value)) for f in filters])
+        shape = (op, nulls, *[(f.ends, f.op, f.column, f.hole, _sort(f.value)) for f in filters])
         found = self._texts.get(shape)
         if found is None:
             if len(self._texts) >= MOST_SHAPES:
@@ -181,10 +197,12 @@ class Finder:
     def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> Texts:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
+        number = self._table.words.number
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
-        order = ordering(self._table, self._key, op[0] != "<")
+        order = ordering(self._table, self._key, op[0] != "<", part.equal)
+        end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"
         return Texts(
-            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest} ORDER BY {order} LIMIT ? OFFSET ?"),
+            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}"),
             each(f"SELECT count(*){rest}"),
             part.places,
         )
@@ -204,24 +222,24 @@ def _sort(value: Any) -> int:
 
 
 def _passes(filtering: Filtering) -> str:
-    # NULL equals NULL and is less than everything, as in the index. A value that the column cannot hold is different
-    # from all, and neither less nor greater.
+    # NULL equals NULL and is less than everything. A value that the column cannot hold is different from all, and
+    # neither less nor greater.
     column, op, value = filtering.column, filtering.op, filtering.value
     if value is UNHELD:
-        return "1" if op == "!=" else "0"
+        return "TRUE" if op == "!=" else "FALSE"
     if value is None:
         return {
             "=": f"{column} IS NULL",
             "!=": f"{column} IS NOT NULL",
-            "<": "0",
+            "<": "FALSE",
             "<=": f"{column} IS NULL",
             ">": f"{column} IS NOT NULL",
-            ">=": "1",
+            ">=": "TRUE",
         }[op]
     if op == "!=":
-        return f"({column} = ?) IS NOT TRUE"
+        return f"({column} = {filtering.hole}) IS NOT TRUE"
     less = f" OR {column} IS NULL" if op[0] == "<" else ""
-    return f"(({column} {op} ?) IS TRUE{less})"
+    return f"(({column} {op} {filtering.hole}) IS TRUE{less})"
 
 
 def _verdict(filters: Sequence[Filtering]) -> tuple[str, str]:
@@ -234,4 +252,4 @@ def _verdict(filters: Sequence[Filtering]) -> tuple[str, str]:
         for condition, each in zip(conditions, filters, strict=True)
     ]
     case = f"CASE {' '.join(cases)} END"
-    return f"({case}) IS NOT {SKIP}", case
+    return f"coalesce({case}, 0) <> {SKIP}", case

@@ -27,6 +27,7 @@ class Unheld:
 
 
 UNHELD: Final = Unheld()
+KNOWN: Final = frozenset([int, float, str, bytes])  # SQLite's own types
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[ \t\n\v\f\r]*", re.ASCII)
 
 
@@ -89,6 +90,8 @@ def _real(value: Any) -> Value | Unheld:
 
 
 def _numeric(value: Any) -> Value | Unheld:
+    if type(value) not in KNOWN:
+        return UNHELD
     if type(value) is str and "\0" in value and number(value.partition("\0")[0]) is not UNHELD:
         return UNHELD  # SQLite 3.54 would cut it there, and keep the number
     if type(value) is not str or is_utf8(value):
@@ -107,7 +110,7 @@ def _text(value: Any) -> Value | Unheld:
         except UnicodeDecodeError:
             return UNHELD
     if type(value) is not str:
-        return str(value)
+        return str(value) if type(value) in KNOWN else UNHELD
     return value if is_utf8(value) else UNHELD
 
 
@@ -118,6 +121,8 @@ def _blob(value: Any) -> Value | Unheld:
 
 
 def _any(value: Any) -> Value | Unheld:
+    if type(value) not in KNOWN:
+        return UNHELD
     if type(value) is str and not is_utf8(value):
         return as_bytes(value)
     return UNHELD if type(value) is float and math.isnan(value) else _in_range(value)

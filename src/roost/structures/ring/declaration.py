@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from roost.structures.operation import Operation
@@ -60,6 +60,24 @@ class Ring(RowStructure[R, K]):
     def push(self, row: R) -> Operation[int]:
         """Write the row over the key's oldest; the answer is its sequence: 1, 2, 3 … without a hole."""
         return Operation(self, "push", (self.rows.check(row),))
+
+    def push_all(self, rows: Iterable[R]) -> Operation[list[int]]:
+        """Write many rows in their order, all or none; the answer is their sequences.
+
+        The rows are checked and stored together, which takes less time than as many `push`.
+
+        >>> import dataclasses, roost
+        >>> @dataclasses.dataclass
+        ... class Visit:
+        ...     uid: int
+        ...     visitor: int
+        >>> visits = roost.Ring("visits", Visit, per="uid", keep=2)
+        >>> with roost.Store("sqlite://") as store:
+        ...     store.create(visits)
+        ...     store.run(visits.push_all([Visit(5, 7), Visit(6, 7), Visit(5, 8)]))
+        [1, 1, 2]
+        """
+        return Operation(self, "push_all", self.rows.check_all(self._several("push_all takes several rows", rows)))
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Ring[Any, Any]:

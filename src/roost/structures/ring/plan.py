@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.structures.operation import Operation
@@ -21,13 +22,17 @@ from roost.structures.plan import (
     StructurePlan,
     Transaction,
     composed,
+    dealt,
+    numbered,
     replaced,
     same,
+    same_columns,
     write,
 )
 from roost.structures.ring.alter import ALTERATIONS
 from roost.structures.ring.check import rules
 from roost.structures.ring.declaration import Ring
+from roost.structures.ring.reads import ENTRIES, FEW, LATEST, NEWEST, WHOLE
 from roost.structures.ring.view import VIEWS
 from roost.structures.ring.wire import RingWire
 from roost.structures.rows import Entry
@@ -40,6 +45,14 @@ INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, ?)
   ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
   RETURNING sequence""",
         answer=Answer.ORDINAL,
+        many=Template(
+            """\
+INSERT INTO {head} ({key}, sequence) VALUES {{rows}}
+  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
+  RETURNING {key}, sequence""",
+            Gather.VALUES,
+            Answer.KEY,
+        ),
     ),
     "mariadb": Template(
         """\
@@ -75,9 +88,12 @@ ALLOCATED = {
 }
 
 WRITE = {
-    "sqlite": Template("""\
+    "sqlite": write(
+        """\
 INSERT INTO {rows} ({columns}) VALUES ({holes})
-  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded}"""),
+  ON CONFLICT ({key}, slot) DO UPDATE SET {excluded}""",
+        "{holes}",
+    ),
     "mariadb": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}}
@@ -95,126 +111,6 @@ INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new
 INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
   ON CONFLICT ({key}, slot) DO UPDATE SET {excluded}""",
         Gather.ARRAYS,
-    ),
-}
-
-# The newest row is in slot `sequence % keep`: the slots up to it hold the newer rows, the others the older ones. Both
-# are runs of the primary key, so neither is sorted; the few rows found are put in order in Python. Asked with (key, n).
-LATEST = {
-    "sqlite": Template(
-        """\
-SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot <= h.sequence % {keep}
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT ?)
-UNION ALL
-SELECT * FROM (SELECT {r_row} FROM {head} h CROSS JOIN {rows} r ON {join} AND r.slot > h.sequence % {keep}
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT ?)""",
-        answer=Answer.ORDINAL,
-        copies=2,
-    ),
-    "mariadb": Template(
-        """\
-(SELECT {{i}}, {r_row} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot <= MOD(h.sequence, {keep})
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)
-UNION ALL
-(SELECT {{i}}, {r_row} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} AND r.slot > MOD(h.sequence, {keep})
-  WHERE {h_equal} ORDER BY r.slot DESC LIMIT %s)""",
-        Gather.UNION,
-        Answer.ORDINAL,
-        copies=2,
-    ),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.*
-  FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#") JOIN {head} h USING ({key})
-  CROSS JOIN LATERAL (
-    (SELECT {r_row} FROM {rows} r WHERE {join} AND r.slot <= MOD(h.sequence, {keep}) ORDER BY r.slot DESC LIMIT q.n)
-    UNION ALL
-    (SELECT {r_row} FROM {rows} r WHERE {join} AND r.slot > MOD(h.sequence, {keep}) ORDER BY r.slot DESC LIMIT q.n)
-  ) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# Where all rows of each key are wanted there are no runs to tell apart: no head is read. Asked with the key.
-WHOLE = {
-    "mariadb": Template(
-        """\
-SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {q_rows}""",
-        Gather.LIST,
-        Answer.ORDINAL,
-    ),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT {r_row} FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# MariaDB reads the two runs slowly, a statement for each key. The newest sequences are known by the head, so a few rows
-# are as many steps into the primary key: a third of the time. Finds less than there is where rows in between were
-# removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
-NEWEST = Template(
-    """\
-SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {head} h ON {q_join} STRAIGHT_JOIN (SELECT 0 AS d UNION ALL VALUES {numbers}) d ON d.d < q.n
-  STRAIGHT_JOIN {rows} r ON {join} AND r.slot = MOD(h.sequence - d.d, {keep}) AND r.sequence = h.sequence - d.d""",
-    Gather.LIST,
-    Answer.ORDINAL,
-)
-
-FEW = 50  # rows that are read in this way
-
-# The same two runs upwards, each begun at the first slot beyond `after`. Asked with (key, after, n).
-ENTRIES = {
-    "sqlite": Template(
-        """\
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {h_equal} AND {join}
-    AND r.slot > max(min(?, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep} + {keep}
-  ORDER BY r.slot LIMIT ?)
-UNION ALL
-SELECT * FROM (SELECT {r_values} FROM {head} h CROSS JOIN {rows} r ON {h_equal} AND {join}
-    AND r.slot > max(min(?, h.sequence), h.sequence - {keep}) - h.sequence + h.sequence % {keep}
-    AND r.slot <= h.sequence % {keep}
-  ORDER BY r.slot LIMIT ?)""",
-        answer=Answer.ORDINAL,
-        copies=2,
-    ),
-    "mariadb": Template(
-        """\
-(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} WHERE {h_equal}
-    AND r.slot > GREATEST(LEAST(%s, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep}) + {keep}
-  ORDER BY r.slot LIMIT %s)
-UNION ALL
-(SELECT {{i}}, {r_values} FROM {head} h STRAIGHT_JOIN {rows} r ON {join} WHERE {h_equal}
-    AND r.slot > GREATEST(LEAST(%s, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep})
-    AND r.slot <= MOD(h.sequence, {keep})
-  ORDER BY r.slot LIMIT %s)""",
-        Gather.UNION,
-        Answer.ORDINAL,
-        copies=2,
-    ),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.*
-  FROM unnest({key_arrays}, %s::bigint[], %s::bigint[]) WITH ORDINALITY AS q ({key}, sequence, n, "#")
-  JOIN {head} h USING ({key})
-  CROSS JOIN LATERAL (
-    (SELECT {r_values} FROM {rows} r WHERE {join}
-        AND r.slot > GREATEST(LEAST(q.sequence, h.sequence), h.sequence - {keep}) - h.sequence
-          + MOD(h.sequence, {keep}) + {keep}
-      ORDER BY r.slot LIMIT q.n)
-    UNION ALL
-    (SELECT {r_values} FROM {rows} r WHERE {join}
-        AND r.slot > GREATEST(LEAST(q.sequence, h.sequence), h.sequence - {keep}) - h.sequence + MOD(h.sequence, {keep})
-        AND r.slot <= MOD(h.sequence, {keep})
-      ORDER BY r.slot LIMIT q.n)
-  ) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
     ),
 }
 
@@ -271,6 +167,7 @@ class RingPlan(StructurePlan):
     structure: Ring[Any, Any]
     views = VIEWS
     alterations = ALTERATIONS
+    together: ClassVar[Mapping[str, str]] = {"push": "push", "push_all": "push"}
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -311,7 +208,7 @@ class RingPlan(StructurePlan):
             self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *others], f"{words['key']}, slot")
             + ROWS_OPTIONS.get(name, ""),
         )
-        self.allocate = replace(dialect.choose(ALLOCATE).format(words), key=k)
+        self.allocate = dialect.choose(ALLOCATE).format(words).by_key(k)
         allocated = ALLOCATED.get(name)
         self.allocated = None if allocated is None else allocated.format(words)
         self.write = dialect.choose(WRITE).format(words)
@@ -328,9 +225,13 @@ class RingPlan(StructurePlan):
         self.first_keys, self.later_keys = self.key_after(self.head_table)
 
         other_names = [column.name for column in others]
-        self._take_key = structure.rows.taking(per)
-        self._key_of = composed(self.key_out, self._take_key)
-        self._others_of = composed(dialect.encoder(others) or same, structure.rows.taking(other_names))
+        take_key, take_others = structure.rows.taking(per), structure.rows.taking(other_names)
+        self._key_of = composed(self.key_out, take_key)
+        self._others_of = composed(dialect.encoder(others) or same, take_others)
+        self._key_columns = composed(dialect.column_encoder(key) or same_columns, take_key)
+        self._other_columns = composed(dialect.column_encoder(others) or same_columns, take_others)
+        self._sequence = k + 1  # its place among the columns that are written
+        self._in_key_order = itemgetter(*range(k))
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         # A row's values in their order, from those of its key followed by the others.
         found = structure.rows.places([*per, *other_names])
@@ -353,40 +254,38 @@ class RingPlan(StructurePlan):
         """Return the invariants of its tables."""
         return rules(self, self.structure.keep)
 
-    def head_of(self, op: Operation[Any]) -> Row:
-        """Return the key, as it is stored, whose head an operation locks."""
-        return self._key_of(op.args[0]) if op.verb == "push" else self.key_out(op.args[0])
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, whose heads an operation locks."""
+        return map(self._key_of, op.args) if op.verb in self.together else super().heads_of(op)
 
-    def locks(self, operations: Operations, _: Context) -> list[Row]:
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the heads that operations write."""
-        return [(*key, 0) for key in sorted({self.head_of(op) for op in operations if op.writes})]
+        return [(*key, 0) for key in self.seized(operations, context)]
 
     def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Allocate for all pushes of a key at once, then write the last `keep` of them."""
-        pushes: defaultdict[Row, list[int]] = defaultdict(list)
-        take_key = self._take_key
-        for place, op in enumerate(run):
-            pushes[take_key(op.args[0])].append(place)
-        keys = sorted((self.key_out(key), places) for key, places in pushes.items())
-        heads = yield Statement(self.allocate, [(*key, len(places)) for key, places in keys])
+        columns = list(zip(*[row for op in run for row in op.args], strict=True))
+        if not columns:
+            return [[] for _ in run]
+        key_columns, others = self._key_columns(columns), self._other_columns(columns)
+        keys: list[Row] = list(zip(*key_columns, strict=True))
+        pushes = Counter(keys)
+        asked = sorted([(*key, n) for key, n in pushes.items()])
+        heads = yield Statement(self.allocate, asked)
         if self.allocated is not None:
-            heads = yield Statement(self.allocated, [key for key, _ in keys])
+            heads = yield Statement(self.allocated, [row[:-1] for row in asked])
         if not locked:
             yield Control.LOCKED
-        results: list[Any] = [None] * len(run)
         (at,) = self._at_out((context.clock(),))
-        rows = []
-        for (key, places), head in zip(keys, heads, strict=True):
-            first = head[0][0] - len(places) + 1
-            for sequence, place in enumerate(places, first):
-                results[place] = sequence
-            for place in places[-self.keep :]:
-                values = run[place].args[0]
-                others = self._others_of(values)
-                sequence = results[place]
-                rows.append((*key, sequence % self.keep, sequence, at, *others))
+        newest = {row[:-1]: head[0][0] - row[-1] for row, head in zip(asked, heads, strict=True)}
+        sequences = numbered(keys, newest)
+        slots = [sequence % self.keep for sequence in sequences]
+        rows = list(zip(*key_columns, slots, sequences, repeat(at), *others, strict=False))
+        if max(pushes.values()) > self.keep:
+            rows = [row for row, key in zip(rows, keys, strict=True) if row[self._sequence] > newest[key] - self.keep]
+        rows.sort(key=self._in_key_order)
         yield Statement(self.write, rows)
-        return results
+        return dealt(run, sequences)
 
     def transact_push(self, op: Operation[Any], context: Context) -> Transaction:
         """Allocate for one push, and write it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation, few
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.types.column_types import ColumnType
+from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -64,6 +64,26 @@ class Set(Structure, Generic[K, M]):
         """Add members; the answer is how many of them were new."""
         return Operation(self, "add", (self.key.check(key), self._members(members)))
 
+    def add_all(self, pairs: Iterable[tuple[K, M]]) -> Operation[list[bool]]:
+        """Add many members, each with its key, all or none; the answer says of each pair whether it was new.
+
+        They are checked and stored together, which takes less time than as many `add`.
+
+        >>> import roost
+        >>> likes = roost.Set("likes", key=int)
+        >>> with roost.Store("sqlite://") as store:
+        ...     store.create(likes)
+        ...     store.run(likes.add_all([(7, "ada"), (8, "ada"), (7, "ada")]))
+        [True, True, False]
+        """
+        given = self._several("add_all takes several pairs of a key and a member", pairs)
+        for pair in given:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise Invalid(f"{self.name}: {shown(pair)} is not a pair of a key and a member")
+        keys, members = zip(*given, strict=True) if given else ((), ())
+        rows = zip(self.key.check_all(keys), self.member.check_all(members), strict=True)
+        return Operation(self, "add_all", tuple([key + member for key, member in rows]))
+
     def remove(self, key: K, *members: M) -> Operation[int]:
         """Remove members; the answer is how many of them were there."""
         return Operation(self, "remove", (self.key.check(key), self._members(members)))
@@ -86,6 +106,8 @@ class Set(Structure, Generic[K, M]):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
+        if operation.verb in RUNS:
+            return self.columns[path[-1]].name
         return (self.member if path[0] else self.key).names[path[-1]]
 
     def _members(self, members: tuple[M, ...]) -> tuple[tuple[Any, ...], ...]:
@@ -98,6 +120,10 @@ class Set(Structure, Generic[K, M]):
                     repr(self.key.value(args[0])),
                     *(repr(self.member.value(member)) for member in args[1]),
                 ]
+            case "add_all":
+                width = len(self.key.columns)
+                key, member = self.key.value, self.member.value
+                return [f"[{few(repr((key(row[:width]), member(row[width:]))) for row in args)}]"]
             case "contains":
                 return [repr(self.key.value(args[0])), repr(self.member.value(args[1]))]
         return super()._arguments(verb, args)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, islice
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
-from roost.structures.operation import Operation
+from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     CUT,
     Careful,
@@ -20,7 +21,9 @@ from roost.structures.plan import (
     Transaction,
     each,
     locking,
+    nth,
     same,
+    same_columns,
     write,
 )
 from roost.structures.rules import counted, has_head
@@ -31,7 +34,15 @@ from roost.structures.set.wire import SetWire
 # Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
 # before it was granted would show what has gone since.
 FIND = {
-    "sqlite": Template("SELECT 1 FROM {rows} WHERE {equal_pair}", answer=Answer.ORDINAL),
+    "sqlite": Template(
+        "SELECT 1 FROM {rows} WHERE {equal_pair}",
+        answer=Answer.ORDINAL,
+        many=Template(
+            "SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {rows} r ON {nth_pair}",
+            Gather.LIST,
+            Answer.ORDINAL,
+        ),
+    ),
     "mariadb": Template("SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
@@ -43,15 +54,18 @@ SELECT (q."#" - 1)::integer, 1 FROM unnest({pair_arrays}) WITH ORDINALITY AS q (
 }
 
 PUT = {
-    "sqlite": Template("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes})"),
+    "sqlite": write("INSERT INTO {rows} ({pairs}) VALUES ({pair_holes})", "{pair_holes}"),
     "mariadb": Template("INSERT INTO {rows} ({pairs}) VALUES {{rows}}", Gather.VALUES),
     "postgresql": Template("INSERT INTO {rows} ({pairs}) SELECT * FROM unnest({pair_arrays})", Gather.ARRAYS),
 }
 
 RESIZE = {
-    "sqlite": Template("""\
+    "sqlite": write(
+        """\
 INSERT INTO {head} ({key}, n) VALUES ({key_holes}, ?)
-  ON CONFLICT ({key}) DO UPDATE SET n = n + excluded.n"""),
+  ON CONFLICT ({key}) DO UPDATE SET n = n + excluded.n""",
+        "{key_holes}, ?",
+    ),
     "mariadb": Template(
         "INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n + VALUES(n)", Gather.VALUES
     ),
@@ -126,7 +140,7 @@ class SetPlan(StructurePlan):
 
     structure: Set[Any, Any]
     views = VIEWS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "remove": "change"}
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -146,6 +160,7 @@ class SetPlan(StructurePlan):
             "equal": equal,
             "equal_pair": dialect.equal(pair),
             "same_pair": dialect.same(pair, "q.", "r."),
+            "nth_pair": nth(dialect, pair),
             "first": dialect.name_of(pair[0]),
             "one": self.guarded("1"),
             "is_stored": self.is_stored,
@@ -167,6 +182,7 @@ class SetPlan(StructurePlan):
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
         self.drop = write(f"DELETE FROM {head} WHERE {equal}")
         self.first_keys, self.later_keys = self.key_after(head)
+        self._columns_out = dialect.column_encoder(pair) or same_columns
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
         self._one_put = (
             f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
@@ -192,8 +208,13 @@ class SetPlan(StructurePlan):
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get members, and lock those of the others that are written."""
-        made = {self.key_out(op.args[0]) for op in operations if op.verb == "add" and op.args[1]}
-        taken = {self.key_out(op.args[0]) for op in operations if op.writes}
+        made = {
+            head
+            for op in operations
+            if op.verb in ("add", "add_all") and self._pairs_of(op)
+            for head in self.heads_of(op)
+        }
+        taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
             return False
         yield from self.make_or_take(made, taken, 0)
@@ -201,32 +222,33 @@ class SetPlan(StructurePlan):
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
-        requests = [
-            (op.verb == "add", self.key_out(op.args[0]), [self.member_out(member) for member in op.args[1]])
-            for op in run
-        ]
-        pairs = sorted({(key, member) for _, key, members in requests for member in members})
+        rows: list[Row] = []
+        adds: list[bool] = []
+        for op in run:
+            pairs_of = self._pairs_of(op)
+            rows += pairs_of
+            adds += [op.verb != "remove"] * len(pairs_of)
+        columns = self._columns_out(list(zip(*rows, strict=True))) if rows else ()
+        pairs: list[Row] = list(zip(*columns, strict=True))
+        keys: list[Row] = list(zip(*columns[: self.key_width], strict=True))
+        asked = sorted(set(pairs))
         if self.lock is not None and not locked:
             locked = yield from self.take_heads(run, context)
         find = self.find_now if context.joined else self.find
-        found = yield Statement(find, [key + member for key, member in pairs])
+        found = yield Statement(find, asked)
         if not locked:
             yield Control.LOCKED
-        before = {pair: bool(rows) for pair, rows in zip(pairs, found, strict=True)}
+        before = dict(zip(asked, map(bool, found), strict=True))
         now = dict(before)
+        changed: list[bool] = []
+        for pair, there in zip(pairs, adds, strict=True):
+            changed.append(now[pair] is not there)
+            now[pair] = there
         sizes: dict[Row, int] = {}
-        results = []
-        for adds, key, members in requests:
-            changed = 0
-            for member in members:
-                if now[key, member] is not adds:
-                    now[key, member] = adds
-                    changed += 1
-            if changed:
-                sizes[key] = sizes.get(key, 0) + (changed if adds else -changed)
-            results.append(changed)
-        new = [key + member for (key, member), there in now.items() if there and not before[key, member]]
-        gone = [key + member for (key, member), there in now.items() if not there and before[key, member]]
+        for key, there in compress(zip(keys, adds, strict=True), changed):
+            sizes[key] = sizes.get(key, 0) + (1 if there else -1)
+        new = [pair for pair, there in now.items() if there and not before[pair]]
+        gone = [pair for pair, there in now.items() if not there and before[pair]]
         heads = [(*key, change) for key, change in sorted(sizes.items())]
         resize = self.resize
         if gone and self.sizes is not None and self.put_size is not None:
@@ -241,7 +263,22 @@ class SetPlan(StructurePlan):
             yield Statement(self.cut, gone)
         if heads:
             yield Statement(resize, heads)
-        return results
+        each = iter(changed)
+        return [
+            list(islice(each, len(op.args))) if op.verb in RUNS else sum(islice(each, len(op.args[1]))) for op in run
+        ]
+
+    def _pairs_of(self, op: Operation[Any]) -> Sequence[Row]:
+        if op.verb in RUNS:
+            return op.args
+        key, members = op.args
+        return [key + member for member in members]
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, whose heads an operation locks."""
+        if op.verb in RUNS:
+            return {self.key_out(pair[: self.key_width]) for pair in op.args}
+        return super().heads_of(op)
 
     def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Add one member."""

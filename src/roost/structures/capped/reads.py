@@ -1,0 +1,91 @@
+"""What a change of a capped collection depends on: the heads, the ids that it names, the oldest rows."""
+
+from __future__ import annotations
+
+from roost.dialects.dialect import Answer, Gather, Template
+
+HEAD = {
+    "sqlite": Template(
+        "SELECT sequence, n FROM {head} WHERE {equal}",
+        answer=Answer.ORDINAL,
+        many=Template(
+            "SELECT q.column1, r.sequence, r.n FROM (VALUES {{rows}}) q CROSS JOIN {head} r ON {nth_key}",
+            Gather.LIST,
+            Answer.ORDINAL,
+        ),
+    ),
+    "mariadb": Template(
+        """\
+SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {head} h ON {same_head}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "mysql": Template("SELECT {{i}}, sequence, n FROM {head} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT h.sequence, h.n FROM {head} h WHERE {same_head} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Which of these ids are there, and since which sequence.
+FIND = {
+    "sqlite": Template(
+        "SELECT sequence FROM {rows} WHERE {equal_pair}",
+        answer=Answer.ORDINAL,
+        many=Template(
+            "SELECT q.column1, r.sequence FROM (VALUES {{rows}}) q CROSS JOIN {rows} r ON {nth_pair}",
+            Gather.LIST,
+            Answer.ORDINAL,
+        ),
+    ),
+    "mariadb": Template(
+        """\
+SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_pair}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "mysql": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.sequence FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT r.sequence FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Asked with (key, n).
+OLDEST = {
+    "sqlite": Template(
+        "SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?", answer=Answer.ORDINAL
+    ),
+    "mariadb": Template(
+        "(SELECT {{i}}, {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT %s)",
+        Gather.UNION,
+        Answer.ORDINAL,
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#")
+  CROSS JOIN LATERAL (SELECT {r_ids}, r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT q.n) e
+  ORDER BY q."#", e.sequence""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# MariaDB is slow with as many statements as there are keys. Where one row of a key is wanted, as nearly always, a list
+# of keys is joined instead: a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
+OLDEST_ONE = Template(
+    """\
+SELECT q.`#`, {r_ids}, r.sequence FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence =
+    (SELECT r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT 1)""",
+    Gather.LIST,
+    Answer.ORDINAL,
+)

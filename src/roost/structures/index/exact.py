@@ -1,0 +1,233 @@
+"""Values for the columns of servers: converted in Python, exactly or not at all, never by a server's lax comparisons.
+
+Each function makes what a column holds of a value: of one of the driver's own types, or of a text that says the same.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import struct
+import uuid
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final
+
+from roost.structures.index.values import UNHELD, as_bytes, is_utf8
+
+Held = Callable[[Any], Any]
+
+DIGITS: Final = Context(prec=150_000)  # more than any database has in a number
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?[ \t\n\v\f\r]*", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_TIME = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?", re.ASCII)
+_SPAN = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
+
+
+def exact(value: Any) -> Any:
+    """Return the number that a value is; a float is the shortest text that gives the same float.
+
+    >>> exact("1.50"), exact(0.1), exact(" -2e2 "), exact("1_0"), exact(b"1")
+    (Decimal('1.50'), Decimal('0.1'), Decimal('-2E+2'), UNHELD, UNHELD)
+    """
+    if isinstance(value, bool):
+        return UNHELD
+    if isinstance(value, int):
+        return Decimal(value)
+    if isinstance(value, float):
+        value = repr(value)
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value):
+            return UNHELD
+        try:
+            value = Decimal(value.strip())
+        except InvalidOperation:
+            return UNHELD
+    return value if isinstance(value, Decimal) and value.is_finite() else UNHELD
+
+
+def whole_or_exact(value: Any) -> Any:
+    """Return the number that a value is, as an int where it is whole."""
+    found = exact(value)
+    if found is UNHELD or abs(found.adjusted()) > 40 or found != found.to_integral_value(context=DIGITS):
+        return found
+    return int(found)
+
+
+def integer(low: int, high: int, value: Any) -> Any:
+    """Return a whole number within the bounds."""
+    if type(value) is not int:
+        if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
+            value = int(value)
+        else:
+            value = whole_or_exact(value)
+            if type(value) is not int:
+                return UNHELD
+    return value if low <= value <= high else UNHELD
+
+
+def decimal(precision: int, scale: int, low: int | None, value: Any) -> Any:
+    """Return a number of so many digits, `scale` of them behind the point."""
+    found = exact(value)
+    if found is UNHELD or (low is not None and found < low):
+        return UNHELD
+    if found == 0:
+        return Decimal(0).scaleb(-scale)
+    if found.adjusted() >= precision - scale or found.adjusted() < -scale:
+        return UNHELD
+    made = found.quantize(Decimal(1).scaleb(-scale), context=DIGITS)
+    return made if made == found else UNHELD
+
+
+def any_decimal(value: Any) -> Any:
+    """Return a number of any length that databases have."""
+    found = exact(value)
+    return UNHELD if found is UNHELD or not -16_000 < found.adjusted() < 130_000 else found
+
+
+def real(value: Any) -> Any:
+    """Return the nearest float of 64 bits."""
+    found = value if type(value) is float else exact(value)
+    if found is UNHELD:
+        return UNHELD
+    found = float(found)
+    return found if found - found == 0 else UNHELD
+
+
+def single(value: Any) -> Any:
+    """Return the nearest float of 32 bits."""
+    found = real(value)
+    if found is UNHELD:
+        return UNHELD
+    try:
+        (made,) = struct.unpack("f", struct.pack("f", found))
+    except OverflowError:
+        return UNHELD
+    return made if made - made == 0 else UNHELD
+
+
+def text(value: Any, fits: Callable[[str], bool]) -> Any:
+    """Return a text that fits; numbers are written as Python writes them."""
+    if type(value) is bytes:
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return UNHELD
+    elif type(value) in (int, float, Decimal):
+        value = str(value)
+    if not isinstance(value, str) or not is_utf8(value):
+        return UNHELD
+    return value if fits(value) else UNHELD
+
+
+def binary(most: int | None, padded: bool, value: Any) -> Any:
+    """Return bytes; a column of fixed length fills them up."""
+    if isinstance(value, str):
+        value = as_bytes(value)
+    if not isinstance(value, bytes) or (most is not None and len(value) > most):
+        return UNHELD
+    return value.ljust(most, b"\0") if padded and most is not None else value
+
+
+def date(value: Any) -> Any:
+    """Return a day."""
+    if isinstance(value, dt.datetime):
+        return value.date() if value.timetz() == dt.time() else UNHELD
+    if isinstance(value, dt.date):
+        return value
+    found = _DATE.fullmatch(value) if isinstance(value, str) else None
+    return UNHELD if found is None else _made(dt.date, *map(int, found.groups()))
+
+
+def time(digits: int, value: Any) -> Any:
+    """Return a time of day."""
+    if isinstance(value, str):
+        found = _TIME.fullmatch(value)
+        value = UNHELD if found is None else _clock(found)
+    if not isinstance(value, dt.time) or value.tzinfo is not None:
+        return UNHELD
+    return _precise(digits, value, value.microsecond)
+
+
+def moment(digits: int, value: Any) -> Any:
+    """Return a moment without a zone."""
+    if isinstance(value, str):
+        day, sign, clock = value.partition("T" if "T" in value else " ")
+        begin, found = date(day), _TIME.fullmatch(clock)
+        if begin is UNHELD or (sign and found is None):
+            return UNHELD
+        hour = _clock(found) if found else dt.time()
+        value = UNHELD if hour is UNHELD else dt.datetime.combine(begin, hour)
+    elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime.combine(value, dt.time())
+    if not isinstance(value, dt.datetime) or value.tzinfo is not None:
+        return UNHELD
+    return _precise(digits, value, value.microsecond)
+
+
+def zoned(digits: int, value: Any) -> Any:
+    """Return a moment; it has to name its zone."""
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError:
+            return UNHELD
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        return UNHELD
+    return _precise(digits, value, value.microsecond)
+
+
+def span(digits: int, most: dt.timedelta, value: Any) -> Any:
+    """Return a time between two moments, as MariaDB's TIME is."""
+    if isinstance(value, str):
+        found = _SPAN.fullmatch(value)
+        if found is None or int(found[3]) > 59 or int(found[4] or 0) > 59:
+            return UNHELD
+        seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4] or 0)
+        made = dt.timedelta(seconds=seconds, microseconds=int((found[5] or "").ljust(6, "0")))
+        value = -made if found[1] else made
+    if not isinstance(value, dt.timedelta) or abs(value) > most:
+        return UNHELD
+    return _precise(digits, value, value.microseconds)
+
+
+def unique_id(value: Any) -> Any:
+    """Return a UUID."""
+    if isinstance(value, uuid.UUID):
+        return value
+    if isinstance(value, bytes):
+        return uuid.UUID(bytes=value) if len(value) == 16 else UNHELD
+    return _made(uuid.UUID, value) if isinstance(value, str) else UNHELD
+
+
+def truth(value: Any) -> Any:
+    """Return whether."""
+    if isinstance(value, str):
+        return {"t": True, "true": True, "1": True, "f": False, "false": False, "0": False}.get(value.lower(), UNHELD)
+    return bool(value) if isinstance(value, int) and value in (0, 1) else UNHELD
+
+
+def one_of(words: frozenset[str], value: Any) -> Any:
+    """Return one of the words."""
+    return value if isinstance(value, str) and value in words else UNHELD
+
+
+def never(_: Any) -> Any:
+    """Return `UNHELD`, for a type whose values nobody knows here."""
+    return UNHELD
+
+
+def _made(kind: Callable[..., Any], *parts: Any) -> Any:
+    try:
+        return kind(*parts)
+    except ValueError:
+        return UNHELD
+
+
+def _clock(found: re.Match[str]) -> Any:
+    hour, minute, second, fraction = found.groups()
+    return _made(dt.time, int(hour), int(minute), int(second or 0), int((fraction or "").ljust(6, "0")))
+
+
+def _precise(digits: int, value: Any, microseconds: int) -> Any:
+    return UNHELD if microseconds % 10 ** (6 - digits) else value

@@ -1,0 +1,150 @@
+"""Finds on servers: many that are alike are one statement, whose rows find the request they belong to by its ordinal.
+
+MariaDB has a list of rows joined to the table in their order, where the columns of a whole unique key can be compared
+with one; other finds are limited SELECTs, put together by UNION ALL. PostgreSQL has arrays, and a LATERAL subquery that
+is run for one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roost.dialects.dialect import Answer, Gather, Row, Statement, Template
+from roost.structures.index.budget import Budget
+from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, read, stored
+from roost.structures.index.scan import Filtering, Texts, filtering
+from roost.structures.index.schema import TableColumn
+
+MOST_ROWS = 10_000  # of finds that are one statement, as far as their limits tell
+
+LOOKUPS = """\
+SELECT k.i, {shown} FROM (SELECT 0 AS i, {keys} FROM {table} WHERE 0 UNION ALL VALUES {{rows}}) k
+  STRAIGHT_JOIN {table} t{hint} ON {same}{lock}"""
+LATERAL = """\
+SELECT k.i - 1, r.* FROM unnest({arrays}) WITH ORDINALITY AS k ({names}, i)
+  CROSS JOIN LATERAL ({find}) r"""
+
+
+class Finds(Bulk):
+    """Finds that are one range of the index. A result is a list of rows."""
+
+    def __init__(self, index: OpenedIndex, shape: Shape, texts: Texts) -> None:
+        begin = shape.keys + 2 * shape.bounded
+        self._bounded = shape.bounded
+        self._limits = shape.keys  # where they begin
+        self._keys = [(place, index.key.parts[place].column) for place in texts.places]
+        self._filters = [(begin + i, index.fcolumns[place]) for i, (_, place) in enumerate(shape.filters)]
+        self._template = template_of(index, texts.rows.sql, [column for _, column in self._keys], self._filters)
+
+    @classmethod
+    def of(cls, index: OpenedIndex, shape: Shape) -> Finds | None:
+        """Return the run of such requests; None where each is to be done alone."""
+        filters: list[Filtering] = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
+        found = index.statements(shape.op, ("",) * shape.keys, filters)
+        made = cls(index, shape, found[0]) if len(found) == 1 else None
+        return None if made is None or made._template is None else made
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Find; what has a very great limit goes alone."""
+        total = len(columns[0])
+        values = [stored(column, columns[place]) for place, column in self._keys]
+        values += [list(map(column.against, columns[place])) for place, column in self._filters]
+        alone_at = exceptions(values)
+        limits: Columns = ([1] * total, [0] * total)
+        if self._bounded:
+            limits = columns[self._limits : self._limits + 2]
+            alone_at.update([place for place, limit in enumerate(limits[0]) if limit > MOST_ROWS])
+        rows = list(zip(*values, *limits, strict=True))
+        asked = limits[0]
+
+        def fetch(begin: int, end: int) -> Results:
+            most, last = MOST_ROWS - asked[begin], begin + 1
+            while last < end and asked[last] <= most:
+                most -= asked[last]
+                last += 1
+            assert self._template is not None
+            found: list[Any] = yield Statement(self._template, rows[begin:last])
+            return found
+
+        return (yield from read(self, total, alone_at, fetch, alone, budget))
+
+
+class Lookups(Bulk):
+    """Finds by a whole unique key. A result is a row with one value more than is shown; NULLs where there is none.
+
+    names: columns that are read before those of the index. locks: whether the rows will be changed.
+    """
+
+    def __init__(self, index: OpenedIndex, *, names: Sequence[str] = (), locks: bool = False) -> None:
+        key, table = index.key, index.table
+        self._columns = [part.column for part in key.parts]
+        self.named = len(names)
+        self._none = (None,) * (len(names) + max(1, index.width) + 1)
+        shown = [*names, *([column.sql for column in index.columns] or ["NULL"])]
+        lock = table.words.locks if locks else ""
+        if table.words.name == "mariadb":
+            self.template: Template | None = None
+            if all([column.array for column in self._columns]):
+                terms = list(enumerate([part.column.sql for part in key.parts]))
+                self.template = Template(
+                    LOOKUPS.format(
+                        shown=", ".join([f"t.{name}" if name != "NULL" else name for name in shown]),
+                        keys=", ".join([f"{term} AS k{place}" for place, term in terms]),
+                        table=table.sql,
+                        hint=key.hint,
+                        same=" AND ".join([f"t.{term} = k.k{place}" for place, term in terms]),
+                        lock=lock,
+                    ),
+                    Gather.LIST,
+                    Answer.ORDINAL,
+                )
+        else:
+            find = f"SELECT {', '.join(shown)} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}"
+            self.template = template_of(index, find, self._columns, ())
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Look up all keys."""
+        keys = [stored(column, values) for column, values in zip(self._columns, columns, strict=False)]
+        rows = list(zip(*keys, strict=True))
+
+        def fetch(begin: int, end: int) -> Results:
+            return self.fetch(rows[begin:end])
+
+        return (yield from read(self, len(rows), exceptions(keys), fetch, alone, budget))
+
+    def fetch(self, keys: Sequence[Row]) -> Results:
+        """Look up keys that are as their columns store them, none of them NULL."""
+        assert self.template is not None
+        found = yield Statement(self.template, keys)
+        return [(*rows[0], True) if rows else self._none for rows in found]
+
+
+def template_of(
+    index: OpenedIndex, sql: str, keys: Sequence[TableColumn], filters: Sequence[tuple[int, TableColumn]]
+) -> Template | None:
+    """Return the statement of many finds, for the values of their keys, those of the filters, limits and offsets.
+
+    None where the values of a column are not to be had from a list.
+    """
+    if index.table.words.name == "mariadb":
+        return Template(f"({sql.replace('SELECT ', 'SELECT {i}, ', 1)})", Gather.UNION, Answer.ORDINAL)
+    kinds = [column.array for column in keys]
+    kinds += [column.filtered.removeprefix("%s::") or column.array for _, column in filters]
+    if not all(kinds):
+        return None
+    kinds += ["int8"] * (sql.count("%s") - len(kinds))
+    names = [f"k{place}" for place in range(len(kinds))]
+    # The holes come in the order of the values: keys, filters, limit, offset.
+    holes = [column.hole for column in keys] + [column.filtered or column.hole for _, column in filters]
+    holes += ["%s"] * (len(kinds) - len(holes))
+    find, rest = "", sql
+    for hole, name in zip(holes, names, strict=True):
+        before, _, rest = rest.partition(hole)
+        find += f"{before}k.{name}"
+    return Template(
+        LATERAL.format(arrays=", ".join([f"%s::{kind}[]" for kind in kinds]), names=", ".join(names), find=find + rest),
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    )

@@ -1,0 +1,256 @@
+"""Inserts, and modifications by a whole unique key, on servers: many go out together, each with its own outcome.
+
+The rows of modifications are locked first, in the order of their keys, by one statement that also tells which are
+there. Then each is written by a statement of its own, in the order of the requests, all in one exchange. What fails is
+undone, back to a savepoint, and its requests are done alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from itertools import groupby
+from typing import Any
+
+from roost.dialects.dialect import Row, Statement, Template, Together, Wanted
+from roost.errors import Error, StatementFailed
+from roost.structures.index.budget import Budget
+from roost.structures.index.guard import BACK, RELEASE, SAVEPOINT
+from roost.structures.index.many import Lookups
+from roost.structures.index.opened import ASKING, OpenedIndex
+from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
+from roost.structures.index.values import UNHELD
+from roost.structures.plan import each, write
+
+MOST_VALUES = 4_000  # of inserts that are one statement
+MOST_BYTES = 2**20  # of their texts, about
+
+Outcome = Generator[Wanted, Any, Any]
+
+
+def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
+    """Return the run of modifications; None where each request is to be done alone."""
+    table, columns = index.table, index.columns[: shape.to]
+    if not table.identity or any([column.generated for column in columns]) or len(set(columns)) < len(columns):
+        return None
+    lookups = Lookups(index, names=table.identity, locks=True)
+    if lookups.template is None:
+        return None
+    if shape.verb == "delete":
+        return Modifications(index, lookups, ())
+    # What a request sets may be what a later one looks for, or what names its row.
+    names = {column.name for column in columns}
+    if names & {part.column.name for part in index.key.parts} or names & {column.name for column in table.named}:
+        return None
+    if shape.verb == "update":
+        return Modifications(index, lookups, columns) if columns else None
+    return Sums(index, shape, lookups) if len(set(index.columns)) == index.width else None
+
+
+def attempted(index: OpenedIndex, *statements: Statement) -> Outcome:
+    """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done."""
+    alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
+    try:
+        if alone:
+            return [(yield statements[0])]
+        _, *answers, _ = yield Together((SAVEPOINT, *statements, RELEASE))
+    except StatementFailed:
+        if not alone:
+            yield Together((BACK, RELEASE))
+        return None
+    return answers
+
+
+class Inserts(Bulk):
+    """Rows of one statement; where one of them is refused, halves, until it stands alone."""
+
+    def __init__(self, index: OpenedIndex, shape: Shape) -> None:
+        self._index = index
+        self._columns = index.columns[: shape.to]
+        self._automatic = index.table.automatic
+        names = [column.name for column in self._columns]
+        self._own = names.index(self._automatic) if self._automatic in names else -1  # the column that numbers itself
+
+    @classmethod
+    def of(cls, index: OpenedIndex, shape: Shape) -> Inserts | None:
+        """Return the run; None where each request is to be done alone."""
+        columns = index.columns[: shape.to]
+        if index.table.view or any([column.generated for column in columns]):
+            return None
+        return cls(index, shape) if shape.to and len(set(columns)) == len(columns) == shape.to else None
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Insert the rows."""
+        given, total = list(columns), len(columns[0])
+        if self._own >= 0:
+            given[self._own] = [None if value in ASKING else value for value in given[self._own]]
+        values = [stored(column, each_) for column, each_ in zip(self._columns, given, strict=True)]
+        rows = list(zip(*values, strict=True))
+        results: list[Any] = [None] * total
+
+        def kind(place: int) -> int:
+            asks = self._own >= 0 and rows[place][self._own] is None
+            if UNHELD in rows[place] or (asks and len(self._columns) == 1):
+                return 0
+            return 1 if asks else 2
+
+        for what, some in groupby(range(total), kind):
+            places = list(some)
+            if what == 0:
+                for place in places:
+                    results[place] = yield from alone(place)
+                continue
+            most = max(1, MOST_VALUES // len(self._columns))
+            for begin in range(0, len(places), most):
+                yield from self._insert(places[begin : begin + most], rows, what == 1, alone, results)
+        budget.take(0)
+        return results
+
+    def _insert(self, places: list[int], rows: Sequence[Row], numbered: bool, alone: Alone, results: list[Any]) -> Any:
+        if len(places) == 1:
+            results[places[0]] = yield from alone(places[0])
+            return
+        found = None
+        if sum([len(value) for place in places for value in rows[place] if type(value) in (str, bytes)]) < MOST_BYTES:
+            found = yield from attempted(self._index, self._statement([rows[place] for place in places], numbered))
+        if found is None:
+            middle = len(places) // 2
+            yield from self._insert(places[:middle], rows, numbered, alone, results)
+            yield from self._insert(places[middle:], rows, numbered, alone, results)
+        elif self._automatic is not None:
+            own = self._own >= 0 and not numbered  # they brought their numbers
+            for place, (number,) in zip(places, found[0][0], strict=True):
+                results[place] = 0 if own else number
+
+    def _statement(self, rows: Sequence[Row], numbered: bool) -> Statement:
+        table = self._index.table
+        places = [place for place in range(len(self._columns)) if not numbered or place != self._own]
+        columns = [self._columns[place] for place in places]
+        names, holes = ", ".join([column.sql for column in columns]), ", ".join([column.hole for column in columns])
+        text = f"INSERT INTO {table.sql} ({names}) VALUES {', '.join([f'({holes})'] * len(rows))}"
+        values = tuple([row[place] for row in rows for place in places])
+        if table.automatic is None:
+            return Statement(write(text), [values])
+        return Statement(each(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
+
+
+class Modifications(Bulk):
+    """Updates that set the same columns, or deletes. A result is how many rows there were."""
+
+    def __init__(self, index: OpenedIndex, lookups: Lookups, columns: Sequence[Any]) -> None:
+        self._index = index
+        self._lookups = lookups
+        self._keys = [part.column for part in index.key.parts]
+        self._set = columns
+        table = index.table
+        sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
+        text = f"UPDATE {table.sql} SET {sets}" if columns else f"DELETE FROM {table.sql}"
+        self._template = write(f"{text} WHERE {table.one}")
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Lock the rows, and write them."""
+        width, index = len(self._keys), self._index
+        keys = [stored(column, values) for column, values in zip(self._keys, columns, strict=False)]
+        to = [stored(column, values) for column, values in zip(self._set, columns[width:], strict=False)]
+        alone_at = exceptions(keys)
+        for values in to:
+            alone_at.update([place for place, value in enumerate(values) if value is UNHELD])
+        total = len(keys[0])
+        results: list[Any] = [0] * total
+        whole = [key for place, key in enumerate(zip(*keys, strict=True)) if place not in alone_at]
+        names = yield from locked(self._lookups, whole)
+        lines = list(zip(*keys, *to, strict=True))
+        begin = 0
+        for end in (*sorted(alone_at), total):  # what is done alone must see what was done before it
+            places, rows, done = [], [], set()
+            for place in range(begin, end):
+                name = names.get(lines[place][:width])
+                if name is not None and (self._set or name not in done):
+                    done.add(name)
+                    places.append(place)
+                    rows.append((*lines[place][width:], *index.named(name)))
+            if rows and (yield from attempted(index, Statement(self._template, rows))) is not None:
+                for place in places:
+                    results[place] = 1
+            elif rows:
+                for place in range(begin, end):
+                    results[place] = yield from alone(place)
+            if not self._set:
+                names = {key: name for key, name in names.items() if name not in done}
+            if end < total:
+                results[end] = yield from alone(end)
+            begin = end + 1
+        budget.take(0)
+        return results
+
+
+class Sums(Bulk):
+    """Increments and decrements, added up in Python in the order of the requests. A result is how many rows changed.
+
+    Each is an UPDATE of its own, so that triggers and constraints meet every value.
+    """
+
+    def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
+        self._index, self._verb = index, shape.verb
+        self._lookups = lookups
+        self._keys = [part.column for part in index.key.parts]
+        self._updates: dict[tuple[int, ...], Template] = {}  # by the places of the columns that they set
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Lock and read the rows, and write their sums."""
+        index, width = self._index, len(self._keys)
+        keys = [stored(column, values) for column, values in zip(self._keys, columns, strict=False)]
+        lines = list(zip(*keys, strict=True))
+        alone_at = exceptions(keys)
+        asked = sorted({key for place, key in enumerate(lines) if place not in alone_at})
+        found = dict(zip(asked, (yield from self._lookups.fetch(asked)) if asked else (), strict=True))
+        named = self._lookups.named
+        present = {row[:named]: list(row[named:-1]) for row in found.values() if row[-1] is not None}
+        results: list[Any] = [0] * len(lines)
+        passed: list[tuple[int, tuple[int, ...], Row]] = []  # requests, the columns that they set, and the values
+        for place, values in enumerate(zip(*columns[width:], strict=True) if columns[width:] else [()] * len(lines)):
+            row = None if place in alone_at else found[lines[place]]
+            if row is None or row[-1] is None:
+                continue  # those that are done alone are NULL, or match nothing: they meet none of these rows
+            name = row[:named]
+            try:
+                addends = index.addends(values)
+                sums = index.sums(present[name], addends, self._verb)
+            except Error as error:
+                results[place] = error
+                continue
+            if sums is None:
+                continue
+            results[place] = 1
+            places = tuple([each_ for each_, _ in addends])
+            for each_, value in zip(places, sums, strict=True):
+                present[name][each_] = value
+            if places:
+                passed.append((place, places, (*sums, *index.named(name))))
+        statements = [
+            Statement(self._update(places), [row for _, _, row in some])
+            for places, some in groupby(passed, lambda each_: each_[1])
+        ]
+        if statements and (yield from attempted(index, *statements)) is None:
+            for place, _, _ in passed:
+                results[place] = yield from alone(place)
+        for place in sorted(alone_at):
+            results[place] = yield from alone(place)
+        budget.take(0)
+        return results
+
+    def _update(self, places: tuple[int, ...]) -> Template:
+        template = self._updates.get(places)
+        if template is None:
+            columns = [self._index.columns[place] for place in places]
+            sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
+            text = f"UPDATE {self._index.table.sql} SET {sets} WHERE {self._index.table.one}"
+            template = self._updates[places] = write(text)
+        return template
+
+
+def locked(lookups: Lookups, keys: Sequence[Row]) -> Generator[Wanted, Any, dict[Row, Row]]:
+    """Lock the rows of some keys, in their order; return what names them, for those that are there."""
+    asked = sorted(set(keys))
+    found = (yield from lookups.fetch(asked)) if asked else []
+    width = lookups.named
+    return {key: row[:width] for key, row in zip(asked, found, strict=True) if row[-1] is not None}

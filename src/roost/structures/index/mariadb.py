@@ -1,0 +1,243 @@
+"""MariaDB: what a table is, read from information_schema, and what its columns make of values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from roost.dialects.dialect import Row, Together
+from roost.dialects.mariadb import literal
+from roost.structures.index import exact
+from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
+from roost.structures.index.values import UNHELD
+from roost.structures.index.words import Words
+from roost.structures.plan import each
+
+WORDS: Final = Words(
+    "mariadb",
+    "`",
+    "%s",
+    nothing="() VALUES ()",
+    locks=" FOR UPDATE",
+    orders_equals=False,
+    row_by_row=True,
+    counts=False,
+)
+
+_TABLE = each(
+    "SELECT table_name, table_type, engine FROM information_schema.tables\n"
+    "  WHERE table_schema = DATABASE() AND table_name = %s"
+)
+_COLUMNS = each(
+    "SELECT column_name, data_type, column_type, is_nullable, character_maximum_length, character_octet_length,\n"
+    "    numeric_precision, numeric_scale, datetime_precision, character_set_name, extra, is_generated\n"
+    "  FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position"
+)
+_KEYS = each(
+    "SELECT index_name, non_unique, column_name, collation, sub_part, index_type, ignored\n"
+    "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
+)  # in the order of their creation, as SHOW KEYS has them
+
+_COUNTED = re.compile(r" AUTO_INCREMENT=\d+")
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+# Character sets, by what Python calls them. What is not here takes ASCII.
+_CODECS: Final = {
+    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ucs2": "utf-16-be", "utf16": "utf-16-be",
+    "utf16le": "utf-16-le", "utf32": "utf-32-be", "latin1": "cp1252", "latin2": "iso8859_2", "latin5": "iso8859_9",
+    "latin7": "iso8859_13", "greek": "iso8859_7", "hebrew": "iso8859_8", "cp1250": "cp1250", "cp1251": "cp1251",
+    "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8_r",
+    "koi8u": "koi8_u", "macroman": "mac_roman", "macce": "mac_latin2", "ascii": "ascii", "tis620": "tis_620",
+    "big5": "big5", "gbk": "gbk", "gb2312": "gb2312", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
+    "euckr": "euc_kr",
+}  # fmt: skip
+_TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
+
+_INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_MOST_TIME: Final = dt.timedelta(hours=838, minutes=59, seconds=59, microseconds=999_999)
+# A key of these ends before them: the order of an index is not that of its values.
+_UNORDERED: Final = frozenset(["set", "bit", "geometry", "point", "linestring", "polygon", "vector"])
+
+
+def read_table(name: str) -> Reading:
+    """Return what is known of a table or view; None where there is none that may be opened."""
+    if name.startswith("roost_"):
+        return None
+    (found,) = yield ask(_TABLE, name)
+    if not found or found[0][0] != name or found[0][1] not in ("BASE TABLE", "VIEW", "SYSTEM VERSIONED"):
+        return None
+    _, kind, engine = found[0]
+    view = kind == "VIEW"
+    same = ask(_COLUMNS, name) if view else ask(each(f"SHOW CREATE TABLE {WORDS.quoted(name).replace('%%', '%')}"))
+    seen, (listed,), (parts,) = yield Together((same, ask(_COLUMNS, name), ask(_KEYS, name)))
+    columns = {row[0]: _column(*row) for row in listed}
+    automatic = next((row[0] for row in listed if "auto_increment" in row[10].lower()), None)
+    keys = () if view else _keys(parts, columns)
+    identity: Sequence[Part] = next((key.parts for key in keys if _names_rows(key)), ())
+    primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
+    return Table(
+        name,
+        WORDS,
+        view,
+        columns,
+        keys,
+        tuple([part.column.sql for part in identity]),
+        tuple([f"{part.column.sql} = {part.column.hole}" for part in identity]),
+        tuple([part.column for part in identity]),
+        clustered=primary.parts if primary and engine == "InnoDB" else (),
+        automatic=automatic,
+        triggers=view,  # whether a view takes rows, only an INSERT tells
+        unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
+        seen=(same, without_count(seen)),
+        compared=without_count,
+    )
+
+
+def without_count(answer: Any) -> Any:
+    """Return an answer to SHOW CREATE TABLE without the number that rises with each row."""
+    return [[_COUNTED.sub("", value) if isinstance(value, str) else value for value in row] for row in answer[0]]
+
+
+def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ...]:
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row[0], []).append(row)
+    keys = []
+    for name, parts in by_name.items():
+        _, non_unique, _, _, _, kind, ignored = parts[0]
+        made = []
+        for _, _, column, collation, prefix, _, _ in parts:
+            if prefix is not None or columns[column].kind in _UNORDERED:
+                break  # what lies behind it is in no order that could be asked for
+            made.append(Part(columns[column], collation == "D", columns[column].sql, collation != "D"))
+        if kind != "BTREE" or ignored == "YES" or not made:
+            continue
+        whole = len(made) == len(parts)
+        hint = f" FORCE INDEX ({WORDS.quoted(name)})"
+        keys.append(Key(name, whole and not non_unique, tuple(made), hint, whole))
+    return tuple(sorted(keys, key=lambda key: key.name != "PRIMARY"))
+
+
+def _names_rows(key: Key) -> bool:
+    # Floats are shown with fewer digits than they have, so that what was read need not be found again.
+    return key.unique and not any([part.column.nullable or part.column.kind == "real" for part in key.parts])
+
+
+def _column(
+    name: str,
+    kind: str,
+    declared: str,
+    nullable: str,
+    characters: int | None,
+    octets: int | None,
+    precision: int | None,
+    scale: int | None,
+    fraction: int | None,
+    charset: str | None,
+    extra: str,
+    generated: str,
+) -> TableColumn:
+    unsigned = "unsigned" in declared
+    held: exact.Held = exact.never
+    compares: exact.Held | None = None
+    addend: exact.Held | None = None
+    meaning, ranged = kind, ""
+    digits = fraction or 0
+    if kind in _INTEGERS:
+        bits = _INTEGERS[kind]
+        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        meaning, held = "integer", partial(exact.integer, low, high)
+    elif kind == "year":
+        held = _year
+    elif kind == "bit":
+        held = partial(_bits, precision or 1)
+    elif kind == "decimal":
+        held = partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None)
+    elif kind in ("float", "double"):
+        meaning = "real"
+        held = partial(_real, exact.single if kind == "float" else exact.real, scale, unsigned)
+    elif kind == "enum":
+        labels = [label.replace("''", "'") for label in _LABEL.findall(declared)]
+        held = partial(_label, {label.casefold(): label for label in labels} | {label: label for label in labels})
+        ranged = f"FIELD(%s, {', '.join([literal(label).replace('%', '%%') for label in labels])})"
+    elif charset is not None:
+        meaning = kind if kind == "set" else "text"
+        held = partial(exact.text, fits=_fits(charset, characters or 0, octets or 0))
+    elif kind in ("binary", "varbinary") or kind.endswith("blob"):
+        meaning, held = "blob", partial(exact.binary, octets, kind == "binary")
+    elif kind == "date":
+        held = exact.date
+    elif kind in ("datetime", "timestamp"):
+        held = partial(exact.moment, digits)
+    elif kind == "time":
+        held = partial(exact.span, digits, _MOST_TIME)
+    elif kind == "uuid":
+        held = exact.unique_id
+    elif kind in ("inet4", "inet6"):
+        held = partial(_address, ipaddress.IPv4Address if kind == "inet4" else ipaddress.IPv6Address)
+    if meaning in ("integer", "decimal", "real"):
+        compares = exact.whole_or_exact
+        addend = exact.real if meaning == "real" else exact.whole_or_exact
+    return TableColumn(
+        name,
+        meaning,
+        nullable == "YES",
+        generated == "ALWAYS",
+        held,
+        WORDS.quoted(name),
+        "%s",
+        ranged,
+        ranged,
+        compares,
+        addend=addend,
+        array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
+    )
+
+
+def _fits(charset: str, characters: int, octets: int) -> Callable[[str], bool]:
+    codec = _CODECS.get(charset, "ascii")
+
+    def fits(text: str) -> bool:
+        if len(text) > characters or (charset in _TWO_BYTES and not text.isascii() and max(text) > "\uffff"):
+            return False
+        if text.isascii() and len(text) <= octets // 4:
+            return True
+        try:
+            return len(text.encode(codec)) <= octets
+        except UnicodeEncodeError:
+            return False
+
+    return fits
+
+
+def _year(value: Any) -> Any:
+    found = exact.integer(0, 2155, value)
+    return found if found == 0 or (found is not UNHELD and found > 1900) else UNHELD
+
+
+def _bits(most: int, value: Any) -> Any:
+    return exact.integer(0, 2**most - 1, int.from_bytes(value) if isinstance(value, bytes) else value)
+
+
+def _real(held: Callable[[Any], Any], scale: int | None, unsigned: bool, value: Any) -> Any:
+    found = held(value)
+    if found is UNHELD or (unsigned and found < 0) or (scale is not None and round(found, scale) != found):
+        return UNHELD
+    return found
+
+
+def _label(labels: dict[str, str], value: Any) -> Any:
+    if not isinstance(value, str):
+        return UNHELD
+    return labels.get(value, labels.get(value.casefold(), UNHELD))
+
+
+def _address(kind: Callable[[str], Any], value: Any) -> Any:
+    try:
+        return str(kind(value)) if isinstance(value, str) else UNHELD
+    except ValueError:
+        return UNHELD

@@ -1,0 +1,207 @@
+"""PostgreSQL: what a table is, read from pg_catalog, and what its columns make of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+from zlib import crc32
+
+from roost.dialects.dialect import Row
+from roost.structures.index import exact
+from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
+from roost.structures.index.words import Words
+from roost.structures.plan import each
+
+WORDS: Final = Words(
+    "postgresql",
+    '"',
+    "%s",
+    locks=" FOR UPDATE",
+    says_nulls=True,
+    row_by_row=True,
+    aborts=True,
+)
+
+# A row for the table, one for each of its columns, one for each part of an index that can be opened, all of them read
+# by one statement: they are asked for again with every transaction, to see whether they are still the same.
+# An index has an order that can be asked for if it is a B-tree over columns, by the usual operators of their types.
+_FACTS = each(
+    """\
+WITH t AS (
+  SELECT c.oid, c.relkind::text AS kind, c.relhassubclass AS inherited
+  FROM pg_catalog.pg_class c
+  WHERE c.oid = to_regclass(%s) AND c.relkind IN ('r', 'p', 'v', 'm')
+    AND c.relnamespace <> 'pg_catalog'::regnamespace
+)
+SELECT 0, t.oid::int8, t.kind, CASE WHEN t.inherited THEN 1 ELSE 0 END, 0, '', '', '', 0
+  FROM t
+UNION ALL
+SELECT 1, a.attnum::int8, a.attname::text,
+    CASE WHEN y.typtype = 'd' THEN y.typtypmod ELSE a.atttypmod END, a.attcollation::int8, y.typname::text,
+    CASE WHEN b.typtype = 'e' THEN 'e' WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'a' ELSE b.typname::text END,
+    format_type(a.atttypid, a.atttypmod),
+    CASE WHEN a.attnotnull THEN 1 ELSE 0 END + CASE WHEN a.attgenerated <> '' THEN 2 ELSE 0 END
+      + CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%' THEN 4 ELSE 0 END
+      + CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = a.attrelid AND f.contype = 'f'
+          AND a.attnum = ANY (f.conkey)) THEN 8 ELSE 0 END
+  FROM t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+    JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN y.typtype = 'd' THEN y.typbasetype ELSE y.oid END
+    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+UNION ALL
+SELECT 2, k.place, i.relname::text, x.indkey[k.place - 1], x.indoption[k.place - 1], coalesce(n.nspname::text, ''),
+    CASE WHEN x.indcollation[k.place - 1] <> a.attcollation THEN l.collname::text ELSE '' END, '',
+    CASE WHEN x.indisunique THEN 1 ELSE 0 END + CASE WHEN x.indisprimary THEN 2 ELSE 0 END
+      + CASE WHEN o.opcdefault OR o.opcname = 'varchar_ops' THEN 0 ELSE 4 END
+  FROM t JOIN pg_catalog.pg_index x ON x.indrelid = t.oid AND x.indisvalid AND x.indpred IS NULL AND x.indexprs IS NULL
+    JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+    JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname = 'btree'
+    CROSS JOIN LATERAL generate_series(1, x.indnkeyatts) AS k (place)
+    JOIN pg_catalog.pg_opclass o ON o.oid = x.indclass[k.place - 1]
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[k.place - 1]
+    LEFT JOIN pg_catalog.pg_collation l ON l.oid = x.indcollation[k.place - 1]
+    LEFT JOIN pg_catalog.pg_namespace n ON n.oid = l.collnamespace
+ORDER BY 1, 3, 2"""
+)
+NOT_NULL, GENERATED, NUMBERED, CHILD = 1, 2, 4, 8  # of a column
+UNIQUE, PRIMARY, STRANGE = 1, 2, 4  # of a part of an index
+DESCENDING, NULLS_FIRST = 1, 2  # PostgreSQL's own, in pg_index.indoption
+
+_INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
+# Of these types there are arrays in a statement.
+LISTED: Final = (
+    "integer",
+    "real",
+    "decimal",
+    "text",
+    "blob",
+    "bool",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "uuid",
+)
+# What a value of another type is written as: a text, which the type's own function reads.
+_BY_TEXT = "%s::text::"
+
+
+def read_table(name: str) -> Reading:
+    """Return what is known of a table or view; None where there is none that may be opened."""
+    if name.startswith("roost_") or "\0" in name:
+        return None
+    question = ask(_FACTS, f'"{name.replace(chr(34), 2 * chr(34))}"')
+    answer = yield question
+    rows = answer[0]
+    if not rows or rows[0][0] != 0:
+        return None
+    _, _, kind, inherited, *_ = rows[0]
+    numbered = {row[1]: _column(row) for row in rows if row[0] == 1}
+    facts = {row[2]: row[8] for row in rows if row[0] == 1}
+    view = kind == "v"
+    keys = () if view else _keys([row for row in rows if row[0] == 2], numbered)
+    identity: tuple[str, ...] = ()
+    named_by: tuple[str, ...] = ()
+    named: tuple[TableColumn, ...] = ()
+    primary = next((key for key in keys if key.name == "PRIMARY"), None)
+    if kind in ("r", "p") and primary is not None:
+        named = tuple([part.column for part in primary.parts])
+        identity = tuple([column.sql for column in named])
+        named_by = tuple([f"{column.sql} = {column.hole}" for column in named])
+    elif kind == "r" and not inherited:  # where a row lies names it as long as it is locked
+        identity, named_by = ("ctid::text",), ("ctid = %s::text::tid",)
+    return Table(
+        name,
+        WORDS,
+        view,
+        {column.name: column for column in numbered.values()},
+        keys,
+        identity,
+        named_by,
+        named,
+        automatic=next((column for column, bits in facts.items() if bits & NUMBERED), None),
+        triggers=view,  # whether a view takes rows, only an INSERT tells
+        unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
+        children=frozenset([column for column, bits in facts.items() if bits & CHILD]),
+        mark=f" /* {crc32(repr(answer).encode()):x} */",
+        seen=(question, answer),
+    )
+
+
+def _keys(rows: Sequence[Row], columns: dict[int, TableColumn]) -> tuple[Key, ...]:
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row[2], []).append(row)
+    keys = []
+    for name, parts in by_name.items():
+        if any([bits & STRANGE for *_, bits in parts]):
+            continue
+        made = []
+        for _, _, _, column, option, schema, collation, _, _ in sorted(parts, key=lambda part: part[1]):
+            term = columns[column].sql
+            if collation:
+                term += f" COLLATE {WORDS.quoted(schema)}.{WORDS.quoted(collation)}"
+            made.append(Part(columns[column], bool(option & DESCENDING), term, bool(option & NULLS_FIRST)))
+        bits = parts[0][8]
+        keys.append(Key("PRIMARY" if bits & PRIMARY else name, bool(bits & UNIQUE), tuple(made), ""))
+    return tuple(sorted(keys, key=lambda key: key.name != "PRIMARY"))
+
+
+def _column(row: Row) -> TableColumn:
+    _, _, name, modifier, _, _, kind, declared, bits = row
+    held: exact.Held = exact.never
+    compares: exact.Held | None = None
+    addend: exact.Held | None = None
+    meaning, hole, filtered = kind, "%s", ""
+    if kind in _INTEGERS:
+        most = 2 ** _INTEGERS[kind]
+        meaning, held = "integer", partial(exact.integer, -most, most - 1)
+    elif kind == "numeric":
+        precision, scale = (modifier - 4 >> 16) & 0xFFFF, modifier - 4 & 0x7FF
+        scale = scale - 2048 if scale > 1023 else scale
+        meaning = "decimal"
+        held = exact.any_decimal if modifier < 4 else partial(exact.decimal, precision, scale, None)
+    elif kind in ("float4", "float8"):
+        meaning, hole = "real", f"%s::{kind}"
+        held = exact.single if kind == "float4" else exact.real
+    elif kind in ("text", "varchar", "bpchar"):
+        meaning, held = "text", partial(exact.text, fits=_fits(None if modifier < 4 else modifier - 4))
+    elif kind == "bytea":
+        meaning, held = "blob", partial(exact.binary, None, False)
+    elif kind == "bool":
+        held = exact.truth
+    elif kind == "date":
+        held = exact.date
+    elif kind in ("timestamp", "timestamptz", "time"):
+        makes: dict[str, Callable[[int, Any], Any]] = {
+            "timestamp": exact.moment,
+            "timestamptz": exact.zoned,
+            "time": exact.time,
+        }
+        held = partial(makes[kind], 6 if modifier < 0 else modifier)
+    elif kind == "uuid":
+        held = exact.unique_id
+    else:
+        held, hole = partial(exact.text, fits=_fits(None)), _BY_TEXT + declared.replace("%", "%%")
+    if meaning in ("integer", "decimal", "real"):
+        compares = exact.exact if meaning != "real" else exact.real
+        filtered = "%s::numeric" if meaning != "real" else "%s::float8"
+        addend = exact.real if meaning == "real" else exact.whole_or_exact
+    return TableColumn(
+        name,
+        meaning,
+        not bits & NOT_NULL,
+        bool(bits & GENERATED),
+        held,
+        WORDS.quoted(name),
+        hole,
+        filtered=filtered,
+        compares=compares,
+        array=kind if meaning in LISTED or kind in LISTED else "",
+        addend=addend,
+    )
+
+
+def _fits(most: int | None) -> Callable[[str], bool]:
+    return lambda text: "\0" not in text and (most is None or len(text) <= most)

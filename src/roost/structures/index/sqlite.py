@@ -1,0 +1,110 @@
+"""SQLite: what a table is, read from its own pragmas, inside the transaction that uses it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
+from roost.structures.index.values import KINDS, kind_of, number
+from roost.structures.index.words import Words
+from roost.structures.plan import each
+
+SCHEMA_VERSION = each("PRAGMA schema_version")
+_RELATION = each(
+    "SELECT s.type, l.type, l.wr, (SELECT count(*) FROM sqlite_master t WHERE t.type = 'trigger'"
+    " AND lower(t.tbl_name) = lower(s.name)),\n"
+    "    s.sql LIKE '%check%' OR EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden IN (2, 3))"
+    " OR EXISTS (SELECT 1 FROM pragma_index_list(s.name) i JOIN pragma_index_xinfo(i.name) x"
+    ' WHERE i."unique" AND (i.partial OR x.cid = -2))\n'
+    "  FROM sqlite_master s JOIN pragma_table_list l ON l.schema = 'main' AND l.name = s.name\n"
+    "  WHERE s.name = ? AND s.type IN ('table', 'view')"
+)
+_COLUMNS = each('SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid')
+_KEYS = each('SELECT seq, name, "unique", origin, partial FROM pragma_index_list(?) ORDER BY seq DESC')
+_PARTS = each('SELECT name, "desc", coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno')
+_FOREIGN = each('SELECT "from" FROM pragma_foreign_key_list(?)')
+ROWIDS = ("rowid", "_rowid_", "oid")
+
+WORDS: Final = Words("sqlite", '"', "?", resolution="OR ABORT ")
+
+
+def read_table(name: str) -> Reading:
+    """Return what is known of a table or view; None where there is none that may be opened."""
+    if name.startswith(("sqlite_", "roost_")) or "\0" in name:
+        return None
+    (found,) = yield ask(_RELATION, name)
+    if not found:
+        return None
+    kind, kind_listed, without_rowid, triggers, judged = found[0]
+    if kind_listed not in ("table", "view"):
+        return None  # a virtual table has no keys, and is its module's own business
+    (listed,) = yield ask(_COLUMNS, name)
+    columns = {}
+    primary = []
+    for column, declared, not_null, pk, hidden in listed:
+        if hidden == 1:
+            continue
+        meaning = kind_of(declared)
+        rowid = kind == "table" and not without_rowid and bool(pk) and declared.upper() == "INTEGER"
+        columns[column] = TableColumn(
+            column,
+            meaning,
+            not (not_null or (pk and (without_rowid or rowid))),
+            hidden in (2, 3),
+            KINDS[meaning],
+            WORDS.quoted(column),
+            compares=number if meaning in ("integer", "real") else None,
+            plain=True,
+        )
+        if pk:
+            primary.append((pk, column))
+    order = [column for _, column in sorted(primary)]
+    keys: list[Key] = []
+    automatic = None
+    identity: tuple[str, ...] = ()
+    children: frozenset[str] = frozenset()
+    if kind == "table":
+        (indexes,) = yield ask(_KEYS, name)
+        if order and not without_rowid and not any([origin == "pk" for _, _, _, origin, _ in indexes]):
+            automatic = order[0]
+            keys.append(Key("PRIMARY", True, (_part(columns[automatic], False, "BINARY"),), " NOT INDEXED"))
+        for _, index, unique, origin, partial in sorted(indexes, key=lambda row: row[3] != "pk"):
+            (parts,) = yield ask(_PARTS, index)
+            if partial or any([part not in columns for part, _, _ in parts]):
+                continue  # it does not have all rows, or is of expressions
+            made = tuple([_part(columns[part], bool(desc), coll.upper()) for part, desc, coll in parts])
+            # As MySQL names a constraint without a name of its own: after its first column.
+            known = "PRIMARY" if origin == "pk" else made[0].column.name if origin == "u" else index
+            keys.append(Key(known, bool(unique), made, f" INDEXED BY {WORDS.quoted(index)}"))
+        identity = tuple(map(WORDS.quoted, order)) if without_rowid else _rowid(columns)
+        (foreign,) = yield ask(_FOREIGN, name)
+        children = frozenset([column for (column,) in foreign])
+    return Table(
+        name,
+        WORDS,
+        kind == "view",
+        columns,
+        tuple(keys),
+        identity,
+        tuple([f"{each_} = ?" for each_ in identity]),
+        by_rowid=not without_rowid and bool(identity),
+        clustered=keys[0].parts if without_rowid and identity else (),
+        automatic=automatic,
+        triggers=triggers > 0,
+        unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
+        children=children,
+        judged=bool(judged),
+    )
+
+
+def _part(column: TableColumn, descending: bool, collation: str) -> Part:
+    # With the index's own collation, or the index could not serve it.
+    plain = collation == "BINARY" and column.kind != "text"
+    term = column.sql if plain else f"{column.sql} COLLATE {WORDS.quoted(collation)}"
+    return Part(column, descending, term, not descending)
+
+
+def _rowid(columns: dict[str, TableColumn]) -> tuple[str, ...]:
+    # A column of the user's may have taken the name.
+    taken = {column.lower() for column in columns}
+    return tuple([name for name in ROWIDS if name not in taken][:1])

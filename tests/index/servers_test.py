@@ -1,0 +1,247 @@
+"""Indexes on servers: a dumb model beside them, their plans explained, and what is each database's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import roost
+from roost.dialects import Statement, render
+from roost.structures.index import many
+from roost.structures.index.declaration import OPS
+from roost.structures.index.opened import READ_TABLE, OpenedIndex
+from roost.structures.index.runs import Shape
+from tests.index.databases import Database, database
+from tests.index.find_test import NAMES, OF, cases
+from tests.index.model import Model
+
+TYPES = {
+    "mariadb": {"id": "INT PRIMARY KEY", "a": "INT", "b": "VARCHAR(9) COLLATE utf8mb4_nopad_bin", "c": "BIGINT"},
+    "postgresql": {"id": "int PRIMARY KEY", "a": "int", "b": 'text COLLATE "C"', "c": "int8"},
+}
+OPTIONS = {"mariadb": " CHARACTER SET utf8mb4", "postgresql": ""}
+SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module", params=["mariadb", "postgresql"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database on each server."""
+    with database(request.param, Path()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(server: Database) -> Iterator[roost.Store]:
+    with roost.Store(server.url) as store:
+        yield store
+
+
+def fill(server: Database, model: Model) -> roost.Index:
+    """Make the model's table, with an index in which NULL is less than everything and equals lie in order."""
+    columns = ", ".join([f"{name} {kind}" for name, kind in TYPES[server.name].items()])
+    texts = ["DROP TABLE IF EXISTS t", f"CREATE TABLE t ({columns}){OPTIONS[server.name]}"]
+    if model.rows:
+        rows = ", ".join(
+            ["(" + ", ".join(["NULL" if value is None else repr(value) for value in row]) + ")" for row in model.rows]
+        )
+        texts.append(f"INSERT INTO t VALUES {rows}")
+    if model.key != ("id",):
+        key, descending = model.key, model.descending
+        if server.name == "postgresql":
+            key, descending = (*key, "id"), (*descending, False)
+        parts = []
+        for name, down in zip(key, descending, strict=True):
+            nulls = f" NULLS {'LAST' if down else 'FIRST'}" if server.name == "postgresql" else ""
+            parts.append(f"{name}{' DESC' if down else ''}{nulls}")
+        texts.append(f"CREATE INDEX k ON t ({', '.join(parts)})")
+    server.script(*texts)
+    return roost.Index("t", "PRIMARY" if model.key == ("id",) else "k", NAMES, filters=NAMES)
+
+
+@given(case=cases())
+@SLOW
+def test_a_find_is_what_a_list_in_the_order_of_the_index_says(
+    server: Database, running: roost.Store, case: tuple[Model, str, list[Any], int, int, Any, list[Any]]
+) -> None:
+    model, op, wanted, limit, offset, in_, filters = case
+    index = fill(server, model)
+    expected = model.find(op, wanted, limit, offset, in_, filters)
+    assert running.run(index.find(op, wanted, limit, offset, in_, filters)) == expected  # type: ignore[arg-type]
+    several = [index.find(op, wanted, limit, offset, in_, filters)] * 6  # type: ignore[arg-type]
+    assert running.run_all(*several) == (expected,) * 6
+
+
+@given(
+    case=cases(),
+    verb=st.sampled_from(["update", "delete", "increment", "decrement"]),
+    to=OF["c"],
+    returns=st.booleans(),
+)
+@SLOW
+def test_a_modification_changes_the_rows_that_are_found(
+    server: Database,
+    running: roost.Store,
+    case: tuple[Model, str, list[Any], int, int, Any, list[Any]],
+    verb: str,
+    to: int | None,
+    returns: bool,
+) -> None:
+    model, op, wanted, limit, offset, in_, filters = case
+    fill(server, model)
+    index = roost.Index("t", "PRIMARY" if model.key == ("id",) else "k", ["c", "id"], filters=NAMES)
+    every = model.find(op, wanted, 2**32 if verb == "delete" or in_ else limit, offset, in_, filters)
+    if verb != "delete" and in_:
+        every = every[:limit]
+    found = list(dict.fromkeys(every))[:limit]
+    made: Any = getattr(index, verb)
+    asked: tuple[Any, ...] = () if verb == "delete" else ((to,),)
+    operation = made(op, wanted, *asked, limit, offset, in_, filters)
+    expected, changed = {row[0]: row for row in model.rows}, 0
+    for id, a, b, c in found:
+        new: Any = to
+        if verb == "delete":
+            del expected[id]
+        elif verb != "update":
+            new = c if c is None or to is None else c + to if verb == "increment" else c - to
+            if verb == "decrement" and to is not None and c is not None and c * new < 0:
+                continue
+        if verb != "delete":
+            expected[id] = (id, a, b, new)
+        changed += 1
+    result = running.run(index.returning(operation) if returns else operation)
+    assert result == ([(row[3], row[0]) for row in found] if returns else changed)
+    assert [tuple(row) for row in server.sql("SELECT id, a, b, c FROM t ORDER BY id")] == [*expected.values()]
+
+
+def opened(connection: Any, dialect: str, table: str, name: str) -> OpenedIndex:
+    cursor = connection.cursor()
+
+    def answer(wanted: Statement) -> Any:
+        found = []
+        for row in wanted.rows:
+            cursor.execute(wanted.template.sql, row or None)
+            found.append(list(cursor.fetchall()))
+        return found
+
+    work = READ_TABLE[dialect](table)
+    wanted: Any = next(work)
+    try:
+        while True:
+            several = getattr(wanted, "statements", None)
+            wanted = work.send(answer(wanted) if several is None else [answer(each) for each in several])
+    except StopIteration as stop:
+        found = stop.value
+    key = found.key(name)
+    assert key is not None
+    return OpenedIndex(found, key, list(found.columns.values()))
+
+
+EXPLAINED = {
+    "mariadb": [
+        "DROP TABLE IF EXISTS e",
+        "CREATE TABLE e (id INT PRIMARY KEY, a INT, b VARCHAR(9), c INT NOT NULL UNIQUE, l VARCHAR(9) CHARACTER SET"
+        " latin1, s ENUM('x', 'y'), KEY mixed (a, b DESC, c), KEY other (b, a), UNIQUE KEY l (l), KEY s (s, a))"
+        " CHARACTER SET utf8mb4",
+        "INSERT INTO e SELECT seq, seq MOD 200, CONCAT('b', seq MOD 7), seq * 2, CONCAT('l', seq), 'x' FROM"
+        " seq_1_to_5000",
+        "ANALYZE TABLE e",
+    ],
+    "postgresql": [
+        "DROP TABLE IF EXISTS e",
+        'CREATE TABLE e (id int PRIMARY KEY, a int, b varchar(9), c int NOT NULL UNIQUE, l text COLLATE "C", s text)',
+        "CREATE INDEX mixed ON e (a, b DESC, c)",
+        "CREATE INDEX other ON e (b, a)",
+        'CREATE INDEX l ON e (l COLLATE "POSIX" DESC NULLS LAST)',
+        "CREATE INDEX s ON e (s NULLS FIRST, a)",
+        "INSERT INTO e SELECT n, n % 200, 'b' || n % 7, n * 2, 'l' || n, 'x' FROM generate_series(1, 5000) n",
+        "ANALYZE e",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def full(server: Database) -> None:
+    """Make a table with rows and statistics."""
+    server.script(*EXPLAINED[server.name])
+
+
+VALUES = {"id": 100, "a": 100, "b": "b3", "c": 100, "l": "l3", "s": "x"}
+
+
+@pytest.mark.parametrize("name", ["PRIMARY", "mixed", "other", "c", "l", "s"])
+@pytest.mark.parametrize("op", OPS)
+def test_every_find_is_a_search_in_its_index(server: Database, full: None, name: str, op: str) -> None:
+    with closing(server.connect()) as connection:
+        cursor = connection.cursor()
+        index = opened(connection, server.name, "e", "e_c_key" if (server.name, name) == ("postgresql", "c") else name)
+        for width in range(1, len(index.key.parts) + 1):
+            nullable = [part.column.nullable for part in index.key.parts[:width]]
+            for nulls in range(2**width):
+                names = [part.column.name for part in index.key.parts[:width]]
+                given = tuple(
+                    [
+                        None if nulls >> place & 1 and nullable[place] else VALUES[name]
+                        for place, name in enumerate(names)
+                    ]
+                )
+                for texts in index.statements(op, given, ()):
+                    row = (*[given[place] for place in texts.places], 1, 0)
+                    cursor.execute(f"EXPLAIN {texts.rows.sql}", row)
+                    told = cursor.fetchall()
+                    if server.name == "mariadb":
+                        ((_, _, _, kind, _, key, *_, extra),) = told
+                        whole = " WHERE " not in texts.rows.sql or "IS NOT NULL" in texts.rows.sql
+                        assert (
+                            kind in ("const", "ref", "range")
+                            or (kind == "index" and (whole or name == "s"))
+                            or (extra == "Impossible WHERE noticed after reading const tables")
+                        ), (texts.rows.sql, row, told)
+                        assert key == index.key.name or extra.startswith("Impossible"), (texts.rows.sql, told)
+                        assert "filesort" not in (extra or ""), (texts.rows.sql, row, told)
+                    else:
+                        text = " ".join([line for (line,) in told])
+                        assert "Index" in text, (texts.rows.sql, row, text)
+                        assert "Sort" not in text, (texts.rows.sql, row, text)
+                        assert "Seq Scan" not in text, (texts.rows.sql, row, text)
+
+
+@pytest.mark.parametrize("name", ["PRIMARY", "mixed", "other", "c", "l"])
+@pytest.mark.parametrize("op", ["lookup", "=", ">=", "<="])
+def test_many_finds_are_searches_in_the_index(server: Database, full: None, name: str, op: str) -> None:
+    with closing(server.connect()) as connection:
+        index = opened(connection, server.name, "e", "e_c_key" if (server.name, name) == ("postgresql", "c") else name)
+        keys = tuple([VALUES[part.column.name] for part in index.key.parts])
+        if op == "lookup":
+            lookups = many.Lookups(index)
+            template, row = lookups.template, keys
+            if not index.key.unique or template is None:
+                return
+        else:
+            shape = Shape("find", op, 1, bounded=True)
+            finds = many.Finds.of(index, shape)
+            if finds is None:
+                return  # NULLs lie beyond: two ranges each
+            template, row = finds._template, (keys[0], 2, 0)
+        assert template is not None
+        ((sql, values),) = render(Statement(template, [row] * 3))
+        cursor = connection.cursor()
+        cursor.execute(f"EXPLAIN {sql}", values)
+        told = cursor.fetchall()
+        if server.name == "mariadb":
+            searches = [line for line in told if line[2] in ("t", "e") and "Impossible" not in line[-1]]
+            assert searches
+            for _, _, _, kind, _, key, *_, extra in searches:
+                assert kind in ("const", "eq_ref", "ref", "range"), (sql, told)
+                assert key == index.key.name, (sql, told)
+                assert "filesort" not in (extra or ""), (sql, told)
+        else:
+            text = " ".join([line for (line,) in told])
+            assert "Index" in text, (sql, text)
+            assert "Sort" not in text, (sql, text)
+            assert "Seq Scan" not in text, (sql, text)

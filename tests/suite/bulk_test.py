@@ -1,0 +1,321 @@
+"""Operations with many rows: what as many operations of one row would do, all of it or nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import pytest
+
+import roost
+from roost.batching.atoms import Atom
+from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, inner, likes, pageviews, visits
+
+Make = Callable[..., Any]
+
+# More than the rows of one text on SQLite, and not a multiple of them.
+MANY = 333
+
+seen = roost.Ring("seen", Seen, per=Place, keep=2)
+refreshing = roost.Capped("refreshing", Egg, per="basket", keep=4, unique="egg", on_duplicate="refresh")
+rejecting = roost.Capped("rejecting", Egg, per="basket", keep=4, unique="egg", on_full="reject")
+
+
+def sorted_visits(n: int) -> list[Visit]:
+    return [Visit(each % 50 if each % 7 else 1, each) for each in range(n)]
+
+
+def test_pushes_answer_the_sequences_that_single_ones_would(make: Make) -> None:
+    one = roost.Ring("one", Visit, per="uid", keep=5)
+    store = make(visits, one)
+    rows = sorted_visits(MANY)
+    for part in rows[:100], rows[100:]:
+        assert store.run(visits.push_all(part)) == list(store.run_all(*[one.push(row) for row in part]))
+    for uid in 1, 2, 49:
+        assert store.run(visits.latest(uid)) == store.run(one.latest(uid))
+        assert [entry.sequence for entry in store.run(visits.entries(uid))] == [
+            entry.sequence for entry in store.run(one.entries(uid))
+        ]
+
+
+def test_single_pushes_between_those_of_many_keep_the_order(make: Make) -> None:
+    store = make(visits)
+    assert store.run_all(
+        visits.push(Visit(5, 1)),
+        visits.push_all([Visit(5, 2), Visit(6, 1), Visit(5, 3)]),
+        visits.push_all([]),
+        visits.push(Visit(5, 4)),
+    ) == (1, [2, 1, 3], [], 4)
+    assert [visit.visitor for visit in store.run(visits.latest(5))] == [4, 3, 2, 1]
+
+
+def test_nothing_to_do(make: Make) -> None:
+    store = make(visits, baskets, likes, pageviews)
+    assert store.run(visits.push_all([])) == []
+    assert store.run(baskets.add_all(())) is None
+    assert store.run(likes.add_all(iter([]))) == []
+    assert store.run(pageviews.add_all({})) is None
+    assert store.run_all(visits.push_all([]), baskets.add_all([]), likes.add_all([]), pageviews.add_all({})) == (
+        [],
+        None,
+        [],
+        None,
+    )
+    assert store.run_all(visits.keys(), baskets.keys(), likes.keys(), pageviews.keys()) == ([], [], [], [])
+
+
+def test_composite_keys_and_rows_from_a_generator(make: Make) -> None:
+    store = make(seen)
+    assert store.run(seen.push_all(Seen("shop", page % 3, page) for page in range(40))) == [
+        page // 3 + 1 for page in range(40)
+    ]
+    assert store.run(seen.latest(Place("shop", 0))) == [Seen("shop", 0, 39), Seen("shop", 0, 36)]
+
+
+def test_a_full_collection_evicts_the_oldest(make: Make) -> None:
+    store = make(baskets)
+    for begin in 0, 20, 40, 41 * 20:
+        store.run(baskets.add_all([Egg(basket, begin + egg) for egg in range(20) for basket in range(30)]))
+        assert store.run_all(baskets.count(0), baskets.count(29)) == (12, 12)
+        assert [egg.egg for egg in store.run(baskets.latest(17))] == [begin + egg for egg in range(19, 7, -1)]
+
+
+@pytest.mark.needs("capped", "second store")
+def test_a_full_collection_is_not_looked_up_first(open_store: Make, statements: list[str]) -> None:
+    store = open_store(baskets)
+    for begin in 0, 20:
+        statements.clear()
+        store.run(baskets.add_all([Egg(basket, begin + egg) for egg in range(12) for basket in range(30)]))
+    assert not [sql for sql in statements if sql.startswith("SELECT sequence")]
+    assert store.stats().retries == 0
+
+
+def test_a_full_collection_with_holes_evicts_the_oldest(make: Make) -> None:
+    store = make(baskets)
+    store.run(baskets.add_all([Egg(basket, egg) for egg in range(12) for basket in range(20)]))
+    store.run_all(*[baskets.remove(basket, egg) for basket in range(20) for egg in (0, 3, 7)])
+    store.run(baskets.add_all([Egg(basket, 100 + egg) for egg in range(5) for basket in range(20)]))
+    assert [egg.egg for egg in store.run(baskets.latest(3))] == [104, 103, 102, 101, 100, 11, 10, 9, 8, 6, 5, 4]
+
+
+def test_one_that_is_there_refuses_all_of_them_and_no_others(make: Make) -> None:
+    store = make(baskets)
+    store.run(baskets.add(Egg(7, 3)))
+    refused = Atom((baskets.add_all([Egg(basket, 3) for basket in range(30)]),))
+    others = [Atom((baskets.add(Egg(1, 100)),)), Atom((baskets.add_all([Egg(2, 100), Egg(3, 100)]),))]
+    run_each(store, [others[0], refused, others[1]])
+    assert isinstance(refused.error, roost.Duplicate)
+    assert str(refused.error) == "baskets.add(Egg(basket=7, egg=3, colour='white')): 3 is there already"
+    assert [atom.error for atom in others] == [None, None]
+    assert store.run(baskets.keys()) == [1, 2, 3, 7]
+    with pytest.raises(roost.Duplicate):
+        store.run(baskets.add_all([Egg(8, 1), Egg(8, 2), Egg(8, 1)]))
+    assert store.run(baskets.count(8)) == 0
+
+
+def test_a_full_collection_that_rejects_refuses_all_of_them(make: Make) -> None:
+    store = make(rejecting)
+    store.run(rejecting.add_all([Egg(1, egg) for egg in range(4)]))
+    with pytest.raises(roost.Full, match="keep is 4"):
+        store.run(rejecting.add_all([Egg(2, 1), Egg(1, 4), Egg(2, 2)]))
+    assert store.run_all(rejecting.count(1), rejecting.count(2)) == (4, 0)
+
+
+def test_rows_that_are_there_are_refreshed(make: Make) -> None:
+    store = make(refreshing)
+    store.run(refreshing.add_all([Egg(basket, egg) for egg in range(4) for basket in range(20)]))
+    store.run(refreshing.add_all([Egg(basket, egg, "brown") for egg in (1, 9) for basket in range(20)]))
+    assert store.run(refreshing.latest(19)) == [Egg(19, 9, "brown"), Egg(19, 1, "brown"), Egg(19, 3), Egg(19, 2)]
+
+
+def test_members_say_which_of_them_were_new(make: Make) -> None:
+    store = make(likes)
+    store.run(likes.add(7, "ada"))
+    assert store.run(likes.add_all([(7, "ada"), (7, "bob"), (8, "ada"), (7, "bob")])) == [False, True, True, False]
+    assert store.run_all(
+        likes.remove(7, "bob"), likes.add_all([(7, "bob"), (7, "cyd")]), likes.add(7, "cyd", "dan"), likes.size(7)
+    ) == (1, [True, True], 1, 4)
+    assert sum(store.run(likes.add_all([(n % 20, f"m{n % 200}") for n in range(MANY)]))) == 200
+    assert store.run_all(likes.size(0), likes.size(7)) == (10, 14)
+
+
+def test_members_of_types_that_are_stored_otherwise(make: Make) -> None:
+    by_day = roost.Set("by_day", key=dt.date, member=uuid.UUID)
+    store = make(by_day)
+    day, member = dt.date(2008, 1, 1), uuid.UUID(int=7)
+    assert store.run_all(by_day.add(day), by_day.add_all([]), by_day.add_all([(day, member)] * 2)) == (
+        0, [], [True, False],
+    )  # fmt: skip
+    assert store.run(by_day.members(day)) == {member}
+
+
+def test_counts_are_added_to_many_keys(make: Make) -> None:
+    store = make(pageviews)
+    words = [f"/{n % 100}" for n in range(MANY)]
+    store.run_all(pageviews.add("/1", 5), pageviews.add_all(Counter(words)), pageviews.add_all({"/1": -2}))
+    assert store.run(pageviews.totals(["/0", "/1", "/99"])) == {"/0": 4, "/1": 7, "/99": 3}
+
+
+def test_one_count_that_would_leave_64_bits_refuses_all_of_them(make: Make) -> None:
+    store = make(pageviews)
+    store.run(pageviews.add("/full", 2**63 - 1))
+    refused = Atom((pageviews.add_all({"/home": 1, "/full": 1}),))
+    other = Atom((pageviews.add("/home"),))
+    run_each(store, [refused, other])
+    assert isinstance(refused.error, roost.Overflow)
+    assert str(refused.error).startswith("pageviews.add('/full', 1): the slot holds")
+    assert other.error is None
+    assert store.run(pageviews.total("/home")) == 1
+
+
+def test_in_the_applications_own_transaction(open_store: Make, app: Callable[..., Any]) -> None:
+    store = open_store(visits, baskets, likes, pageviews)
+    one = app()
+    rows = [Egg(basket, 1) for basket in range(20)]
+    one.run(baskets.add_all(rows))
+    assert one.run(visits.push_all([Visit(5, n) for n in range(20)])) == list(range(1, 21))
+    assert one.run(likes.add_all([(n, "ada") for n in range(20)])) == [True] * 20
+    one.run(pageviews.add_all({f"/{n}": 2 for n in range(20)}))
+    with pytest.raises(roost.Duplicate):
+        one.run(baskets.add_all([Egg(50, 1), *rows]))
+    one.commit()
+    assert store.run_all(baskets.count(3), baskets.count(50), likes.size(3), pageviews.total("/3")) == (1, 0, 1, 2)
+    assert [visit.visitor for visit in store.run(visits.latest(5))] == [19, 18, 17, 16, 15]
+
+
+@dataclass(frozen=True)
+class Note:
+    uid: int
+    text: Annotated[str | None, roost.text(5)] = None
+    share: float = 0.0
+
+
+notes = roost.Ring("notes", Note, per="uid", keep=3)
+
+
+def test_values_are_checked_and_made_neutral(make: Make) -> None:
+    store = make(notes)
+    for wrong, message in [
+        (Note(1, "longer"), "notes.text: 'longer' has 6 characters; the limit is 5"),
+        (Note(2**63), "notes.uid: 9223372036854775808 does not fit in 64 bits"),
+        (Note(True), "notes.uid: True is of type bool; it takes int"),
+        (Note(1, "\ud800"), "notes.text: '\\ud800' has a lone surrogate"),
+        (Visit(1, 1), "notes: Visit(uid=1, visitor=1) is not a Note"),
+    ]:
+        with pytest.raises(roost.Invalid) as told:
+            notes.push_all([Note(1), wrong, Note(2)])  # type: ignore[list-item]
+        assert str(told.value).startswith(message)
+    rows = [Note(n % 3, "é" if n % 2 else None, 1 if n % 5 else -0.0) for n in range(30)]
+    store.run(notes.push_all(rows))
+    assert [repr(note) for note in store.run(notes.latest(2, 2))] == [
+        "Note(uid=2, text='é', share=1.0)", "Note(uid=2, text=None, share=1.0)",
+    ]  # fmt: skip
+
+
+def test_what_is_no_rows_is_refused() -> None:
+    for wrong in "ada", b"ada", 5, None, Visit(1, 1):
+        with pytest.raises(roost.Invalid, match="takes several rows, not "):
+            visits.push_all(wrong)  # type: ignore[arg-type]
+    with pytest.raises(roost.Invalid, match=r"'ab' is not a pair of a key and a member"):
+        likes.add_all(["ab"])  # type: ignore[list-item]
+    with pytest.raises(roost.Invalid, match=r"likes.member: 5 is of type int; it takes"):
+        likes.add_all([(1, "ada"), (1, 5)])  # type: ignore[list-item]
+    with pytest.raises(roost.Invalid, match=r"a mapping of keys to numbers, not \['/home'\]"):
+        pageviews.add_all(["/home"])  # type: ignore[arg-type]
+    with pytest.raises(roost.Invalid, match=r"pageviews.n: 1.5 is not a whole number"):
+        pageviews.add_all({"/home": 1, "/about": 1.5})  # type: ignore[dict-item]
+    by_place = roost.Counter("by_place", key=Place)
+    with pytest.raises(roost.Invalid, match=r"by_place: 5 is not a key; it takes a tuple of \(site, page\)"):
+        by_place.add_all({Place("a", 1): 1, 5: 1})  # type: ignore[dict-item]
+
+
+def test_an_operation_with_many_rows_is_a_value() -> None:
+    rows = [Visit(1, 2), Visit(3, 4)]
+    operation = visits.push_all(rows)
+    rows.append(Visit(5, 6))
+    assert repr(operation) == "visits.push_all([Visit(uid=1, visitor=2), Visit(uid=3, visitor=4)])"
+    assert operation == visits.push_all(iter(rows[:2])) == pickle.loads(pickle.dumps(operation))
+    assert hash(operation) == hash(visits.push_all(rows[:2]))
+    assert operation != visits.push_all(rows)
+    assert (
+        repr(likes.add_all([(n, "ada") for n in range(9)]))
+        == "likes.add_all([(0, 'ada'), (1, 'ada'), (2, 'ada'), ...])"
+    )
+    assert repr(pageviews.add_all({"/": 1, "/a": -1})) == "pageviews.add_all({'/': 1, '/a': -1})"
+
+
+def test_its_rows_count_as_operations_of_a_batch() -> None:
+    atom = Atom((visits.push_all([Visit(1, n) for n in range(7)]), visits.push(Visit(1, 1)), visits.latest(1)))
+    assert atom.size == 9
+
+
+def test_the_heads_that_many_rows_lock(open_store: Make) -> None:
+    store = open_store(visits, baskets, likes, pageviews)
+    heads = inner(store)._core.known.heads
+    for operation in [
+        visits.push_all([Visit(1, 1), Visit(2, 1), Visit(1, 2)]),
+        baskets.add_all([Egg(1, 1), Egg(2, 1), Egg(1, 2)]),
+        likes.add_all([(1, "ada"), (2, "ada"), (1, "bob")]),
+    ]:
+        assert heads(Atom((operation,))) == {(operation.structure.name, (1,)), (operation.structure.name, (2,))}
+    assert heads(Atom((pageviews.add_all({"/a": 1, "/b": 1}),))) == {("pageviews", ("/a",)), ("pageviews", ("/b",))}
+
+
+@pytest.mark.needs("counter", "ring", "second store")
+def test_a_declaration_that_is_not_the_stored_one(open_store: Make) -> None:
+    old, new = open_store(visits), open_store()
+
+    @dataclass
+    class LongVisit:
+        uid: int
+        visitor: int
+        seconds: int = 0
+
+    longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    assert new.run(longer.push_all([LongVisit(5, 1), LongVisit(5, 2)])) == [1, 2]
+    with pytest.raises(roost.Mismatch, match="the column seconds is only in the declaration"):
+        new.run(longer.push_all([LongVisit(5, 3), LongVisit(5, 4, 60)]))
+    assert old.run(visits.push_all([Visit(5, 3)])) == [3]
+
+    @dataclass(frozen=True)
+    class LongEgg(Egg):
+        weight: int = 0
+
+    old.create(baskets)
+    longer_eggs = roost.Capped("baskets", LongEgg, per="basket", keep=12, unique="egg")
+    new.run(longer_eggs.add_all([LongEgg(1, 1), LongEgg(1, 2)]))
+    with pytest.raises(roost.Duplicate, match=r"LongEgg\(basket=1, egg=2, colour='white', weight=0\)\): 2 is there"):
+        new.run(longer_eggs.add_all([LongEgg(1, 3), LongEgg(1, 2)]))
+    assert old.run(baskets.count(1)) == 2
+
+
+@pytest.mark.needs("counter", "ring", "no nul in text")
+def test_a_nul_is_told_with_its_column(make: Make) -> None:
+    store = make(notes, likes)
+    with pytest.raises(roost.Invalid, match=r"^notes\.text: 'a\\x00' has a NUL"):
+        store.run(notes.push_all([Note(1), Note(2, "a\0")]))
+    with pytest.raises(roost.Invalid, match=r"^likes\.member: 'a\\x00' has a NUL"):
+        store.run(likes.add_all([(1, "a"), (2, "a\0")]))
+
+
+def run_each(store: Any, atoms: list[Atom]) -> None:
+    """Run atoms in one batch, whichever kind of store it is."""
+    core = inner(store)._core
+    for atom in atoms:
+        atom.deadline = 0.0
+    core.submit(atoms)
+
+
+def test_a_row_of_a_subclass_is_one(make: Make) -> None:
+    @dataclass(frozen=True)
+    class Marked(Visit):
+        mark: str = ""
+
+    store = make(visits)
+    assert store.run(visits.push_all([Visit(1, 1), Marked(1, 2, "x"), replace(Marked(1, 3))])) == [1, 2, 3]
+    assert store.run(visits.latest(1, 1)) == [Visit(1, 3)]
