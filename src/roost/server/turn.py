@@ -16,7 +16,6 @@ from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error
 from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run, Singles
 from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role
 from roost.store.served import Budget, Database, Undone
@@ -27,7 +26,7 @@ log = logging.getLogger("roost.server")
 class Played:
     """What the connections of a turn are answered, in their order, as far as they are."""
 
-    __slots__ = ("_arrived", "_next", "halved", "late", "rest", "seconds", "texts")
+    __slots__ = ("_arrived", "_next", "_whole", "halved", "late", "pieces", "rest", "seconds", "texts")
 
     def __init__(self, arrived: Arrived) -> None:
         self.texts = [""] * len(arrived)
@@ -35,16 +34,34 @@ class Played:
         self.rest: dict[int, str] = {}  # by the places of connections: the lines that are left for later turns
         self.seconds = [0.0] * len(arrived)  # that each took of the turn
         self.halved = False  # a part has failed as a whole
+        self.pieces: Sequence[_Piece] = [(place, 0, text) for place, (_, text) in enumerate(arrived)]  # all of it
         self._arrived = arrived
         self._next = [0] * len(arrived)  # how far the text of each is done
+        self._whole = False  # all was answered by one exchange, as far as the budget allowed
 
-    def begins_at(self, place: int, begin: int) -> bool:
-        """Return whether a connection's text is done up to here, and it may go on."""
-        return self._next[place] == begin and place not in self.late and not self._arrived[place][0].foreign
+    def ready(self, pieces: Sequence[_Piece]) -> Sequence[_Piece]:
+        """Return the pieces before which everything is done, of connections that go on."""
+        if pieces is self.pieces:
+            return pieces
+        arrived, late, begins = self._arrived, self.late, self._next
+        return [
+            piece
+            for piece in pieces
+            if begins[piece[0]] == piece[1] and piece[0] not in late and not arrived[piece[0]][0].foreign
+        ]
 
-    def take(self, lines: Sequence[_Piece], exchange: Exchange) -> None:
+    def take(self, pieces: Sequence[_Piece], exchange: Exchange) -> None:
         """Keep the answers of an exchange."""
-        for place, (at, begin, text) in enumerate(lines):
+        if pieces is self.pieces:
+            self.texts, self.late, self.rest, self.seconds = (
+                exchange.texts,
+                exchange.late,
+                exchange.rest,
+                exchange.seconds,
+            )
+            self._whole = True
+            return
+        for place, (at, begin, text) in enumerate(pieces):
             self.texts[at] += exchange.texts[place]
             self.seconds[at] += exchange.seconds[place]
             rest = exchange.rest.get(place)
@@ -56,6 +73,8 @@ class Played:
 
     def finish(self) -> Played:
         """Note what is left of each."""
+        if self._whole:
+            return self
         for place, (session, text) in enumerate(self._arrived):
             if self._next[place] > len(text) or session.foreign:
                 continue
@@ -90,10 +109,9 @@ class Turn:
     def play(self, arrived: Arrived) -> Played:
         """Answer the complete lines of each connection, without the last LF, as far as the budget allows."""
         played = Played(arrived)
-        pieces = [(place, 0, text) for place, (_, text) in enumerate(arrived)]
         database = self._database
         database.budget.begin()
-        lines = Lines(pieces, [session for session, _ in arrived], played, database, self._openings, self._counters)
+        lines = Lines(played.pieces, arrived, played, database, self._openings, self._counters)
         failed = database.transact(lines)
         if failed is not None:
             lines.refuse(failed)
@@ -103,19 +121,19 @@ class Turn:
 class Lines(Part):
     """Lines of several connections, as a part of a batch."""
 
-    __slots__ = ("_counters", "_database", "_exchange", "_openings", "_pieces", "_played", "_playing", "_sessions")
+    __slots__ = ("_arrived", "_counters", "_database", "_exchange", "_openings", "_pieces", "_played", "_playing")
 
     def __init__(
         self,
         pieces: Sequence[_Piece],
-        sessions: Sequence[Session],
+        arrived: Arrived,
         played: Played,
         database: Database,
         openings: Openings,
         counters: Counters,
     ) -> None:
         self._pieces = pieces
-        self._sessions = sessions
+        self._arrived = arrived
         self._played = played
         self._database = database
         self._openings = openings
@@ -134,7 +152,7 @@ class Lines(Part):
     def run(self, context: Context) -> Running:
         """Answer the lines, as far as the budget allows; their answers are kept until COMMIT."""
         database = self._database
-        self._playing = [piece for piece in self._pieces if self._played.begins_at(piece[0], piece[1])]
+        self._playing = self._played.ready(self._pieces)
         if not self._playing or not database.budget.open:
             return []
         yield from database.look()
@@ -164,7 +182,9 @@ class Lines(Part):
         return None
 
     def _begin(self, budget: Budget, failed: Error | None = None) -> Exchange:
-        arrived = [(self._sessions[place], text) for place, _, text in self._playing]
+        arrived = self._arrived
+        if self._playing is not self._played.pieces:
+            arrived = [(arrived[place][0], text) for place, _, text in self._playing]
         return Exchange(arrived, self._openings, self._database.version, budget, failed)
 
     def committed(self) -> int:
@@ -184,7 +204,7 @@ class Lines(Part):
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
             cause = Error()
-        self._playing = [piece for piece in self._pieces if self._played.begins_at(piece[0], piece[1])]
+        self._playing = self._played.ready(self._pieces)
         exchange = self._exchange = self._begin(Budget(), cause)
         self._database.budget.take(0)  # which looks at the time
         for _ in exchange.play():
@@ -209,7 +229,7 @@ class Lines(Part):
         return [self._part([(place, begin + len(first) + 1, second)]), self._part([(place, begin, first)])]
 
     def _part(self, pieces: Sequence[_Piece]) -> Part:
-        return Lines(pieces, self._sessions, self._played, self._database, self._openings, self._counters)
+        return Lines(pieces, self._arrived, self._played, self._database, self._openings, self._counters)
 
     def late(self, until: float) -> Part | None:
         """Return None: what is not answered is left for the next turn."""

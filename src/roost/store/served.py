@@ -20,7 +20,7 @@ from roost.databases.engine import Undone, Wait, drive
 from roost.databases.sqlite.apsw import ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
 from roost.dialects import Control, Statement
-from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing
+from roost.errors import Busy, Error, Mismatch, Missing
 from roost.store.core import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -77,31 +77,31 @@ class Database:
         self._seen = None
 
     def begin(self) -> Error | None:
-        """Begin a transaction, if there is none; return why not."""
-        connection = self._connection
+        """Begin a transaction ahead of the next `transact`; return why there is none."""
         try:
-            connection.execute(self._begin)
-        except (Error, Undone) as failed:
-            connection.settle()
-            error = failed.__cause__ if isinstance(failed, Undone) else failed
-            if not isinstance(error, Busy):
-                log.warning("no transaction could be begun: %s", error)
-            return error if isinstance(error, Error) else CannotOpen(str(error))
+            self._connection.execute(self._begin)
+        except Error as error:
+            return self._not_begun(error)
         return None
 
     def transact(self, part: Part) -> Error | None:
         """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
-        failed = self.begin()
-        if failed is not None:
-            return failed
         connection = self._connection
         batch = Batch(self._dialect, self._context, self._stats)
         try:
             drive(batch.run(self._begin, lambda: part), connection)
+        except Error as error:  # of the first BEGIN: every other is somebody's answer
+            return self._not_begun(error)
         except BaseException:
             connection.settle()
             raise
         return None
+
+    def _not_begun(self, error: Error) -> Error:
+        self._connection.settle()
+        if not isinstance(error, Busy):
+            log.warning("no transaction could be begun: %s", error)
+        return error
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, as far as nobody needs it."""
