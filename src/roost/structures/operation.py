@@ -29,7 +29,6 @@ READS = {
     "totals",
 }
 
-
 # The verbs of operations that carry many rows: their arguments are the rows, as those of `push` and `add` are one.
 RUNS = frozenset(["add_all", "push_all"])
 
