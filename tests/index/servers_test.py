@@ -245,3 +245,14 @@ def test_many_finds_are_searches_in_the_index(server: Database, full: None, name
             assert "Index" in text, (sql, text)
             assert "Sort" not in text, (sql, text)
             assert "Seq Scan" not in text, (sql, text)
+
+
+def test_a_find_is_one_exchange_with_the_question_whether_the_table_has_changed(server: Database, full: None) -> None:
+    asked: list[str] = []
+    index = roost.Index("e", columns=["id", "a"])
+    with roost.Store(server.url, trace=lambda sql, _: asked.append(sql)) as store:
+        assert store.run(index.find("=", 1)) == [(1, 1)]
+        asked.clear()
+        assert store.run(index.find("=", 2)) == [(2, 2)]
+    questions = {"mariadb": "SHOW CREATE TABLE", "postgresql": "pg_catalog.pg_attribute"}
+    assert len([sql for sql in asked if questions[server.name] in sql]) == 1

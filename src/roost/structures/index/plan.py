@@ -74,13 +74,13 @@ class IndexPlan(TargetPlan):
         try:
             wanted = next(work)
             while True:
+                asks, first = first, False
                 try:
-                    answer = (yield from self._ask_too(opened, careful, wanted)) if first else (yield wanted)
+                    answer = (yield from self._ask_too(opened, careful, wanted)) if asks else (yield wanted)
                 except Exception as error:
                     wanted = work.throw(error)
                 else:
                     wanted = work.send(answer)
-                first = False
         except StopIteration as stop:
             if first:  # all was refused, by what is known of the table
                 yield from self._ask_too(opened, careful, Together(()))
