@@ -177,7 +177,7 @@ class ServerConnection(ServerExecutor):
         try:
             answer = self.exchanged(exchange) - self._batch
         except ConnectionLost as error:
-            committed = self.outcome()
+            committed = self.outcome(self.wait.deadline)
             if committed is None:
                 raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
             if not committed:
@@ -367,13 +367,15 @@ class ServerConnection(ServerExecutor):
             raise
         time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
 
-    def outcome(self) -> bool | None:
+    def outcome(self, until: float = 0.0) -> bool | None:
         """Return whether a COMMIT that was interrupted went through; None where that cannot be known.
+
+        until: by the monotonic clock, how long at least the server is waited for.
 
         Raises no error of the database; only another interrupt.
         """
         try:
-            wait = Wait(time.monotonic() + LOOKUP)
+            wait = Wait(max(until, time.monotonic() + LOOKUP))
             return self._anew(lambda: self.look_up(wait), wait)
         except Error:
             return None

@@ -26,13 +26,14 @@ log = logging.getLogger("roost.server")
 class Played:
     """What the connections of a turn are answered, in their order, as far as they are."""
 
-    __slots__ = ("_arrived", "_next", "_whole", "halved", "late", "pieces", "rest", "seconds", "texts")
+    __slots__ = ("_arrived", "_next", "_whole", "attempt", "halved", "late", "pieces", "rest", "seconds", "texts")
 
     def __init__(self, arrived: Arrived) -> None:
         self.texts = [""] * len(arrived)
         self.late: dict[int, Late] = {}  # by the places of connections, after their texts
         self.rest: dict[int, str] = {}  # by the places of connections: the lines that are left for later turns
         self.seconds = [0.0] * len(arrived)  # that each took of the turn
+        self.attempt: Exchange | None = None  # that is not committed
         self.halved = False  # a part has failed as a whole
         self.pieces: Sequence[_Piece] = [(place, 0, text) for place, (_, text) in enumerate(arrived)]  # all of it
         self._arrived = arrived
@@ -156,7 +157,7 @@ class Lines(Part):
         if not self._playing or not database.budget.open:
             return []
         yield from database.look()
-        exchange = self._exchange = self._begin(database.budget)
+        exchange = self._begin(database.budget)
         try:
             work = exchange.play()
             asked = next(work, None)
@@ -185,12 +186,17 @@ class Lines(Part):
         arrived = self._arrived
         if self._playing is not self._played.pieces:
             arrived = [(arrived[place][0], text) for place, _, text in self._playing]
-        return Exchange(arrived, self._openings, self._database.version, budget, failed)
+        played = self._played
+        if played.attempt is not None:  # it was rolled back
+            played.attempt.undo()
+        self._exchange = played.attempt = Exchange(arrived, self._openings, self._database.version, budget, failed)
+        return self._exchange
 
     def committed(self) -> int:
         """Give the connections their answers."""
         exchange = self._exchange
         assert exchange is not None
+        self._played.attempt = None
         self._played.take(self._playing, exchange)
         counters = self._counters
         counters.requests += exchange.requests
@@ -205,7 +211,7 @@ class Lines(Part):
             log.error("a request failed", exc_info=cause)
             cause = Error()
         self._playing = self._played.ready(self._pieces)
-        exchange = self._exchange = self._begin(Budget(), cause)
+        exchange = self._begin(Budget(), cause)
         self._database.budget.take(0)  # which looks at the time
         for _ in exchange.play():
             raise AssertionError("an exchange without a transaction asks nothing of the database")

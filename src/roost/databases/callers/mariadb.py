@@ -17,8 +17,16 @@ from roost.databases.callers.caller import (
     play,
 )
 from roost.databases.engine import Engine
-from roost.databases.mariadb.engine import CONVERSIONS, FAILURES, NO_SAVEPOINT, PlainCursor
-from roost.databases.mariadb.errors import translate
+from roost.databases.mariadb.engine import (
+    AUTOCOMMIT,
+    CONVERSIONS,
+    FAILURES,
+    IN_TRANSACTION,
+    NO_SAVEPOINT,
+    PlainCursor,
+    number_of,
+)
+from roost.databases.mariadb.errors import INTERRUPTED, translate
 from roost.databases.mariadb.session import joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
@@ -45,9 +53,6 @@ SELECT {answer};
 END"""
 
 GONE = "the server has rolled back the whole transaction: do all of it again"
-
-# Flags of the server's status, which comes with every answer but an error.
-_IN_TRANSACTION, _AUTOCOMMIT = 1, 2
 
 
 def at_once(dialect: Dialect, exchange: Exchange) -> str:
@@ -83,7 +88,7 @@ class MariaDBCaller(Caller):
             return  # a query that fails leaves the transaction as it was
         yield "SAVEPOINT roost_joined"
         status = self.raw.server_status
-        self.is_set = not status & _AUTOCOMMIT or bool(status & _IN_TRANSACTION)
+        self.is_set = not status & AUTOCOMMIT or bool(status & IN_TRANSACTION)
         if not self.is_set:
             raise Invalid(NO_TRANSACTION)
 
@@ -93,10 +98,24 @@ class MariaDBCaller(Caller):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
         try:
             return (yield at_once(self._dialect, exchange))[0]
-        except (Busy, Conflict, ConnectionLost):
+        except Busy as error:
+            if number_of(error) in INTERRUPTED:  # no handler has run
+                yield from self._undo(error)
+            raise
+        except (Conflict, ConnectionLost):
             raise
         except Error:
             return None
+
+    def _undo(self, error: Busy) -> Texts:
+        try:
+            yield "ROLLBACK TO SAVEPOINT roost_joined"
+        except Conflict:  # it is not there: the operation had not begun, or was done
+            raise Conflict(
+                f"{error}; whether the operation was done is not known: roll back, and do all again"
+            ) from error
+        yield "RELEASE SAVEPOINT roost_joined"
+        return None
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""

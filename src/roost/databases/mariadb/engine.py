@@ -22,7 +22,7 @@ from pymysql.constants import CLIENT
 
 from roost.databases.engine import Trace, Wait
 from roost.databases.mariadb.address import arguments, read
-from roost.databases.mariadb.errors import translate
+from roost.databases.mariadb.errors import INTERRUPTED, translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import NO_LIMIT, own, too_small
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
@@ -48,6 +48,7 @@ __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 NO_SAVEPOINT = 1305
+IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
 NOT_PREPARED = 1243
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
 
@@ -63,6 +64,8 @@ BEGIN_READ = """\
 SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
+
+COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"  # of a query that is no transaction
 
 # One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
@@ -111,6 +114,12 @@ GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 @lru_cache
 def _alone(work: str, answer: str, answers: bool) -> str:
     return ALONE.format(work=work, answer=answer, returning=" RETURNING batch" if answers else "")
+
+
+def number_of(error: Error) -> int | None:
+    """Return the number of the server's error that one of ours was made of."""
+    cause = error.__cause__
+    return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else None
 
 
 def _literal(value: Any) -> str:
@@ -169,7 +178,7 @@ class MariaDBEngine:
     def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}"
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)};\n{COMMITTED}"
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
@@ -179,6 +188,7 @@ class MariaDBEngine:
                 raw.packet = packet
                 cursor.nextset()
                 raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
+                cursor.nextset()
                 cursor.nextset()
         except pymysql.MySQLError as error:
             raise translate(error, self.place, text) from error
@@ -302,7 +312,11 @@ class MariaDBConnection(ServerConnection):
         """Run a query in a snapshot of its own, outside of any transaction."""
         if self._trace is not None:
             self._trace(sql, row)
-        return self._at_once(ASK + sql, row)[0]
+        rows = self._at_once(ASK + sql, row)[0]
+        if self.raw.server_status & (IN_TRANSACTION | AUTOCOMMIT) != AUTOCOMMIT:  # a pooler's session: an old snapshot
+            self._open = True
+            raise Careful
+        return rows
 
     def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
@@ -317,7 +331,12 @@ class MariaDBConnection(ServerConnection):
             self._trace(work, row)
             self._trace("COMMIT", ())
         self._open = True
-        rows = self._at_once(_alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
+        try:
+            rows = self._at_once(_alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
+        except Busy as error:
+            if number_of(error) in INTERRUPTED:  # its COMMIT may have been done: that is looked up
+                raise ConnectionLost(str(error)) from error.__cause__
+            raise
         self._open = False
         number: int = rows[0][0][0] if answers else self._batch
         return number

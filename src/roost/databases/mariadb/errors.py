@@ -29,6 +29,10 @@ RIGHTS = (
     "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out (view=False, "
     "on the command line --no-view)"
 )
+# A statement was ended from outside (KILL QUERY, a limit for its time). No handler of a compound statement runs then,
+# and which of its statements were done is not known: the last may have been a COMMIT.
+INTERRUPTED = frozenset([1317, 1969, 3024])
+
 # What a statement was refused for, in the words of `StatementFailed`; numbers are those of the storage engines.
 WORDS = {
     **dict.fromkeys([1022, 1062, 1169, 1586, 1859], "121"),

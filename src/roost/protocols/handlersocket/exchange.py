@@ -98,6 +98,12 @@ class Exchange(say.Counted):
         self._version = version
         self._budget = budget
         self._failed = failed
+        self._before: dict[Session, tuple[object, ...]] = {}  # what sessions were that have changed
+
+    def undo(self) -> None:
+        """Take back what the sessions have become: the answers are not sent."""
+        for session, state in self._before.items():
+            session.restore(state)
 
     def play(self) -> Playing:
         """Answer the lines, as far as the budget allows."""
@@ -309,6 +315,8 @@ class Exchange(say.Counted):
         # The answer to a line that asks nothing of an opened index, or cannot.
         try:
             first = tokens[0]
+            if session not in self._before and (first in ("A", "P") or not session.known):
+                self._before[session] = session.state()
             if not session.known and not is_request(first):
                 session.foreign = True
             if first == "A":

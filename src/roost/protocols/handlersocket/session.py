@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import Any
 
 from roost.protocols.handlersocket.opened import Opened
 
@@ -28,6 +29,14 @@ class Session:
         # nothing until then, whatever it speaks.
         self.known = not self.authorized
         self.foreign = False  # it speaks another protocol: nothing more of it is looked at
+
+    def state(self) -> tuple[object, ...]:
+        """Return what `restore` takes back."""
+        return self.authorized, dict(self.opened), self.wrong, self.known, self.foreign
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Become again what it was, as what was answered since is undone."""
+        self.authorized, self.opened, self.wrong, self.known, self.foreign = state
 
     def open(self, number: int, opened: Opened) -> bool:
         """Keep an opened index under its number, in place of what was there; False when there are too many."""
