@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -280,5 +281,54 @@ def test_a_row_that_cannot_be_read_costs_its_own_request_alone(path: Path) -> No
         one, two, three = made.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3")
         assert (one, three) == ("0\t2\t1\t5", "0\t2\t3\t7")
         assert two.startswith("1\t1\t")
+    finally:
+        made.database.close()
+
+
+def test_what_a_trigger_fails_is_undone_wholly(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, n INT);"
+            "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3);"
+            "CREATE TABLE log (id INT);"
+            "CREATE TRIGGER u AFTER UPDATE ON t BEGIN INSERT INTO log VALUES (new.id);"
+            " SELECT RAISE(FAIL, 'no') WHERE new.id = 3; END;"
+            "CREATE TRIGGER d AFTER DELETE ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
+            "CREATE TRIGGER i AFTER INSERT ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
+        )
+    made = bench(path, "write")
+    try:
+        lines = [
+            "P\t0\tmain\tt\tPRIMARY\tn",
+            "0\t>=\t1\t1\t9\t0\tU\t7",
+            "0\t=\t1\t3\t1\t0\tU\t7",
+            "0\t=\t1\t1\t1\t0\tD",
+            "0\t+\t1\t9",
+        ]
+        assert made.say(made.session(), "\n".join(lines)) == ["0\t1"] + ["1\t1\ttrigger"] * 4
+        assert made.sql("SELECT id, n FROM t") == [(1, 1), (2, 2), (3, 3)]
+        assert made.sql("SELECT * FROM log") == []
+    finally:
+        made.database.close()
+
+
+def test_a_turn_that_is_run_again_finds_sessions_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE a (id INTEGER PRIMARY KEY, v); CREATE TABLE b (id INTEGER PRIMARY KEY, v);"
+            "CREATE TABLE c (v); CREATE UNIQUE INDEX PRIMARY_c ON c (v);"
+            "CREATE TRIGGER t BEFORE INSERT ON c BEGIN SELECT RAISE(ROLLBACK, 'no'); END;"
+        )
+    made = bench(path, "write")
+    try:
+        one, other = made.session(), made.session()
+        assert made.say(one, "P\t1\tmain\ta\tPRIMARY\tid,v") == ["0\t1"]
+        assert made.say(other, "P\t1\tmain\tc\tPRIMARY_c\tv") == ["0\t1"]
+        played = made.play((one, "1\t+\t2\t2\tfor-a\nP\t1\tmain\tb\tPRIMARY\tid,v"), (other, "1\t+\t1\tx"))
+        assert played.texts == ["0\t1\t0\n0\t1\n", "1\t1\ttrigger\n"]
+        assert made.sql("SELECT * FROM a") == [(2, "for-a")]
+        assert made.sql("SELECT * FROM b") == []
     finally:
         made.database.close()

@@ -123,7 +123,7 @@ class Batch:
                 parts.clear()  # who still has time goes back to the queue
             else:  # it came before its time: a statement that was cancelled, or a trigger's own
                 parts += part.halves()
-        elif (isinstance(error, OF_ALL) and self._is_of_all(part)) or (
+        elif (isinstance(error, OF_ALL) and self._is_of_all(part, error)) or (
             isinstance(error, Error) and (begins or isinstance(error, Busy))
         ):
             # A lock that is waited for here is the one of a whole file.
@@ -135,11 +135,11 @@ class Batch:
                 part.refuse(error)
             parts += part.halves()
 
-    def _is_of_all(self, part: Part) -> bool:
+    def _is_of_all(self, part: Part, error: Exception) -> bool:
         # A trigger may tell any number, or meet a full table of its own. So the batch is halved as for a culprit; when
         # what is left fails as well after the culprit stood alone, the error is everybody's.
-        if not self._dialect.row_locks:
-            return True  # a file's triggers cannot
+        if not self._dialect.row_locks and not isinstance(error, DiskFull):
+            return True  # a file's triggers cannot; but what does not fit on the disk may be one request's
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2
         self._failures += 1

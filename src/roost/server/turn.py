@@ -122,7 +122,17 @@ class Turn:
 class Lines(Part):
     """Lines of several connections, as a part of a batch."""
 
-    __slots__ = ("_arrived", "_counters", "_database", "_exchange", "_openings", "_pieces", "_played", "_playing")
+    __slots__ = (
+        "_arrived",
+        "_counters",
+        "_database",
+        "_exchange",
+        "_late",
+        "_openings",
+        "_pieces",
+        "_played",
+        "_playing",
+    )
 
     def __init__(
         self,
@@ -141,6 +151,7 @@ class Lines(Part):
         self._counters = counters
         self._playing: Sequence[_Piece] = ()
         self._exchange: Exchange | None = None
+        self._late = False  # a statement of theirs had its time
 
     def __len__(self) -> int:
         return len(self._pieces) if len(self._pieces) > 1 else self._pieces[0][2].count("\n") + 1
@@ -175,7 +186,10 @@ class Lines(Part):
                     asked = work.send(answer)
                 except StopIteration:
                     break
-        except (Error, Undone):
+        except Undone as undone:
+            self._late = getattr(undone.__cause__, "word", "") == "timeout"
+            raise
+        except Error:
             raise
         except Exception:
             log.exception("a turn failed; it is run again in halves")  # a mistake: whose request it is, is found out
@@ -218,11 +232,17 @@ class Lines(Part):
         self.committed()
 
     def halves(self) -> list[Part]:
-        """Return the second half of the connections and the first, or those of one connection's lines."""
+        """Return the second half of the connections and the first, or those of one connection's lines.
+
+        After a statement that had its time, each connection by itself: every half would have to wait for it again.
+        """
+        pieces = self._pieces
+        budget = self._database.budget
         if not self._played.halved:  # what failed has taken the turn's time
             self._played.halved = True
-            self._database.budget.begin()
-        pieces = self._pieces
+            budget.begin(budget.limits.request if self._late else 0.0)
+        if self._late and len(pieces) > 1:
+            return [self._part([piece]) for piece in reversed(pieces)]
         middle = len(pieces) // 2
         if middle:
             return [self._part(pieces[middle:]), self._part(pieces[:middle])]

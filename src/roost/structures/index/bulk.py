@@ -38,7 +38,7 @@ def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None
         if whole and not shape.bounded and not shape.filters:
             return Lookups(index, dialect)
         return Ranges.of(index, dialect, shape)
-    if not whole or shape.bounded or shape.filters:
+    if not whole or shape.bounded or shape.filters or index.table.triggers:
         return None
     if shape.verb == "delete":
         return Deletes(index)

@@ -86,6 +86,19 @@ class OpenedIndex:
 
     def perform(self, verb: str, args: Sequence[Any]) -> Working:
         """Do what an operation of `roost.Index` asks for; return its result."""
+        if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
+            return (yield from self._perform(verb, args))
+        yield Control.SAVEPOINT  # a trigger's RAISE(FAIL) ends a statement and undoes nothing of it
+        try:
+            result = yield from self._perform(verb, args)
+        except Error:
+            yield Control.BACK
+            yield Control.RELEASE
+            raise
+        yield Control.RELEASE
+        return result
+
+    def _perform(self, verb: str, args: Sequence[Any]) -> Working:
         if verb == "insert":
             return (yield from self.insert(args[0]))
         scan = self._scan(*args[:6])
