@@ -154,6 +154,7 @@ def test_a_query_in_the_applications_transaction_is_one_message(server_url: str,
 
 @pytest.mark.parametrize("name", ["add", "push", "capped", "like"])
 def test_a_write_in_the_applications_transaction_is_one_message(server_url: str, store: roost.Store, name: str) -> None:
+    baskets.plans.clear()  # one that has met a duplicate looks first for a while
     store.run_all(*[baskets.add(Egg(1, -n)) for n in range(12)])
     asked: dict[str, list[tuple[roost.Operation[Any], Any]]] = {
         "add": [(pageviews.add("/home"), None)],

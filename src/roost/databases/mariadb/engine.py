@@ -65,7 +65,7 @@ SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
-COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"  # of a query that is no transaction
+SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a query that is no transaction
 
 # One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
@@ -178,7 +178,7 @@ class MariaDBEngine:
     def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)};\n{COMMITTED}"
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)};\n{SNAPSHOT}"
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
