@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import Phase, settings
 
 import roost
 from tests import servers
@@ -30,7 +31,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 
+# What lets a change in does not depend on luck: `make test` tries the same examples each time, campaigns others.
+settings.register_profile("same", derandomize=True, phases=[Phase.explicit, Phase.generate])
+settings.register_profile("others")
+
+
 def pytest_configure() -> None:
+    settings.load_profile("others" if os.environ.get("ROOST_EXPLORE") else "same")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         servers.place = os.environ["PYTEST_DEBUG_TEMPROOT"] = MEMORY
 

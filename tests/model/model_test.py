@@ -212,6 +212,26 @@ def test_a_store_answers_as_the_model_does(steps: list[tuple[str, list[Any]]]) -
             real.close()
 
 
+class Ordered(Atom):
+    """An atom that notes when it is done: one that is refused in company is run again behind the others."""
+
+    __slots__ = ("_done", "_order")
+
+    def __init__(self, operations: tuple[Any, ...], order: list[Atom]) -> None:
+        self._order = order
+        super().__init__(operations)
+
+    @property
+    def done(self) -> bool:  # type: ignore[override]
+        return self._done
+
+    @done.setter
+    def done(self, done: bool) -> None:
+        self._done = done
+        if done and self not in self._order:
+            self._order.append(self)
+
+
 @settings(max_examples=max(20, EXAMPLES // 3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(operations(*ALL).filter(is_small), min_size=1, max_size=40), min_size=2, max_size=8))
 def test_operations_that_share_a_batch_answer_as_if_one_by_one(batches: list[list[Any]]) -> None:
@@ -220,9 +240,11 @@ def test_operations_that_share_a_batch_answer_as_if_one_by_one(batches: list[lis
         store.create(*ALL)
         model = Model()
         for batch in batches:
-            waiting = [Atom((operation,)) for operation in batch]
-            store._core.writers.submit(waiting, 0)
-            for atom in waiting:
+            order: list[Atom] = []
+            waiting = [Ordered((operation,), order) for operation in batch]
+            store._core.writers.submit([*waiting], 0)
+            assert set(map(id, order)) == set(map(id, waiting))
+            for atom in order:
                 answer = tuple(atom.results) if atom.error is None else type(atom.error)
                 assert comparable(answer) == model.run_all(atom.operations), (atom.operations, batch)
         assert store.check() == []

@@ -16,6 +16,7 @@ from tests import servers
 from tests.suite import clients
 from tests.suite.application import Application
 from tests.suite.engines import ENGINES, WHOLE, Engine
+from tests.suite.shapes import baskets, likes, pageviews, visits
 from tests.suite.ways import WAYS, App, Way
 
 Open = Callable[..., roost.Store]
@@ -66,7 +67,9 @@ def store_url(engine: Engine, tmp_path: Path) -> str:
 
 @pytest.fixture
 def statements() -> list[str]:
-    """The statements that stores of the test have sent."""
+    """The statements that stores of the test have sent; the plans know nothing of what earlier tests met."""
+    for structure in (baskets, likes, pageviews, visits):
+        structure.plans.clear()
     return []
 
 
