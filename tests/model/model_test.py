@@ -19,7 +19,7 @@ from roost.batching.atoms import Atom
 from tests.model import by_sql
 from tests.model.model import MOST, Model
 
-# A campaign: ROOST_MODEL_EXAMPLES=20000 make test
+# A campaign: ROOST_EXPLORE=1 ROOST_MODEL_EXAMPLES=20000 make test
 EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "60"))
 
 
@@ -222,7 +222,7 @@ class Ordered(Atom):
         super().__init__(operations)
 
     @property
-    def done(self) -> bool:  # type: ignore[override]
+    def done(self) -> bool:
         return self._done
 
     @done.setter
