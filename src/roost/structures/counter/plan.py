@@ -276,7 +276,7 @@ class CounterPlan(StructurePlan):
         key, n = op.args
         return Exchange(self._one_add, (*self.key_out(key), self.slot(context), n))
 
-    def ask_total(self, op: Operation[Any]) -> Question:
+    def ask_total(self, op: Operation[Any], _: Context) -> Question:
         """Sum the slots of one key."""
         return Question(self._one_total, self.key_out(op.args[0]), _total)
 
