@@ -39,7 +39,7 @@ class Cache(Structure, Generic[K, V]):
 
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `Counter`.
-    value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or any other that a column can have.
+    value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
 
     Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
     clock is the database server's; on SQLite the store's.
@@ -238,7 +238,7 @@ class Cache(Structure, Generic[K, V]):
                 return [f"{{{rows}}}", *(f"ttl={ttl / SECOND:g}" for ttl in ends if ttl is not None)]
             case "clear", (None,):
                 return []
-            case ("set" | "add" | "replace"), (_, value, ttl):
+            case (("set" | "add" | "replace"), (_, value, ttl)):
                 end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
                 return [repr(key(args[0])), shown(value), *end]
             case "cas", (_, value, ttl, token):

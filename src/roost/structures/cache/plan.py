@@ -14,14 +14,13 @@ A run of nothing but sets skips the locks and the look: its upsert takes both in
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache, Item
-from roost.structures.cache.play import MAKING, READ_VALUES, Held, new_token, play, stored
+from roost.structures.cache.play import MAKING, READ_VALUES, Held, play, stored
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
@@ -29,7 +28,6 @@ from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
-    Careful,
     Context,
     Operations,
     Plan,
@@ -84,10 +82,9 @@ class CachePlan(StructurePlan):
             "equal": equal,
             "q_rows": dialect.same(key, "q.", "r."),
             "now": self.clock.now,
-            "moment": self.clock.now,
             "never": str(NEVER),
             "hole": hole,
-            "one_token": self.guarded(hole),
+            "one_token": self.guarded(hole if dialect.name == "sqlite" else self.clock.now),
             "sweep": str(SWEEPS),
             # For CUT, which takes a key and an id.
             "pairs": dialect.names(key),
@@ -106,9 +103,10 @@ class CachePlan(StructurePlan):
         self.lock = None if lock is None else lock.format(words)
         self.take = None if self.lock is None else each(f"SELECT 1 FROM {rows} WHERE {equal} FOR UPDATE")
         self.seize = seizing(dialect, rows, key)
-        over = OVER.format(**words, what=dialect.choose(SWEPT).format(**words))
-        sweep = dialect.choose(SWEEP).replace(OVER, over).format(**words)
-        self.sweep = each(sweep) if dialect.family == "mariadb" else write(sweep)
+        swept = dialect.choose(SWEPT).format(**words)
+        sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
+        self.sweep = (each if dialect.family == "mariadb" else write)(sweep.format(moment=hole))
+        self._one_sweep = sweep.format(moment=self.clock.now)
         self.move = write(f"UPDATE {rows} SET until = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
@@ -186,7 +184,7 @@ class CachePlan(StructurePlan):
         value, token = rows[0]
         return None if value is None else Item(self._value(value), token)
 
-    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
+    def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
         """List keys whose value is not over."""
         now = yield from self._moment(context)
         results = []
@@ -207,20 +205,20 @@ class CachePlan(StructurePlan):
 
     def _set(self, op: Operation[Any], context: Context) -> Transaction:
         key, value, ttl = op.args
-        row = (*self.key_out(key), *self._value_out((value,)), *self.clock.row(context), ttl, new_token())
+        now = self.clock.row(context)
+        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1])
         yield self._one_set, row
-        now = context.seen[self.structure.name].moment
-        yield self.sweep.sql, (now, SWEEPS)
+        yield self._one_sweep, (*now, SWEEPS)
 
     def exchange_set(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Store a value."""
         if self.clock.is_due(context):
             return None
-        if self.dialect.family == "mariadb" and not random.randrange(MARIADB_BATCHES):
+        if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
             return None
         key, value, ttl = op.args
         stored = self.key_out(key)
-        row = (*stored, *self._value_out((value,)), ttl, new_token())
+        row = (*stored, *self._value_out((value,)), ttl)
         return Exchange(self._one_set, row if self.dialect.family == "mariadb" else (*row, *stored))
 
     # --- writing: batches -----------------------------------------------------------------------------------------
@@ -274,7 +272,7 @@ class CachePlan(StructurePlan):
         rows: dict[Row, Row] = {}
         for op in run:
             for key, value, ttl in op.args if op.verb == "set_many" else [op.args]:
-                rows[self.key_out(key)] = stored(now, self._value_out((value,))[0], ttl)
+                rows[self.key_out(key)] = stored(now, self._out(value), ttl, None)
         if rows:
             yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
         yield Control.LOCKED
@@ -288,23 +286,28 @@ class CachePlan(StructurePlan):
         needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES}
         asked = sorted({key for keys in keyed for key, _ in keys})
         before: dict[Row, Held | None] = {}
-        for find, keys in ((self.find_value, needing), (self.find, {*asked} - needing)):
-            if keys:
-                those = sorted(keys)
+        for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
+            if some:
+                those = sorted(some)
                 found = yield Statement(find, those)
                 before |= {key: Held(*rows[0]) if rows else None for key, rows in zip(those, found, strict=True)}
         have = {key: held if held is not None and held.until > now else None for key, held in before.items()}
         was = dict(have)
+        put: set[Row] = set()
         results: list[Any] = []
         for op, keys in zip(run, keyed, strict=True):
             result: Any = None
             if op.verb == "set_many":
                 for (key, value), (*_, ttl) in zip(keys, op.args, strict=True):
-                    have[key] = stored(now, self._out(value), ttl)
+                    have[key] = stored(now, self._out(value), ttl, have[key])
+                    put.add(key)
             else:
                 ((key, value),) = keys
-                brings = op.verb in VALUED
-                result, have[key] = play(self.structure, op, self._out(value) if brings else None, now, have[key])
+                held = have[key]
+                brings = self._out(value) if op.verb in VALUED else None
+                result, have[key] = play(self.structure, op, brings, now, held)
+                if have[key] is not held and op.verb != "touch":
+                    put.add(key)
             results.append(result)
         puts: list[Row] = []
         moves: list[Row] = []
@@ -314,11 +317,10 @@ class CachePlan(StructurePlan):
             if held is None:
                 if before[key] is not None:  # one that is over goes along
                     gone.append(key)
-            elif former is not None and held.token == former.token:
-                if held.until != former.until:
-                    moves.append((held.until, *key))
-            else:
+            elif key in put:
                 puts.append(key + held)
+            elif former is not None and held.until != former.until:
+                moves.append((held.until, *key))
         if puts:
             yield Statement(self.put, puts)
         if moves:

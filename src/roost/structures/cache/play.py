@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any, NamedTuple
 
 from roost.errors import Error, Invalid, Overflow
@@ -24,25 +23,27 @@ class Held(NamedTuple):
     token: int
 
 
-def new_token() -> int:
-    """Return the token of a value that is stored. No other one of its key, also of those removed since, has it.
-
-    Random, so that nothing has to be kept of keys that are gone; the generator is seeded anew in a process that forks.
-    """
-    return random.getrandbits(63)
-
-
 def end(now: int, ttl: int | None) -> int:
     """Return the moment at which a value ends."""
     return NEVER if ttl is None else now + ttl
 
 
-def stored(now: int, value: Any, ttl: int | None) -> Held:
+def stored(now: int, value: Any, ttl: int | None, held: Held | None) -> Held:
     """Return what a key has after `set`."""
-    return Held(value, end(now, ttl), new_token())
+    return Held(value, end(now, ttl), token(now, held))
 
 
-def play(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None) -> tuple[Any, Held | None]:
+def token(now: int, held: Held | None) -> int:
+    """Return the token of a new value: the present moment, or one more than the token before.
+
+    Time never goes back, so a key that was removed and is there again has other tokens, though nothing is kept of it.
+    """
+    return now if held is None else max(now, held.token + 1)
+
+
+def play(
+    cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None
+) -> tuple[Any, Held | None]:
     """Return the result of an operation, an error among them, and what the key has then.
 
     value: the one that the operation brings, as it is stored.
@@ -50,14 +51,14 @@ def play(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held:
     """
     verb, args = op.verb, op.args
     if verb == "set" or (verb == "add" and held is None):
-        return None if verb == "set" else True, stored(now, value, args[2])
+        return None if verb == "set" else True, stored(now, value, args[2], held)
     if held is None:
         return {"clear": 0, "forget": 0, "cas": None, "increment": None, "decrement": None}.get(verb, False), None
     match verb:
         case "replace":
-            return True, stored(now, value, args[2])
+            return True, stored(now, value, args[2], held)
         case "cas":
-            return (True, stored(now, value, args[2])) if args[3] == held.token else (False, held)
+            return (True, stored(now, value, args[2], held)) if args[3] == held.token else (False, held)
         case "touch":
             return True, touched(now, args[1], held)
         case "delete":
@@ -66,12 +67,12 @@ def play(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held:
             return 1, None
         case "increment" | "decrement":
             result, sum_ = _added(cache, op, held.value)
-            return result, held if sum_ is None else Held(sum_, held.until, new_token())
+            return result, held if sum_ is None else Held(sum_, held.until, token(now, held))
         case "append" | "prepend":
             longer = held.value + value if verb == "append" else value + held.value
             if len(longer) > (cache.value.type.limit or 0):
                 return Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), held
-            return True, Held(longer, held.until, new_token())
+            return True, Held(longer, held.until, token(now, held))
     return False, held  # add
 
 

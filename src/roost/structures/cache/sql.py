@@ -9,16 +9,16 @@ from __future__ import annotations
 from roost.dialects.dialect import Answer, Gather, Template
 from roost.structures.plan import write
 
-# What is there and not over; `moment` is the present one, with its parameters in front of the key's on SQLite.
+# What is there and not over; `now` is the present moment: on SQLite a parameter, in front of the key.
 READ = {
     "sqlite": Template("SELECT value, token FROM {rows} WHERE until > ? AND {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
-        "SELECT {{i}}, value, token FROM {rows} WHERE {equal} AND until > {moment}", Gather.UNION, Answer.ORDINAL
+        "SELECT {{i}}, value, token FROM {rows} WHERE {equal} AND until > {now}", Gather.UNION, Answer.ORDINAL
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.value, e.token FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.value, r.token FROM {rows} r WHERE {q_rows} AND r.until > {moment} OFFSET 0) e""",
+  CROSS JOIN LATERAL (SELECT r.value, r.token FROM {rows} r WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -43,25 +43,29 @@ PUT = {
     "sqlite": write(
         """\
 INSERT INTO {rows} ({columns}) VALUES ({holes})
-  ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until, token = excluded.token""",
+  ON CONFLICT ({key}) DO UPDATE
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1)""",
         "{holes}",
     ),
     "mariadb": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}}
-  ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until), token = VALUES(token)""",
+  ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
+    token = GREATEST(VALUES(token), token + 1)""",
         Gather.VALUES,
     ),
     "mysql": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new
-  ON DUPLICATE KEY UPDATE value = new.value, until = new.until, token = new.token""",
+  ON DUPLICATE KEY UPDATE value = new.value, until = new.until,
+    token = GREATEST(new.token, {rows}.token + 1)""",
         Gather.VALUES,
     ),
     "postgresql": Template(
         """\
-INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
-  ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until, token = excluded.token""",
+INSERT INTO {rows} AS r ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({key}) DO UPDATE
+    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1)""",
         Gather.ARRAYS,
     ),
 }
@@ -85,11 +89,11 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
 }
 
 # Rows that are over, the oldest first, as many as a write removes. What others hold is skipped, and not waited for.
-OVER = "SELECT {what} FROM {rows} WHERE until <= {hole} AND until < {never} ORDER BY until LIMIT {hole}"
+OVER = "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never} ORDER BY until LIMIT {hole}"
 SWEEP = {
-    "sqlite": f"DELETE FROM {{rows}} WHERE rowid IN ({OVER})",
-    "mariadb": f"{OVER} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
-    "postgresql": f"DELETE FROM {{rows}} WHERE ctid = ANY (ARRAY({OVER} FOR UPDATE SKIP LOCKED))",
+    "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over})",
+    "mariadb": "{over} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
+    "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED))",
 }
 SWEPT = {"sqlite": "rowid", "mariadb": "{key}", "postgresql": "ctid"}
 
@@ -97,14 +101,17 @@ SWEPT = {"sqlite": "rowid", "mariadb": "{key}", "postgresql": "ctid"}
 ONE_SET = {
     "sqlite": """\
 INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token})
-  ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until, token = excluded.token""",
+  ON CONFLICT ({key}) DO UPDATE
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1)""",
     "mariadb": """\
 INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token})
-  ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until), token = VALUES(token)""",
+  ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
+    token = GREATEST(VALUES(token), token + 1)""",
     "postgresql": """\
-a AS (INSERT INTO {rows} ({columns})
+a AS (INSERT INTO {rows} AS r ({columns})
     VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token})
-  ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until, token = excluded.token),
+  ON CONFLICT ({key}) DO UPDATE
+    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1)),
 o AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}
     WHERE until <= {now} AND until < {never} AND NOT ({equal})
     ORDER BY until LIMIT {sweep} FOR UPDATE SKIP LOCKED)))""",
