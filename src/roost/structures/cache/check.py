@@ -9,10 +9,10 @@ from roost.structures.rules import Words
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
-    """Every row has a value, and an end that a value can have."""
+    """Every row has a value: none is left of those that are made for their locks."""
     words = Words(plan)
     yield (
-        "item",
+        "value",
         f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"
-        f"  WHERE r.value IS NULL OR r.until <= 0",
+        f"  WHERE r.value IS NULL",
     )
