@@ -18,6 +18,7 @@ class Model:
 
     def __init__(self) -> None:
         self.totals: dict[str, Totals[Any]] = {}
+        self.adding: dict[str, str] = {}  # by a counter's name, the verb of the last operation of the atom
         self.rings: dict[str, dict[Any, tuple[int, deque[tuple[int, Any]]]]] = {}
         self.collections: dict[str, dict[Any, tuple[int, OrderedDict[Any, tuple[int, Any]]]]] = {}
         self.sets: dict[str, dict[Any, set[Any]]] = {}
@@ -25,6 +26,7 @@ class Model:
     def run_all(self, operations: Any) -> Any:
         """Run an atom: all of it, or nothing and the class of the first error."""
         before = copy.deepcopy(self.__dict__)
+        self.adding.clear()
         results = []
         for operation in operations:
             result = self._run(operation)
@@ -49,11 +51,14 @@ class Model:
 
     def counter(self, operation: Any) -> Any:
         totals = self.totals.setdefault(operation.structure.name, Totals())
-        if operation.verb != "add" and _overflows(totals):
+        before = self.adding.get(operation.structure.name)
+        self.adding[operation.structure.name] = operation.verb
+        if (operation.verb, before) not in (("add", "add"), ("increment", "increment")) and _overflows(totals):
             return roost.Overflow  # judged on the sum of the adds up to the next other operation, not on each of them
         match operation.verb, operation.args:
-            case "add", ((key,), n):
+            case (("add" | "increment"), ((key,), n)):
                 totals[key] += n
+                return None if operation.verb == "add" else totals[key]
             case "total", ((key,),):
                 return totals.get(key, 0)
             case "totals", (keys,):

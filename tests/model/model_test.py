@@ -58,6 +58,7 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
         case roost.Counter():
             return [
                 *[st.builds(s.add, names, numbers if s is counter else st.integers(-3, 3))] * 4,
+                *[st.builds(s.increment, names, st.integers(-3, 3))] * 2,
                 st.builds(s.add_all, st.dictionaries(names, st.integers(-3, 3))),
                 st.builds(s.add_all, st.dictionaries(st.integers(0, 40).map(str), st.integers(-3, 3), min_size=8)),
                 st.builds(s.total, names),

@@ -34,6 +34,7 @@ from tests.values.shapes import (
 PRINTED: list[tuple[roost.Operation[Any], str, bool]] = [
     (pageviews.add("/home"), "pageviews.add('/home', 1)", True),
     (pageviews.add("/home", -3), "pageviews.add('/home', -3)", True),
+    (pageviews.increment("/home"), "pageviews.increment('/home', 1)", True),
     (pageviews.total("/home"), "pageviews.total('/home')", False),
     (pageviews.totals(["/b", "/a", "/b"]), "pageviews.totals(['/b', '/a', '/b'])", False),
     (pageviews.totals([]), "pageviews.totals([])", False),
