@@ -23,7 +23,18 @@ CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
 ERRORS = {name for name, each in CLASSES.items() if issubclass(each, roost.Error)}
 
 # Classes that a user makes, and the value that the methods of a structure make: each shows how, in a doctest.
-WITH_EXAMPLE = ["AsyncStore", "Capped", "Counter", "Index", "MemcachedSet", "Operation", "Ring", "Set", "Store"]
+WITH_EXAMPLE = [
+    "AsyncStore",
+    "Capped",
+    "Counter",
+    "Index",
+    "MemcachedSet",
+    "Operation",
+    "Ranked",
+    "Ring",
+    "Set",
+    "Store",
+]
 
 
 def test_all_is_sorted_and_without_doubles() -> None:
