@@ -141,7 +141,7 @@ class Known:
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
         if plan.trusted_by is self and context.joined and alone and len(operations) == 1:
-            asked = plan.question(operations[0])
+            asked = plan.question(operations[0], context)
             rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
             if asked is not None and rows:
                 return [asked.answer(rows)]

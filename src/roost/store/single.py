@@ -63,7 +63,7 @@ class Single:
             return UNANSWERED  # it would be asked in vain where another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:
-            question = plan.question(op)
+            question = plan.question(op, context)
             if question is None:
                 return UNANSWERED
             return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))

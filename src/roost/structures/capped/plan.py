@@ -414,15 +414,15 @@ class CappedPlan(StructurePlan):
         found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
         return [self.rows_of(rows) for rows in found]
 
-    def ask_get(self, op: Operation[Any]) -> Question:
+    def ask_get(self, op: Operation[Any], _: Context) -> Question:
         """Look up one row by its id."""
         return Question(self._one_row, self.key_out(op.args[0]) + self.id_out(op.args[1]), self._row)
 
-    def ask_count(self, op: Operation[Any]) -> Question:
+    def ask_count(self, op: Operation[Any], _: Context) -> Question:
         """Read one head."""
         return Question(self._one_count, self.key_out(op.args[0]), _count)
 
-    def ask_latest(self, op: Operation[Any]) -> Question:
+    def ask_latest(self, op: Operation[Any], _: Context) -> Question:
         """Read the newest rows of one key."""
         key, n = op.args
         return Question(self._one_latest, (*self.key_out(key), n or self.structure.keep), self._newest_rows)

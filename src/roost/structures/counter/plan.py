@@ -353,7 +353,7 @@ class CounterPlan(StructurePlan):
         row = (*stored, 0, n, *stored) if self.dialect.family == "mariadb" else (*stored, 0, n)
         return Exchange(self._one_increment, row, self._incremented, "FROM a", answers=True)
 
-    def ask_total(self, op: Operation[Any]) -> Question:
+    def ask_total(self, op: Operation[Any], _: Context) -> Question:
         """Sum the slots of one key."""
         return Question(self._one_total, self.key_out(op.args[0]), _total)
 
