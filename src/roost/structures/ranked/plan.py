@@ -67,12 +67,12 @@ class RankedPlan(CappedPlan):
         found = yield Statement(self.rank, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
         return [rows[0][0] + 1 if rows else None for rows in found]
 
-    def ask_top(self, op: Operation[Any]) -> Question:
+    def ask_top(self, op: Operation[Any], _: Context) -> Question:
         """Read the best rows of one key."""
         key, n = op.args
         return Question(self._one_top, (*self.key_out(key), n or self.structure.keep), self._newest_rows)
 
-    def ask_rank(self, op: Operation[Any]) -> Question:
+    def ask_rank(self, op: Operation[Any], _: Context) -> Question:
         """Count the rows that are better than one."""
         return Question(self._one_rank, self.key_out(op.args[0]) + self.id_out(op.args[1]), _rank)
 
