@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from roost.structures.adopted.declaration import Adopted
+from roost.structures.cache.console import CacheConsole
+from roost.structures.cache.declaration import Cache
+from roost.structures.cache.plan import CachePlan
 from roost.structures.capped.console import CappedConsole
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.plan import CappedPlan
@@ -21,8 +24,9 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
 
+register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
