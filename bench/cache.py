@@ -1,7 +1,7 @@
 """A cache on SQLite, one thread: `get` beside Redis and memcached on this machine, `set` beside a Redis that fsyncs.
 
-10,000 keys with values of 100 bytes, each with an end. redis-py and pymemcache are as they come, over loopback; SQLite is
-FULL, Redis has appendfsync always for `set`: an answer means on disk in both.
+10,000 keys with values of 100 bytes, each with an end. redis-py and pymemcache are as they come, over loopback; SQLite
+is FULL, Redis has appendfsync always for `set`: an answer means on disk in both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TTL = 3600
 ROUNDS = 15
 
 pages = roost.Cache("pages")
-few = roost.Cache("few")
+few = roost.Cache("few", max_items=KEYS)
 
 
 def main(quick: bool) -> bool:
@@ -96,6 +96,4 @@ def _measured(url: str, memcached: servers.Daemon, kept: servers.Daemon, rounds:
 
 
 def _line(work: str, beside: float, ours: float, must: float) -> Line:
-    return Line(
-        work, micros(beside), micros(ours), beside / ours, f">= {must}" if must else "", beside / ours >= must
-    )
+    return Line(work, micros(beside), micros(ours), beside / ours, f">= {must}" if must else "", beside / ours >= must)
