@@ -31,6 +31,7 @@ WITH_EXAMPLE = [
     "Index",
     "MemcachedSet",
     "Operation",
+    "Ranked",
     "Ring",
     "Set",
     "Store",

@@ -13,6 +13,9 @@ from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.memcached_set.declaration import MemcachedSet
+from roost.structures.ranked.console import RankedConsole
+from roost.structures.ranked.declaration import Ranked
+from roost.structures.ranked.plan import RankedPlan
 from roost.structures.registry import register
 from roost.structures.ring.console import RingConsole
 from roost.structures.ring.declaration import Ring
@@ -21,10 +24,11 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ring", "Set"]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
+register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
