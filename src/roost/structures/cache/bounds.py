@@ -177,3 +177,17 @@ def _measure(column: Column) -> Callable[[Any], int] | None:
 
 def _text_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
+
+
+def as_texts(work: Generator[Wanted, Any, None]) -> Generator[tuple[str, Row], list[Row], None]:
+    """Run what a batch does as a part of a transaction that is known as texts."""
+    answer: Any = None
+    while True:
+        try:
+            wanted = work.send(answer)
+        except StopIteration:
+            return
+        assert isinstance(wanted, Statement)
+        answer = []
+        for row in wanted.rows:
+            answer.append((yield wanted.template.sql, row))

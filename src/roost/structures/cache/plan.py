@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
 from roost.errors import Full
 from roost.structures.cache.alter import ALTERATIONS
-from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally
+from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally, as_texts
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache, Item
-from roost.structures.cache.play import MAKING, READ_VALUES, Held, play, stored
+from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
@@ -266,7 +266,7 @@ class CachePlan(StructurePlan):
         yield self._one_set, (*key, value, *now, ttl, now[1], tally.sequence, size)
         swept = yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))
         tally.removed([each[-1] for each in swept])
-        yield from _as_texts(bounds.evict(tally))
+        yield from as_texts(bounds.evict(tally))
         yield bounds.write.sql, (tally.n, tally.bytes, tally.sequence)
 
     def exchange_set(self, op: Operation[Any], context: Context) -> Exchange | None:
@@ -477,26 +477,9 @@ class CachePlan(StructurePlan):
             tally.removed([row[-1] for row in found])
 
 
-def _as_texts(work: Generator[Wanted, Any, None]) -> Generator[tuple[str, Row], list[Row], None]:
-    # What a batch does, as a part of a transaction that is known as texts.
-    answer: Any = None
-    while True:
-        try:
-            wanted = work.send(answer)
-        except StopIteration:
-            return
-        assert isinstance(wanted, Statement)
-        answer = []
-        for row in wanted.rows:
-            answer.append((yield wanted.template.sql, row))
-
-
 def _counts(run: Operations) -> bool:
     # Whether something is stored or removed.
     return any([op.writes and op.verb != "touch" for op in run])
-
-
-VALUED = frozenset(["set", "add", "replace", "cas", "append", "prepend"])  # verbs whose second argument is a value
 
 
 def _by_key(item: tuple[Row, Row]) -> Row:
