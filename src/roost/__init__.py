@@ -26,9 +26,10 @@ from roost.errors import (
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Capped, Counter, MemcachedSet, Ring, Set
+from roost.structures.kinds import Capped, Counter, MemcachedSet, RateLimit, Ring, Set
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
+from roost.structures.rate_limit.declaration import Taken
 from roost.structures.rows import Entry
 from roost.structures.structure import Structure
 from roost.types.column_types import binary, decimal, text
@@ -57,6 +58,7 @@ __all__ = [
     "Operation",
     "OutcomeUnknown",
     "Overflow",
+    "RateLimit",
     "ReadOnly",
     "Refused",
     "Ring",
@@ -67,6 +69,7 @@ __all__ = [
     "Stats",
     "Store",
     "Structure",
+    "Taken",
     "TimedOut",
     "Violation",
     "Where",

@@ -10,6 +10,9 @@ from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.memcached_set.declaration import MemcachedSet
+from roost.structures.rate_limit.console import RateLimitConsole
+from roost.structures.rate_limit.declaration import RateLimit
+from roost.structures.rate_limit.plan import RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring.console import RingConsole
 from roost.structures.ring.declaration import Ring
@@ -18,9 +21,10 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Capped", "Counter", "MemcachedSet", "Ring", "Set"]
+__all__ = ["Adopted", "Capped", "Counter", "MemcachedSet", "RateLimit", "Ring", "Set"]
 
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Set, SetPlan, SetConsole)
+register(RateLimit, RateLimitPlan, RateLimitConsole)
