@@ -26,7 +26,8 @@ from roost.errors import (
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Capped, Counter, MemcachedSet, RateLimit, Ring, Set
+from roost.structures.kinds import Capped, Counter, Lease, MemcachedSet, RateLimit, Ring, Set
+from roost.structures.lease.declaration import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rate_limit.declaration import Taken
@@ -50,8 +51,10 @@ __all__ = [
     "Entry",
     "Error",
     "Full",
+    "Grant",
     "Index",
     "Invalid",
+    "Lease",
     "MemcachedSet",
     "Mismatch",
     "Missing",

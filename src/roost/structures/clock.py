@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template
-from roost.types.column_types import ColumnType
+from roost.errors import Invalid
+from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
 if TYPE_CHECKING:
@@ -113,6 +114,21 @@ def datetime_of(moment: int) -> dt.datetime:
     datetime.datetime(1970, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)
     """
     return _EPOCH + moment * _MICROSECOND
+
+
+def duration(where: str, value: Any, most: int) -> int:
+    """Return a timedelta, or a number of seconds, in microseconds; `Invalid` where it is none from 1 to `most`."""
+    found: int | None = None
+    if isinstance(value, dt.timedelta):
+        found = value // _MICROSECOND
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**12:  # NaN is not
+        found = round(value * SECOND)
+    if found is None or not 1 <= found <= most:
+        raise Invalid(
+            f"{where} is a timedelta or a number of seconds, more than 0 and at most {most / SECOND:,.0f}, not "
+            f"{shown(value)}"
+        )
+    return found
 
 
 def at_moment(dialect: Dialect, moment: str) -> str:

@@ -9,6 +9,9 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
+from roost.structures.lease.console import LeaseConsole
+from roost.structures.lease.declaration import Lease
+from roost.structures.lease.plan import LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.rate_limit.console import RateLimitConsole
 from roost.structures.rate_limit.declaration import RateLimit
@@ -21,10 +24,11 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Capped", "Counter", "MemcachedSet", "RateLimit", "Ring", "Set"]
+__all__ = ["Adopted", "Capped", "Counter", "Lease", "MemcachedSet", "RateLimit", "Ring", "Set"]
 
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Set, SetPlan, SetConsole)
+register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

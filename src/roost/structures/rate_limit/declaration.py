@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from roost.dialects.dialect import MOST_ANSWER
 from roost.errors import Invalid
-from roost.structures.clock import SECOND
+from roost.structures.clock import duration
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.types.column_types import ColumnType, shown, whole
+from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -34,21 +34,6 @@ class Taken:
     allowed: bool
     remaining: int
     retry_after: float
-
-
-def duration(where: str, value: Any, most: int) -> int:
-    """Return a timedelta, or a number of seconds, in microseconds; `Invalid` where it is none from 1 to `most`."""
-    found: int | None = None
-    if isinstance(value, dt.timedelta):
-        found = value // _MICROSECOND
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**12:  # NaN is not
-        found = round(value * SECOND)
-    if found is None or not 1 <= found <= most:
-        raise Invalid(
-            f"{where} is a timedelta or a number of seconds, more than 0 and at most {most / SECOND:,.0f}, not "
-            f"{shown(value)}"
-        )
-    return found
 
 
 class RateLimit(Structure, Generic[K]):

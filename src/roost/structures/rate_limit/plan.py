@@ -3,96 +3,29 @@
 A row has the moment at which all is there again, the theoretical arrival time `tat`; its part beyond whole microseconds
 is counted in those of `1 / limit`, so an emission interval of `window / limit` is exact. What a key has taken and not
 back is its debt, in the same unit: each one taken adds `window`, each microsecond takes `limit` off, and more than
-`limit * window` is refused.
-
-A plain read decides what is refused: a debt only becomes larger while others take. Only what may be allowed is locked.
+`limit * window` is refused. A debt only becomes larger while others take: what a plain read refuses is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
-from roost.structures.clock import SECOND, Clock
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template
+from roost.structures.clock import SECOND
+from roost.structures.ending import EndingPlan
 from roost.structures.operation import Operation
-from roost.structures.plan import (
-    Careful,
-    Context,
-    Operations,
-    Plan,
-    Question,
-    Rule,
-    StructurePlan,
-    Transaction,
-    each,
-    locking,
-    seizing,
-)
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, Rule, Transaction
 from roost.structures.rate_limit.alter import ALTERATIONS
 from roost.structures.rate_limit.check import rules
 from roost.structures.rate_limit.declaration import RateLimit, Taken
 from roost.structures.rate_limit.view import VIEWS
 from roost.structures.rate_limit.wire import RateLimitWire
-from roost.structures.sweep import EACH, Sweep
+from roost.structures.sweep import EACH
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
-TAT, PART = Column("tat", ColumnType("int")), Column("part", ColumnType("int"))
-
-SELECT = {
-    "sqlite": Template("SELECT {now}tat, part FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
-    "mariadb": Template(
-        """\
-SELECT q.`#`, {now}r.tat, r.part FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same}""",
-        Gather.LIST,
-        Answer.ORDINAL,
-    ),
-    "mysql": Template("(SELECT {{i}}, {now}tat, part FROM {rows} WHERE {equal})", Gather.UNION, Answer.ORDINAL),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, {now}e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.tat, r.part FROM {rows} r WHERE {same} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# Creates the row or takes its lock, and changes nothing.
-LOCK = {
-    "mariadb": Template(
-        "INSERT INTO {rows} ({key}, tat, part) VALUES {{rows}} ON DUPLICATE KEY UPDATE tat = tat", Gather.VALUES
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {rows} ({key}, tat, part) SELECT * FROM unnest({arrays})
-  ON CONFLICT ({key}) DO UPDATE SET tat = 0 WHERE false""",
-        Gather.ARRAYS,
-    ),
-}
-
-PUT = {
-    "sqlite": Template("INSERT OR REPLACE INTO {rows} ({key}, tat, part) VALUES ({holes})"),
-    "mariadb": Template(
-        """\
-INSERT INTO {rows} ({key}, tat, part) VALUES {{rows}}
-  ON DUPLICATE KEY UPDATE tat = VALUES(tat), part = VALUES(part)""",
-        Gather.VALUES,
-    ),
-    "mysql": Template(
-        """\
-INSERT INTO {rows} ({key}, tat, part) VALUES {{rows}} AS new
-  ON DUPLICATE KEY UPDATE tat = new.tat, part = new.part""",
-        Gather.VALUES,
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {rows} ({key}, tat, part) SELECT * FROM unnest({arrays})
-  ON CONFLICT ({key}) DO UPDATE SET tat = excluded.tat, part = excluded.part""",
-        Gather.ARRAYS,
-    ),
-}
+PART, TAT = Column("part", ColumnType("int")), Column("tat", ColumnType("int"))
 
 # The debt of a row. A microsecond of what is over is as good as all of it, and keeps the product in 64 bits.
 DEBT = "LEAST(GREATEST(LEAST(GREATEST(r.tat - {moment}, -1), {window}) * {limit} + r.part, 0), {cap})"
@@ -105,31 +38,29 @@ SELECT COUNT(*), COALESCE(MAX({debt}), 0) INTO `the count`, `the debt` FROM {row
 SET `the debt` = `the debt` + {cost};
 IF `the debt` <= {cap} THEN
   IF `the count` THEN
-    UPDATE {rows} SET tat = `the moment` + `the debt` DIV {limit}, part = MOD(`the debt`, {limit}) WHERE {equal};
+    UPDATE {rows} SET part = MOD(`the debt`, {limit}), tat = `the moment` + `the debt` DIV {limit} WHERE {equal};
   ELSE
-    INSERT INTO {rows} ({key}, tat, part)
-      VALUES ({key_holes}, `the moment` + `the debt` DIV {limit}, MOD(`the debt`, {limit}));
+    INSERT INTO {rows} ({columns})
+      VALUES ({key_holes}, MOD(`the debt`, {limit}), `the moment` + `the debt` DIV {limit});
   END IF;
 END IF""",
     "postgresql": """\
 m AS (SELECT {now} AS moment, {cost} AS cost),
-t AS (INSERT INTO {rows} AS r ({key}, tat, part)
-  SELECT {key_holes}, m.moment + m.cost / {limit}, m.cost % {limit} FROM m
+t AS (INSERT INTO {rows} AS r ({columns})
+  SELECT {key_holes}, m.cost % {limit}, m.moment + m.cost / {limit} FROM m
     WHERE NOT EXISTS (SELECT FROM {rows} r WHERE {r_equal} AND {debt} > {cap} - m.cost)
   ON CONFLICT ({key}) DO UPDATE
-    SET tat = (SELECT m.moment + ({debt} + m.cost) / {limit} FROM m), part = (SELECT ({debt} + m.cost) % {limit} FROM m)
+    SET part = (SELECT ({debt} + m.cost) % {limit} FROM m), tat = (SELECT m.moment + ({debt} + m.cost) / {limit} FROM m)
     WHERE {debt_now} <= {cap} - (SELECT cost FROM m)
-  RETURNING r.tat, r.part)""",
+  RETURNING r.part, r.tat)""",
 }
 REMAINING = {
     "mariadb": "CASE WHEN `the debt` <= {cap} THEN ({cap} - `the debt`) DIV {window} END",
     "postgresql": "({cap} - (t.tat - m.moment) * {limit} - t.part) / {window}",
 }
 
-OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
-
-class RateLimitPlan(StructurePlan):
+class RateLimitPlan(EndingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     wire = RateLimitWire
@@ -139,65 +70,39 @@ class RateLimitPlan(StructurePlan):
     alterations = ALTERATIONS
 
     def __init__(self, structure: RateLimit[Any], dialect: Dialect) -> None:
-        super().__init__(structure, dialect)
-        key = structure.key.columns
+        super().__init__(structure, dialect, [PART, TAT], (0, 0))
         self.limit, self.window = structure.limit, structure.window
         self.cap = self.limit * self.window
-        self.clock = Clock(self)
-        self.sweep = Sweep(self, TAT.name)
-        self.indexes = (self.sweep.name,)
-        hole, rows, equal = dialect.placeholder, self.rows_table, dialect.equal(key)
+        self.delete = Template(
+            f"DELETE FROM {self.rows_table} WHERE {self.words['equal']} AND tat >= {dialect.placeholder}"
+        )
         numbers = {"limit": str(self.limit), "window": str(self.window), "cap": str(self.cap)}
         moment = "m.moment" if dialect.name == "postgresql" else "`the moment`"
         words = {
+            **self.words,
             **numbers,
-            "rows": rows,
-            "key": dialect.names(key),
-            "key_holes": dialect.holes(len(key)),
-            "key_arrays": dialect.arrays(key),
-            "holes": dialect.holes(len(key) + 2),
-            "arrays": dialect.arrays([*key, TAT, PART]),
-            "equal": equal,
-            "r_equal": dialect.equal(key, "r."),
-            "same": dialect.same(key, "q.", "r."),
-            "cost": self.guarded("%s::bigint" if dialect.name == "postgresql" else hole),
+            "now": self.clock.now,
+            "cost": self.guarded("%s::bigint" if dialect.name == "postgresql" else dialect.placeholder),
             "debt": DEBT.format(moment=moment, **numbers),
             "debt_now": DEBT.format(moment="(SELECT moment FROM m)", **numbers),
         }
-        now = f"{self.clock.now}, "
-        self.tables = (
-            self.create(rows, [*key, TAT, PART], words["key"]) + OPTIONS.get(dialect.name, ""),
-            self.sweep.index,
-            self.clock.table,
-        )
-        self.seize = seizing(dialect, rows, key)
-        self.select = dialect.choose(SELECT).format({**words, "now": now})
-        self.select_locked = locking(dialect.choose(SELECT).format({**words, "now": ""}), dialect)
-        self.put = dialect.choose(PUT).format(words)
-        if dialect.row_locks:
-            self._lock = dialect.choose(LOCK).format(words)
-            self.take = each(f"SELECT 1 FROM {rows} WHERE {equal}{dialect.for_update}")
-        self.delete = Template(f"DELETE FROM {rows} WHERE {equal} AND tat >= {hole}")
-        self.first_keys, self.later_keys = self.clock.keys(TAT.name)
-        self._ask = self.asked_alone(f"{now}r.tat, r.part", rows, words["r_equal"])
-        percent = "%%" if dialect.placeholder == "%s" else "%"
-        one_take = ONE_TAKE.get(dialect.name, "").replace("%", percent)
-        self._one_take = one_take.format(**{**words, "now": self.clock.now})
+        self._one_take = ONE_TAKE.get(dialect.name, "").replace("%", "%%").format(**words)
         self._remaining = REMAINING.get(dialect.name, "").format(**numbers)
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its table."""
         return rules(self, self.limit)
 
-    def _debt(self, moment: int, tat: int, part: int) -> int:
-        if self._is_beyond(moment, tat):
-            return self.cap
-        return max((tat - moment) * self.limit + part, 0)
+    def _debt(self, row: Row | None) -> int:
+        if row is None:
+            return 0
+        moment, part, tat = row
+        return self.cap if self._is_beyond(row) else max((tat - moment) * self.limit + part, 0)
 
-    def _is_beyond(self, moment: int, tat: int) -> bool:
+    def _is_beyond(self, row: Row | None) -> bool:
         # Nobody has taken so much: the window was longer, or the clock has jumped. It is written anew as a window.
         # (Who has waited for a lock may have a moment that is a little older than the row.)
-        return tat - moment > self.window + SECOND
+        return row is not None and row[2] - row[0] > self.window + SECOND
 
     def _taken(self, debt: int, n: int) -> Taken:
         over = debt + n * self.window - self.cap
@@ -221,40 +126,31 @@ class RateLimitPlan(StructurePlan):
     def plan_take(self, run: Operations, context: Context, _: bool) -> Plan:
         """Refuse by a plain read what it refuses; lock and play the others, and write each key once."""
         wanted = [(self.key_out(op.args[0]), op.args[1]) for op in run]
-        asked = sorted({key for key, _ in wanted})
-        now = self.clock.row(context)
-        found = yield Statement(self.select, [now + key for key in asked])
-        debts = {key: self._debt(*rows[0]) if rows else 0 for key, rows in zip(asked, found, strict=True)}
-        beyond = {key for key, rows in zip(asked, found, strict=True) if rows and self._is_beyond(*rows[0][:2])}
-        before = dict(debts)
-        results = self._play(wanted, debts)
-        changed = [key for key in asked if debts[key] != before[key] or key in beyond]
-        if not changed:
-            if self.clock.stands(context, max([rows[0][0] for rows in found if rows])):
-                yield from self.clock.read(context, writes=False)
-            return results
-        if self.dialect.row_locks:
-            yield Statement(self._lock, [(*key, 0, 0) for key in changed])
-            yield Control.LOCKED
-            found = yield Statement(self.select_locked, changed)
-            there = {key: rows[0] for key, rows in zip(changed, found, strict=True)}
-        else:
-            there = {key: rows[0][1:] for key, rows in zip(asked, found, strict=True) if rows}
-        moment = yield from self.clock.read(context)
-        before = {key: self._debt(moment, *there.get(key, (0, 0))) for key in changed}
+        keys = sorted({key for key, _ in wanted})
+        found = yield from self.read(keys, context)
+        before = {key: self._debt(row) for key, row in zip(keys, found, strict=True)}
         debts = dict(before)
-        again = [place for place, (key, _) in enumerate(wanted) if key in before]
+        results = self._play(wanted, debts)
+        beyond = {key for key, row in zip(keys, found, strict=True) if self._is_beyond(row)}
+        changed = [key for key in keys if debts[key] != before[key] or key in beyond]
+        if not changed:
+            yield from self.mend(found, context)
+            return results
+        moment, rows = yield from self.locked(changed, context)
+        before = {key: self._debt((moment, *row)) for key, row in rows.items()}
+        debts = dict(before)
+        again = [place for place, (key, _) in enumerate(wanted) if key in rows]
         for place, taken in zip(again, self._play([wanted[place] for place in again], debts), strict=True):
             results[place] = taken
-        rows = [self._row(key, moment, debts[key]) for key in changed if debts[key] != before[key] or key in beyond]
-        if rows:
-            yield Statement(self.put, rows)
+        written = [self._row(key, moment, debts[key]) for key in changed if debts[key] != before[key] or key in beyond]
+        if written:
+            yield Statement(self.put, written)
         # A row whose moment is this one may have a part.
-        yield from self.sweep.remove(moment - 1, len(rows) + self.clock.settled(context), context)
+        yield from self.sweep.remove(moment - 1, len(written) + self.clock.settled(context), context)
         return results
 
     def _row(self, key: Row, moment: int, debt: int) -> Row:
-        return (*key, moment + debt // self.limit, debt % self.limit)
+        return (*key, debt % self.limit, moment + debt // self.limit)
 
     def transact_take(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Take from one key."""
@@ -262,19 +158,19 @@ class RateLimitPlan(StructurePlan):
 
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
         key, n = self.key_out(op.args[0]), op.args[1]
-        found = yield self._ask, self.clock.row(context) + key
+        found = yield self.one, self.clock.row(context) + key
         if not found:
             raise Careful
-        moment, tat, part = found[0]
-        debt = self._debt(moment, tat or 0, part or 0)
+        row, moment = _there(found), found[0][0]
+        debt = self._debt(row)
         taken = self._taken(debt, n)
-        if taken.allowed or self._is_beyond(moment, tat or 0):
+        if taken.allowed or self._is_beyond(row):
             yield self.put.sql, self._row(key, moment, debt + n * self.window * taken.allowed)
             yield self.sweep.statement.sql, (moment - 1, EACH)
         return taken
 
     def exchange_take(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Take from one key; the answer is how many remain. Some leave what is over to a batch, which removes more."""
+        """Take from one key; the answer is how many remain. Some leave it to a batch, which removes what is over."""
         if context.joined or self.clock.is_due(context) or self.clock.owes(context):
             return None
         key, cost = self.key_out(op.args[0]), op.args[1] * self.window
@@ -283,29 +179,23 @@ class RateLimitPlan(StructurePlan):
 
     def plan_peek(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read rows."""
-        now = self.clock.row(context)
-        found = yield Statement(self.select, [now + self.key_out(op.args[0]) for op in run])
-        return [self._peeked(rows[0] if rows else None) for rows in found]
+        found = yield from self.read([self.key_out(op.args[0]) for op in run], context)
+        return [self._peeked(row) for row in found]
 
     def ask_peek(self, op: Operation[Any], context: Context) -> Question:
         """Read one row."""
-        return Question(self._ask, self.clock.row(context) + self.key_out(op.args[0]), self._answer)
-
-    def _answer(self, rows: list[Row]) -> Taken:
-        return self._peeked(None if rows[0][1] is None else rows[0])
+        row = self.clock.row(context) + self.key_out(op.args[0])
+        return Question(self.one, row, lambda rows: self._peeked(_there(rows)))
 
     def _peeked(self, row: Row | None) -> Taken:
-        debt = 0 if row is None else self._debt(*row)
+        debt = self._debt(row)
         taken = self._taken(debt, 1)
         return Taken(taken.allowed, self._left(debt), taken.retry_after)
 
     def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:
         """Delete the rows of keys; one that is over was none."""
         keys = [self.key_out(op.args[0]) for op in run]
-        if self.take is not None:
-            yield Statement(self.take, sorted(set(keys)))
-            yield Control.LOCKED
-        moment = yield from self.clock.read(context)
+        moment = yield from self.removing(keys, context)
         results = []
         for key in keys:
             results.append((yield Statement(self.delete, [(*key, moment)])))
@@ -313,13 +203,9 @@ class RateLimitPlan(StructurePlan):
 
     plan_forget = plan_clear
 
-    def moment(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
-        return self.clock.row(context)
 
-    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the key, as it is stored, whose row an operation locks."""
-        return [self.key_out(op.args[0])]
+def _there(found: list[Row]) -> Row | None:
+    return None if found[0][1] is None else tuple(found[0])
 
 
 def _allowed(remaining: int) -> Taken:
