@@ -24,7 +24,18 @@ ERRORS = {name for name, each in CLASSES.items() if issubclass(each, roost.Error
 
 # Classes that a user makes, and the value that the methods of a structure make: each shows how, in a doctest.
 WITH_EXAMPLE = [
-    *("AsyncStore", "Capped", "Counter", "Index", "Lease", "MemcachedSet", "Operation", "RateLimit", "Ring", "Set"),
+    "AsyncStore",
+    "Cache",
+    "Capped",
+    "Counter",
+    "Index",
+    "Lease",
+    "MemcachedSet",
+    "Operation",
+    "Ranked",
+    "RateLimit",
+    "Ring",
+    "Set",
     "Store",
 ]
 
@@ -96,6 +107,7 @@ def test_every_class_has_an_example_or_is_an_error_or_an_answer() -> None:
         "AsyncRunner",
         "Entry",
         "Grant",
+        "Item",
         "Runner",
         "SetInfo",
         "Stats",

@@ -25,8 +25,9 @@ from roost.errors import (
 )
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
+from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Capped, Counter, Lease, MemcachedSet, RateLimit, Ring, Set
+from roost.structures.kinds import Cache, Capped, Counter, Lease, MemcachedSet, Ranked, RateLimit, Ring, Set
 from roost.structures.lease.declaration import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
@@ -39,6 +40,7 @@ __all__ = [
     "AsyncRunner",
     "AsyncStore",
     "Busy",
+    "Cache",
     "CannotOpen",
     "Capped",
     "Closed",
@@ -54,6 +56,7 @@ __all__ = [
     "Grant",
     "Index",
     "Invalid",
+    "Item",
     "Lease",
     "MemcachedSet",
     "Mismatch",
@@ -61,6 +64,7 @@ __all__ = [
     "Operation",
     "OutcomeUnknown",
     "Overflow",
+    "Ranked",
     "RateLimit",
     "ReadOnly",
     "Refused",

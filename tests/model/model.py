@@ -45,7 +45,7 @@ class Model:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or isinstance(operation.structure, (roost.Counter, roost.Capped)):
+        if error is not None or operation.structure.kind in ("counter", "capped"):
             return error
         return results
 
@@ -138,6 +138,35 @@ class Model:
                 heads.pop(key, None)
         return len(rows)
 
+    def ranked(self, operation: Any) -> Any:
+        collection = operation.structure
+        heads = self.collections.setdefault(collection.name, {})
+        if operation.verb == "add":
+            row = collection.rows.make(operation.args[0])
+            sequence, rows = heads.get(row.uid, (0, OrderedDict()))
+            there = rows.get(row.visitor)
+            if there is not None:
+                if collection.on_duplicate == "error":
+                    return roost.Duplicate
+                if collection.on_duplicate == "best" and row.points <= there[1].points:
+                    return False
+                del rows[row.visitor]
+            elif len(rows) >= collection.keep:
+                worst = _best_first(rows)[-1]
+                if row.points <= worst[1].points:
+                    return False
+                del rows[worst[1].visitor]
+            rows[row.visitor] = (sequence + 1, row)
+            heads[row.uid] = (sequence + 1, rows)
+            return True
+        if operation.verb in ("top", "rank"):
+            _, rows = heads.get(operation.args[0][0], (0, OrderedDict()))
+            ranked = [row for _, row in _best_first(rows)]
+            if operation.verb == "top":
+                return ranked[: operation.args[1]]
+            return next((place for place, row in enumerate(ranked, 1) if (row.visitor,) == operation.args[1]), None)
+        return self.capped(operation)
+
     def set(self, operation: Any) -> Any:
         heads = self.sets.setdefault(operation.structure.name, {})
         if operation.verb == "keys":
@@ -181,6 +210,10 @@ def _each(operation: Any) -> list[Any]:
             return [structure.add(key, member) for key, member in operation.args]
     add = structure.push if isinstance(structure, roost.Ring) else structure.add
     return [add(structure.rows.make(row)) for row in operation.args]
+
+
+def _best_first(rows: Any) -> list[Any]:
+    return sorted(rows.values(), key=lambda entry: (-entry[1].points, entry[0]))
 
 
 def _overflows(totals: Totals[Any]) -> bool:

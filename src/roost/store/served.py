@@ -119,7 +119,7 @@ class Database:
 
     def look(self) -> Generator[Any, Any, None]:
         """Look, first in a transaction, whether what was opened may have changed."""
-        ((version,),) = (yield Statement(SCHEMA_VERSION, [()], values=1))[0]
+        ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
         if self._seen != (self._connection.opened, version):
             self._seen = (self._connection.opened, version)
             self.version += 1

@@ -59,7 +59,7 @@ class Single:
         plan: StructurePlan | None = op.structure.plans.get(dialect.name)
         if plan is None or not dialect.alone:
             return UNANSWERED
-        if dialect.exchanges and plan.trusted_by is not self._known:
+        if dialect.exchanges and not self._known.trusts(plan):
             return UNANSWERED  # it would be asked in vain where another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from roost.structures.adopted.declaration import Adopted
+from roost.structures.cache.console import CacheConsole
+from roost.structures.cache.declaration import Cache
+from roost.structures.cache.plan import CachePlan
 from roost.structures.capped.console import CappedConsole
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.plan import CappedPlan
@@ -13,6 +16,9 @@ from roost.structures.lease.console import LeaseConsole
 from roost.structures.lease.declaration import Lease
 from roost.structures.lease.plan import LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
+from roost.structures.ranked.console import RankedConsole
+from roost.structures.ranked.declaration import Ranked
+from roost.structures.ranked.plan import RankedPlan
 from roost.structures.rate_limit.console import RateLimitConsole
 from roost.structures.rate_limit.declaration import RateLimit
 from roost.structures.rate_limit.plan import RateLimitPlan
@@ -24,11 +30,13 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Capped", "Counter", "Lease", "MemcachedSet", "RateLimit", "Ring", "Set"]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "Lease", "MemcachedSet", "Ranked", "RateLimit", "Ring", "Set"]
 
+register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
+register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

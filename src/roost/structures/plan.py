@@ -165,7 +165,7 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: object = None  # the store that has found this declaration in its catalog
+        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
