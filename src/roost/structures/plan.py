@@ -55,6 +55,7 @@ class Context:
     careful: bool = False  # the optimistic way was tried and did not hold
     nowait: bool = False  # a lock that somebody else holds is not waited for
     seen: dict[str, Seen] = field(default_factory=dict)  # by structure, what a store has seen of its time
+    used: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, keys that were read, to be noted
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
