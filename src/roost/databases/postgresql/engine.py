@@ -332,7 +332,7 @@ class PostgreSQLConnection(ServerConnection):
 
         Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        work, row, answer, source, _, first = exchange
+        work, row, answer, source, _, _, first = exchange
         self._mark = self._name
         rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first)
         if self._trace is not None:
