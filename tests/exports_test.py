@@ -35,6 +35,7 @@ WITH_EXAMPLE = [
     "Ring",
     "Set",
     "Store",
+    "WindowedCounter",
 ]
 
 

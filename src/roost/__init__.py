@@ -27,7 +27,7 @@ from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Cache, Capped, Counter, MemcachedSet, Ranked, Ring, Set
+from roost.structures.kinds import Cache, Capped, Counter, MemcachedSet, Ranked, Ring, Set, WindowedCounter
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
@@ -75,6 +75,7 @@ __all__ = [
     "Violation",
     "Where",
     "While",
+    "WindowedCounter",
     "binary",
     "decimal",
     "text",

@@ -23,8 +23,11 @@ from roost.structures.ring.plan import RingPlan
 from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
+from roost.structures.windowed_counter.console import WindowedCounterConsole
+from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.windowed_counter.plan import WindowedCounterPlan
 
-__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set", "WindowedCounter"]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
@@ -32,3 +35,4 @@ register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
+register(WindowedCounter, WindowedCounterPlan, WindowedCounterConsole)
