@@ -45,7 +45,7 @@ class Model:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or operation.structure.kind in ("counter", "capped"):
+        if error is not None or operation.structure.kind in ("counter", "windowed_counter", "capped"):
             return error
         return results
 

@@ -1,4 +1,4 @@
-"""Windowed counter: totals per window of time, of which the last ones are kept: what `Counter(…, window=…)` declares."""
+"""Windowed counter: totals per window of time, of which the last ones are kept; `Counter(…, window=…)` makes it."""
 
 from __future__ import annotations
 
