@@ -106,6 +106,7 @@ class Exchange(NamedTuple):
         can be looked up; where it is NULL, the work is undone.
     source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
     answers: whether the answer is the operation's result; otherwise that is None.
+    result: makes the result of the answer, where it is not the number itself.
     """
 
     work: str
@@ -113,6 +114,11 @@ class Exchange(NamedTuple):
     answer: str = "0"
     source: str = ""
     answers: bool = False
+    result: Callable[[int], Any] = int
+
+    def result_of(self, answer: int) -> Any:
+        """Return the operation's result."""
+        return self.result(answer) if self.answers else None
 
 
 MOST_ANSWER = 2**40 - 1

@@ -55,6 +55,7 @@ class Context:
     careful: bool = False  # the optimistic way was tried and did not hold
     nowait: bool = False  # a lock that somebody else holds is not waited for
     seen: dict[str, Seen] = field(default_factory=dict)  # by structure, what a store has seen of its time
+    used: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, keys that were read, to be noted
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -307,17 +308,22 @@ class StructurePlan(TargetPlan):
         where = f"WHERE ({names}) > ({self.dialect.holes(self.key_width)})"
         return each(f"{head} {tail}"), each(f"{head} {where} {tail}")
 
-    def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
         """List keys."""
         results = []
+        now = self.moment(context)
         for op in run:
             after, n = op.args
             if after is None:
-                found = yield Statement(self.first_keys, [(n,)])
+                found = yield Statement(self.first_keys, [(*now, n)])
             else:
-                found = yield Statement(self.later_keys, [(*self.key_out(after), n)])
+                found = yield Statement(self.later_keys, [(*now, *self.key_out(after), n)])
             results.append([self.key_value(row) for row in found[0]])
         return results
+
+    def moment(self, context: Context) -> Row:
+        """Return the parameters of the present moment, with which the statements that list keys begin."""
+        return ()
 
     first_keys: Template
     later_keys: Template

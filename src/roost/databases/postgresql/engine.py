@@ -332,7 +332,7 @@ class PostgreSQLConnection(ServerConnection):
 
         Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        work, row, answer, source, _ = exchange
+        work, row, answer, source, *_ = exchange
         self._mark = self._name
         rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
         if not rows:

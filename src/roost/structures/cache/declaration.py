@@ -20,10 +20,11 @@ Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is 
 SECOND = 1_000_000
 MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: a moment with that added fits into 64 bits
 NEVER = INT_MAX  # the end of what has none
+MOST = 2**53  # of items or bytes
 ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # of a number in a text or in bytes, as memcached has it
 
-OWN_COLUMNS = frozenset(["value", "until", "token", "expires"])  # beside the key's
+OWN_COLUMNS = frozenset(["value", "until", "token", "used", "size", "expires"])  # beside the key's
 TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
@@ -40,6 +41,12 @@ class Cache(Structure, Generic[K, V]):
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `Counter`.
     value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
+    max_items: how many values it holds at most, exactly; None is no bound.
+    max_bytes: of how many bytes all keys and values are at most; a number or another type of fixed size counts as 8.
+
+    Where a bound would be passed, what is over goes first, then what was used longest ago. Storing is a use. Reading is
+    one when an eighth of all values were used since the last use that is written down; no read writes, so a store notes
+    it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
 
     Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
     clock is the database server's; on SQLite the store's.
@@ -55,17 +62,50 @@ class Cache(Structure, Generic[K, V]):
 
     kind = "cache"
     reads = ("get_many", "gets")
+    options = ("max_items", "max_bytes")
 
     @overload
-    def __init__(self: Cache[str, bytes], name: str) -> None: ...
+    def __init__(
+        self: Cache[str, bytes], name: str, *, max_items: int | None = None, max_bytes: int | None = None
+    ) -> None: ...
     @overload
-    def __init__(self: Cache[K, bytes], name: str, *, key: type[K] | ColumnType[K]) -> None: ...
+    def __init__(
+        self: Cache[K, bytes],
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
     @overload
-    def __init__(self: Cache[str, V], name: str, *, value: type[V] | ColumnType[V]) -> None: ...
+    def __init__(
+        self: Cache[str, V],
+        name: str,
+        *,
+        value: type[V] | ColumnType[V],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
     @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K], value: type[V] | ColumnType[V]) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        value: type[V] | ColumnType[V],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
 
-    def __init__(self, name: str, *, key: Any = str, value: Any = bytes) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Any = str,
+        value: Any = bytes,
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
         self.value = column(name, "value", value, key=False)
         if self.value.nullable:
@@ -75,11 +115,27 @@ class Cache(Structure, Generic[K, V]):
             raise Invalid(f"{name}: {taken[0]} is a column of the cache's own; give that part of the key another name")
         self._check_key = self.key.check
         self._check_value = self.value.checker(name)
+        self.max_items, self.max_bytes = (
+            self._bound(what, bound) for what, bound in (("max_items", max_items), ("max_bytes", max_bytes))
+        )
         self._define(
-            {"name": name, "key": key, "value": value},
+            {"name": name, "key": key, "value": value, "max_items": self.max_items, "max_bytes": self.max_bytes},
             key=column_facts(self.key.columns),
             value=column_facts([self.value]),
+            max_items=self.max_items,
+            max_bytes=self.max_bytes,
         )
+
+    def _bound(self, what: str, bound: int | None) -> int | None:
+        found = None if bound is None else whole(bound, 1, MOST)
+        if found != bound:
+            raise Invalid(f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}, not {bound!r}")
+        return found
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an end to what it holds."""
+        return self.max_items is not None or self.max_bytes is not None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -253,4 +309,10 @@ class Cache(Structure, Generic[K, V]):
         """Make the declaration from the facts of a definition."""
         ((_, spec),) = facts["value"]
         value = parse_column(name, "value", spec)
-        return cls(name, key=key_from(name, "key", facts["key"]), value=value.type.enum or value.type)
+        return cls(
+            name,
+            key=key_from(name, "key", facts["key"]),
+            value=value.type.enum or value.type,
+            max_items=facts["max_items"],
+            max_bytes=facts["max_bytes"],
+        )
