@@ -225,7 +225,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     if exchange is not None:
         found = yield exchange
         if found is not None:
-            atom.results = (found[0] if exchange.answers else None,)
+            atom.results = (exchange.result_of(found[0]),)
             atom.done = True
             return
     yield Control.SAVEPOINT

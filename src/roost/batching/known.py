@@ -12,7 +12,7 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.overlap import run_overlapping
 from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
@@ -113,10 +113,9 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        make = plan.transactions.get(op.verb)
-        if make is None or not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
+        if not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
             return None
-        made = make(op, context)
+        made = plan.transaction(op, context)
         return made if isinstance(made, Exchange) else None
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
@@ -148,8 +147,11 @@ class Known:
             work = plan.run(operations, context)
             wanted = next(work, None)
             if isinstance(wanted, Statement):
+                first = [question]
+                if held and plan.writing and not context.nowait:
+                    first = [Statement(Template(plan.writing), [()]), plan.stored]
                 try:
-                    stored, answer = yield Together((question, wanted))
+                    *_, stored, answer = yield Together((*first, wanted))
                 except (Missing, StatementFailed):
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:

@@ -32,6 +32,7 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create app.structures
       roost create app.structures:visits
       roost create counter pageviews --key 'text(200)'
+      roost create windowed_counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject

@@ -67,8 +67,7 @@ class Single:
             if question is None:
                 return UNANSWERED
             return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))
-        transact = plan.transactions.get(op.verb)
-        transaction = None if transact is None else transact(op, context)
+        transaction = plan.transaction(op, context)
         if transaction is None:
             return UNANSWERED
         if self._crowded:
