@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import inspect
 import random as random_module
 import sqlite3
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,7 +29,8 @@ from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
-from roost.structures.kinds import Adopted
+from roost.structures.cache.computing import MAKE, get_or_set
+from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease.declaration import Lease
 from roost.structures.operation import Operation
 from roost.structures.registry import from_definition
@@ -35,6 +38,7 @@ from roost.structures.structure import Structure
 
 T = TypeVar("T")
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 class _Base:
@@ -232,6 +236,46 @@ class Store(_Base, Runner):
         result: T = self._working.run(operation)
         return result
 
+    def get_or_set(
+        self,
+        cache: Cache[K, V],
+        key: K,
+        make: Callable[[], V],
+        ttl: float | dt.timedelta | None = None,
+        *,
+        stale: float = 0.0,
+        lease: float = 30.0,
+    ) -> V:
+        """Return the value of a key; where there is none, what `make()` returns, which is stored for `ttl`.
+
+        Of all callers, of all processes, one computes it. The others wait, and look again after 5 to 200 ms; when
+        `make` fails, its error goes to who called it, and the next one computes.
+
+        stale: seconds before the end in which one caller computes the value anew, while others still get the old one.
+        lease: seconds after which another caller computes, because the one before may have died.
+        """
+        work = get_or_set(cache, key, ttl, stale, lease)
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                wanted = work.send(answer) if error is None else work.throw(error)
+            except StopIteration as stop:
+                result: V = stop.value
+                return result
+            answer, error = None, None
+            try:
+                if wanted is MAKE:
+                    answer = make()
+                elif isinstance(wanted, Operation):
+                    answer = self.run(wanted)
+                elif isinstance(wanted, tuple):
+                    answer = self.run_all(*wanted)
+                else:
+                    time.sleep(wanted)
+            except BaseException as failed:  # the lease is given back
+                error = failed
+
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         self._working.submit([atom])
         return atom.answer
@@ -316,6 +360,41 @@ class AsyncStore(_Base, AsyncRunner):
         When the lease is lost, the block is cancelled, as by `asyncio.timeout`, and `LeaseLost` is raised in its place.
         """
         return AsyncHolding(self, lease, key, ttl, holder, wait)
+
+    async def get_or_set(
+        self,
+        cache: Cache[K, V],
+        key: K,
+        make: Callable[[], V | Awaitable[V]],
+        ttl: float | dt.timedelta | None = None,
+        *,
+        stale: float = 0.0,
+        lease: float = 30.0,
+    ) -> V:
+        """Return the value of a key, or what `make()` returns or is awaited to; see `Store.get_or_set`."""
+        work = get_or_set(cache, key, ttl, stale, lease)
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                wanted = work.send(answer) if error is None else work.throw(error)
+            except StopIteration as stop:
+                result: V = stop.value
+                return result
+            answer, error = None, None
+            try:
+                if wanted is MAKE:
+                    answer = make()
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                elif isinstance(wanted, Operation):
+                    answer = await self.run(wanted)
+                elif isinstance(wanted, tuple):
+                    answer = await self.run_all(*wanted)
+                else:
+                    await asyncio.sleep(wanted)
+            except BaseException as failed:  # the lease is given back
+                error = failed
 
     async def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`.

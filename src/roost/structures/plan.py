@@ -175,6 +175,9 @@ class StructurePlan(TargetPlan):
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
+        # Where a lock of the table does it: for those who know that it is there, as it fails where it is not.
+        self.writing = dialect.lock_table.format(self.rows_table, "ROW EXCLUSIVE")
+        self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
         for verb, run in self.together.items():
@@ -183,6 +186,12 @@ class StructurePlan(TargetPlan):
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":
             self.is_stored = self.is_stored.replace("%", "%%")
+        self.stays_stored = self.is_stored + dialect.for_share
+        if self.writing:
+            # Behind the table lock a statement has a new snapshot, but not in a transaction that keeps its first one.
+            shared = f"SELECT FROM roost_catalog d WHERE d.name = {literal(name)}{dialect.for_share}"
+            committed = "current_setting('transaction_isolation') = 'read committed'"
+            self.stays_stored = f"{self.is_stored} AND CASE WHEN {committed} THEN true ELSE EXISTS ({shared}) END"
         # What one operation by itself is, by its verb.
         self._questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
@@ -193,6 +202,14 @@ class StructurePlan(TargetPlan):
         """Return an operation that reads as one statement; None where it is not."""
         ask = self._questions.get(op.verb)
         return None if ask is None or not self.dialect.alone else ask(op, context)
+
+    def transaction(self, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
+        """Return an operation that writes as a transaction of its own, or one exchange; None where it is a batch's."""
+        make = self.transactions.get(op.verb)
+        made = None if make is None else make(op, context)
+        if self.writing and isinstance(made, Exchange):
+            return made._replace(first=self.writing)
+        return made
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
@@ -213,7 +230,7 @@ class StructurePlan(TargetPlan):
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
-        return f"(SELECT {value} FROM roost_catalog c WHERE {self.is_stored}{self.dialect.for_share})"
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self.stays_stored})"
 
     def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.

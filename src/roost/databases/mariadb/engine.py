@@ -326,7 +326,7 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
         self._runs_on = self.session
-        work, row, answer, _, answers, _ = exchange
+        work, row, answer, _, answers, *_ = exchange
         if self._trace is not None:
             self._trace(work, row)
             self._trace("COMMIT", ())
