@@ -17,7 +17,8 @@ from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, Operation, Target
-from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, difference, each
+from roost.structures.overlap import difference
+from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
 from roost.types.column_types import shown

@@ -11,7 +11,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.structures.plan import difference
+from roost.structures.overlap import difference
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
