@@ -146,7 +146,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set"])
+@pytest.mark.parametrize("kind", ["cache", "counter", "ring", "capped", "set"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     from roost.structures.registry import declaration_of
 
