@@ -22,7 +22,7 @@ from roost.cli.declare import (
     imported,
 )
 from roost.cli.screen import answer
-from roost.structures.plan import difference
+from roost.structures.overlap import difference
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
@@ -85,9 +85,9 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
     """Change structures that are there.
 
-    To what a module of yours declares now, or one of them by options. A new column needs a VALUE for the rows that
-    are there, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the old
-    declaration is refused from then on.
+    Name a module to apply what it declares now, or one structure and options. A new column needs a VALUE for the
+    existing rows, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the
+    old declaration goes on by what is stored, and logs a warning.
 
     \b
     Examples:
