@@ -10,6 +10,7 @@
      ├── Full                running: a collection that rejects holds `keep` rows; a set that memcached cannot hold
      ├── Overflow            running: a slot of a counter would leave 64 bits
      ├── Busy                waiting: a lock was not released in time; nothing was done
+     ├── LeaseLost           holding: a lease has ended before its block
      ├── Conflict            joined: the application's transaction must be redone
      ├── OutcomeUnknown      committing: it may or may not have happened
      ├── Closed              the store was closed
@@ -40,6 +41,7 @@ __all__ = [
     "Error",
     "Full",
     "Invalid",
+    "LeaseLost",
     "Mismatch",
     "Missing",
     "OutcomeUnknown",
@@ -112,6 +114,10 @@ class Busy(Error):
 
     retry = True
     word = "146"
+
+
+class LeaseLost(Error):
+    """A lease has ended before its holder was done: somebody else may hold it. What was done stays done."""
 
 
 class Conflict(Error):

@@ -24,12 +24,14 @@ from roost.databases.engine import Trace
 from roost.databases.urls import redacted
 from roost.errors import Closed, Invalid
 from roost.store.core import Core, utc_now
+from roost.store.holding import AsyncHolding, Holding
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.cache.computing import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
+from roost.structures.lease.declaration import Lease
 from roost.structures.operation import Operation
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
@@ -196,6 +198,27 @@ class Store(_Base, Runner):
         core = self._core
         return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
 
+    def holding(
+        self,
+        lease: Lease[K],
+        key: K,
+        *,
+        ttl: dt.timedelta | float = 30.0,
+        holder: str | None = None,
+        wait: float = 0.0,
+    ) -> Holding[K]:
+        """Return what holds a lease while a `with` block runs, renewed by a thread; `Busy` where somebody else has it.
+
+        The block asks `lost`, or calls `check()`, which raises `LeaseLost`, before what nobody else may do; it gives
+        `token` along with what it writes elsewhere. A block that ends by itself after the lease was lost raises
+        `LeaseLost`.
+
+        ttl: how long the lease stays when this process dies. It is renewed three times in that time.
+        holder: who holds it, for others to see; by default a name that nobody else has.
+        wait: seconds to wait for somebody else who holds it.
+        """
+        return Holding(self, lease, key, ttl, holder, wait)
+
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
         self._working.close()
@@ -322,6 +345,21 @@ class AsyncStore(_Base, AsyncRunner):
         """
         core = self._core
         return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
+
+    def holding(
+        self,
+        lease: Lease[K],
+        key: K,
+        *,
+        ttl: dt.timedelta | float = 30.0,
+        holder: str | None = None,
+        wait: float = 0.0,
+    ) -> AsyncHolding[K]:
+        """Return what holds a lease while an `async with` block runs, renewed by a task; see `Store.holding`.
+
+        When the lease is lost, the block is cancelled, as by `asyncio.timeout`, and `LeaseLost` is raised in its place.
+        """
+        return AsyncHolding(self, lease, key, ttl, holder, wait)
 
     async def get_or_set(
         self,
