@@ -30,8 +30,6 @@ Operations = Sequence[Operation[Any]]
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
-
-
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
