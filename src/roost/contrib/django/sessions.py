@@ -46,7 +46,7 @@ class SessionStore(SessionBase):
 
     def exists(self, session_key: str) -> bool:
         """Return whether there is such a session, and not over."""
-        return self.run(self.structure.get(session_key)) is not None
+        return bool(self._validate_session_key(session_key)) and self.run(self.structure.get(session_key)) is not None
 
     def create(self) -> None:
         """Begin a session with a key of its own."""
@@ -103,6 +103,6 @@ class SessionStore(SessionBase):
     def _validate_session_key(self, key: str) -> bool:
         # A cookie is whatever somebody has made up: the database may not take it.
         try:
-            return bool(super()._validate_session_key(key) and self.structure.get(key))  # type: ignore[misc]
+            return bool(super()._validate_session_key(key) and "\0" not in key and self.structure.get(key))  # type: ignore[misc]
         except Invalid:
             return False
