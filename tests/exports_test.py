@@ -37,6 +37,7 @@ WITH_EXAMPLE = [
     "Ring",
     "Set",
     "Store",
+    "WindowedCounter",
 ]
 
 

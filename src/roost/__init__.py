@@ -14,6 +14,7 @@ from roost.errors import (
     Error,
     Full,
     Invalid,
+    LeaseLost,
     Mismatch,
     Missing,
     OutcomeUnknown,
@@ -27,7 +28,18 @@ from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Cache, Capped, Counter, Lease, MemcachedSet, Ranked, RateLimit, Ring, Set
+from roost.structures.kinds import (
+    Cache,
+    Capped,
+    Counter,
+    Lease,
+    MemcachedSet,
+    Ranked,
+    RateLimit,
+    Ring,
+    Set,
+    WindowedCounter,
+)
 from roost.structures.lease.declaration import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
@@ -58,6 +70,7 @@ __all__ = [
     "Invalid",
     "Item",
     "Lease",
+    "LeaseLost",
     "MemcachedSet",
     "Mismatch",
     "Missing",
@@ -81,6 +94,7 @@ __all__ = [
     "Violation",
     "Where",
     "While",
+    "WindowedCounter",
     "binary",
     "decimal",
     "text",

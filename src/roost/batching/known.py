@@ -1,4 +1,5 @@
-"""What a store knows before it asks, and operations of several structures in one transaction. No I/O."""
+"""A store's plans, and operations of several structures in one transaction, with their declarations compared. No
+I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, Operation, Target
-from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, difference, each
+from roost.structures.overlap import difference
+from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
 from roost.types.column_types import shown
@@ -39,9 +41,9 @@ class Stats:
 
 
 class Known:
-    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
+    """The plans of a store, in its dialect, and which declarations its database was found to have.
 
-    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    exact: a declaration must be the stored one; otherwise a compatible one is run by the stored declaration.
     """
 
     def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
@@ -51,7 +53,7 @@ class Known:
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
         self._token = object()  # which plans keep of this store: a declaration may live longer
-        self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
+        self._logged: set[tuple[int, str]] = set()  # process ids, and structures that were logged there
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -88,7 +90,7 @@ class Known:
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
 
-        Before a statement is made of it: it is to cost the others of its batch nothing.
+        Checked before a statement is made of it, so that it does not affect the others of its batch.
         """
         if self.dialect.nul:
             return False
@@ -194,7 +196,7 @@ class Known:
         for name, message in differences.items():
             if (process := (os.getpid(), name)) not in self._logged:
                 self._logged.add(process)
-                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, message)
+                log.warning("%s is stored with another declaration, which is used: %s", name, message)
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:

@@ -29,8 +29,23 @@ from roost.structures.ring.plan import RingPlan
 from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
+from roost.structures.windowed_counter.console import WindowedCounterConsole
+from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.windowed_counter.plan import WindowedCounterPlan
 
-__all__ = ["Adopted", "Cache", "Capped", "Counter", "Lease", "MemcachedSet", "Ranked", "RateLimit", "Ring", "Set"]
+__all__ = [
+    "Adopted",
+    "Cache",
+    "Capped",
+    "Counter",
+    "Lease",
+    "MemcachedSet",
+    "Ranked",
+    "RateLimit",
+    "Ring",
+    "Set",
+    "WindowedCounter",
+]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
@@ -38,5 +53,6 @@ register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
+register(WindowedCounter, WindowedCounterPlan, WindowedCounterConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

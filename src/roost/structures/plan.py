@@ -7,7 +7,6 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -18,8 +17,8 @@ from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, R
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.clock import Seen
 from roost.structures.operation import RUNS, Operation
-from roost.structures.overlap import overlap
-from roost.structures.structure import Structure, facts_of
+from roost.structures.overlap import difference, overlap
+from roost.structures.structure import Structure
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
@@ -31,8 +30,6 @@ Operations = Sequence[Operation[Any]]
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
-
-
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
@@ -458,45 +455,3 @@ def same_columns(columns: Sequence[Any]) -> Sequence[Any]:
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row
-
-
-def difference(stored: str, declared: str) -> str:
-    """Return in words what differs between two definitions.
-
-    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
-    'keep is 5 in the database and 12 in the declaration'
-    """
-    old, new = facts_of(stored), json.loads(declared)
-    differences = []
-    for fact in dict.fromkeys([*old, *new]):
-        before: Any = old.get(fact)
-        after: Any = new.get(fact)
-        if before == after:
-            continue
-        if _are_columns(before) and _are_columns(after):
-            differences.append(_columns_difference(before, after))
-        else:
-            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
-        if fact == "kind":
-            break
-    return "; ".join(differences)
-
-
-def _are_columns(fact: Any) -> bool:
-    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
-
-
-def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
-    old, new = dict(before), dict(after)
-    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    differences += [
-        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
-        for name in old
-        if name in new and old[name] != new[name]
-    ]
-    return "; ".join(differences) or "the columns are in another order"
-
-
-def _shown(fact: Any) -> str:
-    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)

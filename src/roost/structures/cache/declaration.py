@@ -29,10 +29,16 @@ TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
 class Item(NamedTuple, Generic[V]):
-    """A value, and the token by which `cas` knows that it is still that one."""
+    """A value, the token by which `cas` knows that it is still that one, and the seconds left, None for ever."""
 
     value: V
     token: int
+    ttl: float | None
+
+
+def seconds_of(ttl: Ttl) -> float | None:
+    """Return a ttl in seconds."""
+    return ttl.total_seconds() if isinstance(ttl, dt.timedelta) else ttl
 
 
 class Cache(Structure, Generic[K, V]):
@@ -154,7 +160,7 @@ class Cache(Structure, Generic[K, V]):
         return Operation(self, "get_many", (tuple([self._check_key(key) for key in found]),))
 
     def gets(self, key: K) -> Operation[Item[V] | None]:
-        """Ask for the value with its token, which `cas` takes; None where there is none, or it is over."""
+        """Ask for the value with its token, which `cas` takes, and the time that is left; None where there is none."""
         return Operation(self, "gets", (self._check_key(key),))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
@@ -189,10 +195,8 @@ class Cache(Structure, Generic[K, V]):
         True if it was stored, False where another value was stored meanwhile, even an equal one, None where there is
         none any more.
         """
-        found = whole(token, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: a token is what gets() answers, not {shown(token)}")
-        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), found))
+        checked = self._token(token)
+        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), checked))
 
     def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
         """Give a value another end, `ttl` from now; True if there is one.
@@ -223,11 +227,11 @@ class Cache(Structure, Generic[K, V]):
 
         `Invalid` where it becomes longer than the declared limit.
         """
-        return self._lengthen("append", key, value)
+        return self._lengthen("append", key, value)  # type: ignore[no-any-return]
 
     def prepend(self, key: K, value: V) -> Operation[bool]:
         """Put something before the value, bytes or a text; True if there is one. The end stays."""
-        return self._lengthen("prepend", key, value)
+        return self._lengthen("prepend", key, value)  # type: ignore[no-any-return]
 
     def delete(self, key: K) -> Operation[bool]:
         """Remove a value; True if there was one."""
@@ -241,7 +245,19 @@ class Cache(Structure, Generic[K, V]):
         """Remove the value of a key, as `clear` does."""
         return super().forget(key)
 
-    def _lengthen(self, verb: str, key: K, value: V) -> Operation[bool]:
+    def lease(self, key: K, ttl: float | dt.timedelta) -> Operation[int | None]:
+        """Ask to be the one who computes the value; None while somebody else is, otherwise a token for `release`.
+
+        It ends by itself after `ttl`, in case its holder never comes back. It keeps nobody from storing a value:
+        `store.get_or_set` is what uses it.
+        """
+        return Operation(self, "lease", (self._check_key(key), self._ttl(ttl, needed=True)))
+
+    def release(self, key: K, token: int) -> Operation[bool]:
+        """Give a lease back; False where it has ended."""
+        return Operation(self, "release", (self._check_key(key), self._token(token)))
+
+    def _lengthen(self, verb: str, key: K, value: V) -> Any:
         if self.value.type.kind not in TEXTS:
             raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
         return Operation(self, verb, (self._check_key(key), self._check_value(value)))
@@ -255,9 +271,15 @@ class Cache(Structure, Generic[K, V]):
             raise Invalid(f"{self.name}: n is a whole number from 0 to {most}, not {n!r}")
         return found
 
-    def _ttl(self, ttl: Ttl) -> int | None:
+    def _token(self, token: int) -> int:
+        found = whole(token, 0, INT_MAX)
+        if found is None:
+            raise Invalid(f"{self.name}: a token is what gets() or lease() has answered, not {shown(token)}")
+        return found
+
+    def _ttl(self, ttl: Ttl, needed: bool = False) -> int | None:
         # In microseconds.
-        if ttl is None:
+        if ttl is None and not needed:
             return None
         if isinstance(ttl, dt.timedelta):
             found = ttl // dt.timedelta(microseconds=1)
@@ -300,7 +322,7 @@ class Cache(Structure, Generic[K, V]):
             case "cas", (_, value, ttl, token):
                 end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
                 return [repr(key(args[0])), shown(value), repr(token), *end]
-            case "touch", (_, ttl):
+            case (("touch" | "lease"), (_, ttl)):
                 return [repr(key(args[0])), *([] if ttl is None else [f"ttl={ttl / SECOND:g}"])]
         return super()._arguments(verb, args)
 

@@ -23,7 +23,8 @@ from roost.errors import Full
 from roost.structures.cache.alter import ALTERATIONS
 from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally, as_texts
 from roost.structures.cache.check import rules
-from roost.structures.cache.declaration import NEVER, Cache, Item
+from roost.structures.cache.declaration import NEVER, SECOND, Cache, Item
+from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
@@ -45,11 +46,7 @@ from roost.structures.plan import (
     seizing,
     write,
 )
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
-
-UNTIL = Column("until", ColumnType("int"))
-TOKEN = Column("token", ColumnType("int"))
 
 SWEEPS = 2  # rows that are over and are removed, for each that is written
 MOST_NOTED_ALONE = 8  # uses that a single set writes down
@@ -67,7 +64,10 @@ class CachePlan(StructurePlan):
     structure: Cache[Any, Any]
     views = VIEWS
     alterations = ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = dict.fromkeys([*WRITES, "clear", "forget"], "change")
+    together: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys([*WRITES, "clear", "forget"], "change"),
+        **dict.fromkeys(LEASING, "leases"),
+    }
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -106,7 +106,9 @@ class CachePlan(StructurePlan):
         }
         some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
         self.indexes = (f"roost_{structure.name}_until",)
-        self.tables = (self.table, f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}", self.clock.table)
+        self.leases = Leases(self, dialect, words, self.clock)
+        until = f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}"
+        self.tables = (self.table, until, self.clock.table, self.leases.table)
         self.read, self.put, self.cut = (dialect.choose(each).format(words) for each in (READ, PUT, CUT))
         self.bounds = Bounds(self, dialect, words, self.cut) if bounded else None
         if self.bounds is not None:
@@ -139,8 +141,9 @@ class CachePlan(StructurePlan):
         )
         self._one_set = ONE_SET.get(dialect.name, "").format(**words)
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
-        asked = f"r.value, r.token, {words['old']}" if bounded else "r.value, r.token"
-        self._one = self.asked_alone(asked, rows, living)
+        noted = f", {words['old']}" if bounded else ""
+        self._one = self.asked_alone(f"r.value{noted}", rows, living)
+        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}{noted}", rows, living)
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
@@ -153,11 +156,11 @@ class CachePlan(StructurePlan):
         asked: list[Row] = [self.key_out(key) for key in keys]
         if self._timed and asked:
             now = yield from self._moment(context)
-            asked = [(now, *key) for key in asked]
+            asked = [(now, now, *key) for key in asked]
         found = (yield Statement(self.read, asked)) if asked else []
         if self.bounds is not None:
             for key, rows in zip(keys, found, strict=True):
-                if rows and rows[0][2]:
+                if rows and rows[0][3]:
                     self.bounds.note(context, self.key_out(key))
         return [rows[0] if rows else None for rows in found]
 
@@ -178,7 +181,7 @@ class CachePlan(StructurePlan):
     def plan_gets(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up keys, with their tokens."""
         found = yield from self._found([op.args[0] for op in run], context)
-        return [None if row is None else Item(self._value(row[0]), row[1]) for row in found]
+        return [None if row is None else self._item([row]) for row in found]
 
     def plan_get_many(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys."""
@@ -192,32 +195,37 @@ class CachePlan(StructurePlan):
 
     def ask_get(self, op: Operation[Any], context: Context) -> Question:
         """Look up one key."""
-        return self._question(op, context, self._answer)
+        return self._question(self._one, op, self.clock.row(context), context, self._answer)
 
     def ask_gets(self, op: Operation[Any], context: Context) -> Question:
         """Look up one key, with its token."""
-        return self._question(op, context, self._item)
+        now = self.clock.row(context)
+        return self._question(self._one_item, op, now, context, self._item)
 
-    def _question(self, op: Operation[Any], context: Context, answer: Callable[[list[Row]], Any]) -> Question:
+    def _question(
+        self, sql: str, op: Operation[Any], now: Row, context: Context, answer: Callable[[list[Row]], Any]
+    ) -> Question:
         key, bounds = self.key_out(op.args[0]), self.bounds
-        row = (*key, *self.clock.row(context))
+        row = (*key, *now) if sql is self._one else (*now, *key, *now)
         if bounds is None:
-            return Question(self._one, row, answer)
+            return Question(sql, row, answer)
 
         def noting(rows: list[Row]) -> Any:
-            if rows[0][2]:
+            if rows[0][-1]:
                 bounds.note(context, key)
             return answer(rows)
 
-        return Question(self._one, row, noting)
+        return Question(sql, row, noting)
 
     def _answer(self, rows: list[Row]) -> Any:
         value = rows[0][0]
         return None if value is None else self._value(value)
 
     def _item(self, rows: list[Row]) -> Any:
-        value, token = rows[0][:2]
-        return None if value is None else Item(self._value(value), token)
+        value, token, left = rows[0][:3]
+        if value is None:
+            return None
+        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND)
 
     def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
         """List keys whose value is not over."""
@@ -284,7 +292,7 @@ class CachePlan(StructurePlan):
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         """Return the keys, as they are stored, that an operation locks; of a cache with bounds, what all share."""
-        if self.bounds is not None and op.verb != "touch":
+        if self.bounds is not None and _counts([op]):
             return {()}
         return self._keys_of(op)
 
@@ -309,7 +317,7 @@ class CachePlan(StructurePlan):
 
     def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
         made = {key for op in operations if op.verb in MAKING for key in self._keys_of(op)}
-        taken = {key for op in operations if op.writes for key in self._keys_of(op)}
+        taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
         counted = self.bounds is not None and _counts(operations)
         if not taken and not counted:
             return False
@@ -317,6 +325,10 @@ class CachePlan(StructurePlan):
             yield from self.bounds.lock()
         yield from self.make_or_take(made, taken | noted, 0, 0)
         return True
+
+    def plan_leases(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Give leases and take them back."""
+        return (yield from self.leases.run(run, context))
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Run writes in their order; `clear()` of all keys cuts a run in two."""
@@ -479,7 +491,7 @@ class CachePlan(StructurePlan):
 
 def _counts(run: Operations) -> bool:
     # Whether something is stored or removed.
-    return any([op.writes and op.verb != "touch" for op in run])
+    return any([op.writes and op.verb != "touch" and op.verb not in LEASING for op in run])
 
 
 def _by_key(item: tuple[Row, Row]) -> Row:

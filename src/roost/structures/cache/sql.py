@@ -9,16 +9,21 @@ from __future__ import annotations
 from roost.dialects.dialect import Answer, Gather, Template
 from roost.structures.plan import write
 
-# What is there and not over; `now` is the present moment: on SQLite a parameter, in front of the key.
+# What is there and not over; `now` is the present moment: on SQLite two parameters, in front of the key.
 READ = {
-    "sqlite": Template("SELECT value, token, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL),
+    "sqlite": Template(
+        "SELECT value, token, until - ?, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL
+    ),
     "mariadb": Template(
-        "SELECT {{i}}, value, token, {old} FROM {rows} r WHERE {equal} AND until > {now}", Gather.UNION, Answer.ORDINAL
+        "SELECT {{i}}, value, token, until - {now}, {old} FROM {rows} r WHERE {equal} AND until > {now}",
+        Gather.UNION,
+        Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.value, r.token, {old} FROM {rows} r WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
+  CROSS JOIN LATERAL (SELECT r.value, r.token, r.until - {now}, {old} FROM {rows} r
+    WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
