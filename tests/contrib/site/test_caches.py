@@ -157,7 +157,7 @@ class SettingsTests(ClearsStructures, TransactionTestCase):
 
         with override_settings(CACHES=declared(MAX_ENTRIES=2)), self.assertRaises(roost.Missing):
             cache.get("a")
-        # The account is a member of the owner, and a cache has an index of an expression there: others may not alter it.
+        # On PostgreSQL the account is a member of the owner: it may not alter what has an index of an expression.
         bounds = (2,) if connection.vendor == "postgresql" else (2, 4)
         for bound in bounds:
             with override_settings(CACHES=declared(MAX_ENTRIES=bound)):
