@@ -161,6 +161,7 @@ class CannotOpen(DatabaseError):
     """
 
     retry = True
+    word = "unavailable"
 
 
 class ConnectionLost(CannotOpen):

@@ -12,7 +12,7 @@ from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 from roost.server.turn import Played, Turn
-from roost.store.served import Database
+from roost.store.served_file import FileDatabase
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Bench:
 
     path: Path
     turn: Turn
-    database: Database
+    database: FileDatabase
     role: Role
     settings: Settings
 
@@ -51,7 +51,7 @@ class Bench:
 
 def bench(path: Path, role: Role, **more: Any) -> Bench:
     settings = Settings(url=f"sqlite:///{path}", **more)
-    database = Database(settings.url, writes=role == "write", lock_wait=60)
+    database = FileDatabase(settings.url, writes=role == "write", lock_wait=60)
 
     def may_open(database: str, table: str) -> bool:
         return database in ("main", "app") and settings.allows(table)

@@ -18,6 +18,7 @@ from roost.dialects.dialect import (
     Exchange,
     Row,
     Statement,
+    Template,
     Together,
     Wanted,
     collect,
@@ -31,6 +32,12 @@ log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
+# A part of a transaction that may fail by itself.
+SAVEPOINTS = {
+    Control.SAVEPOINT: Statement(Template("SAVEPOINT roost_part"), [()]),
+    Control.BACK: Statement(Template("ROLLBACK TO SAVEPOINT roost_part"), [()]),
+    Control.RELEASE: Statement(Template("RELEASE SAVEPOINT roost_part"), [()]),
+}
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 # From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
@@ -297,6 +304,8 @@ class ServerConnection(ServerExecutor):
             ):
                 self._mark = ""
                 self._begin_somehow(word)
+            case Control.SAVEPOINT | Control.BACK | Control.RELEASE:
+                self._run([SAVEPOINTS[word]])
             case Control.COMMIT if self._begin:
                 self._begin = []  # nothing was sent
             case Control.COMMIT:
