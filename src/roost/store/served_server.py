@@ -174,7 +174,10 @@ class ServerDatabase(Database):
 
     def doubts(self) -> bool:
         """Return whether a table may have changed that a statement of this transaction has failed on."""
-        return not self._careful and bool(self._unchecked - self._checked)
+        if self._careful or self._unchecked <= self._checked:
+            return False
+        self.forget()
+        return True
 
     def _compare(self, table: Table, now: Any) -> None:
         assert table.seen is not None
@@ -188,9 +191,10 @@ class ServerDatabase(Database):
             raise Conflict(f"{table.name} was changed while it was looked at")
         raise Careful
 
-    def _checking(self, table: Table, work: Work) -> Work:
+    def _checking(self, table: Table, work: Work, reads: bool = False) -> Work:
         # With the first statement, which keeps the table from being changed until the transaction ends, goes the
-        # question whether it is still that table.
+        # question whether it is still that table. A query that fails where that has undone the transaction ends it.
+        ends = reads and table.words.aborts
         try:
             wanted = next(work)
             while True:
@@ -200,6 +204,8 @@ class ServerDatabase(Database):
                     else:
                         answer = yield from self._ask_too(table, wanted)
                 except Error as error:
+                    if ends:
+                        raise
                     wanted = work.throw(error)
                 else:
                     wanted = work.send(answer)
@@ -256,11 +262,13 @@ class ServerDatabase(Database):
 
     def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
         """Do like requests; return the results of the first ones, at least one."""
-        results: list[Any] = yield from self._checking(index.table, super().run(index, shape, columns))
+        results: list[Any] = yield from self._checking(
+            index.table, super().run(index, shape, columns), shape.verb == "find"
+        )
         return results
 
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
-        return (yield from self._checking(index.table, self._one_request(index, verb, args)))
+        return (yield from self._checking(index.table, self._one_request(index, verb, args), verb == "find"))
 
     def _one_request(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
         work = index.perform(verb, args)
@@ -270,6 +278,4 @@ class ServerDatabase(Database):
         try:
             return (yield from work)
         except (Invalid, Missing, StatementFailed) as error:
-            if error.__cause__ is not None and index.table.words.aborts:
-                raise  # it has undone the transaction: its part is run again, in halves
             return without_frames(error)

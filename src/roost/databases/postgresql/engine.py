@@ -317,7 +317,17 @@ class PostgreSQLConnection(ServerConnection):
         text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
         said = [f"DEALLOCATE {each}" for each in self._unused]
         self._unused.clear()
-        self.say_all(";\n".join([*said, f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]))
+        said += [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
+        inside = self.in_transaction
+        try:
+            self.say_all(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
+        except ConnectionLost:
+            raise
+        except Error:  # it is sent as it is, and fails behind the savepoint that is its own
+            if inside:
+                self.say_all("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
+            self._uses[sql] = 0
+            return None
         del self._uses[sql]
         self._names[sql] = name
         return name
