@@ -223,7 +223,7 @@ class Lines(Part):
         except Undone as undone:
             self._late = getattr(undone.__cause__, "word", "") == "timeout"
             raise
-        except (Missing, StatementFailed) as e:
+        except (Missing, StatementFailed):
             if database.doubts():  # it may have failed as the table is another by now
                 raise Careful from None
             raise

@@ -87,7 +87,7 @@ class Database(ABC):
         yield
 
     def doubts(self) -> bool:
-        """Return whether a statement may have failed because what was opened has changed; it is then looked at again."""
+        """Return whether a statement may have failed as what was opened has changed; it is then looked at again."""
         return False
 
     def open(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
