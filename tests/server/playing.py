@@ -29,6 +29,12 @@ class Bench:
     settings: Settings
     where: Database
 
+    @property
+    def file(self) -> FileDatabase:
+        """Its connection to a file."""
+        assert isinstance(self.database, FileDatabase)
+        return self.database
+
     def session(self) -> Session:
         """Return a new connection."""
         return Session(self.settings.secret(self.role), self.settings.max_indexes)

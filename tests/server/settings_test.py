@@ -147,7 +147,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_TLS_KEY": "k.pem"}, "tls_key is of no use without tls_cert"),
         ({"ROOST_SERVE_WRITE": "0.0.0.0:1"}, "write 0.0.0.0:1 can be reached from other machines"),
         ({"ROOST_SERVE_READ": "unix:/r,[::]:1"}, r"read \[::\]:1 can be reached from other machines"),
-        ({"ROOST_SERVE_URL": "mysql://root:geheim@db/x"}, "works on a SQLite file for now, .* not on mysql:$"),
+        ({"ROOST_SERVE_URL": "memcached://root:geheim@db"}, "works on sqlite, .* not on memcached:$"),
         ({"ROOST_SERVE_URL": "sqlite://"}, "sqlite:// is in memory"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: say write = none"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is no option"),

@@ -301,14 +301,14 @@ def test_another_writer_is_waited_for_and_then_told(write_file: Bench) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    write_file.database.wait_for(0.1)
+    write_file.file.wait_for(0.1)
     assert write_file.say(session, "0\t+\t1\t9\nX\nP\t9\tmain\tt\tPRIMARY\tid") == [
         "1\t1\t146",
         "2\t1\tcmd",
         "1\t1\t146",
     ]
     holder.communicate()
-    write_file.database.wait_for(60)
+    write_file.file.wait_for(60)
     assert write_file.say(session, "0\t+\t1\t9") == ["0\t1\t0"]
 
 

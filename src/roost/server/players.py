@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
 REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
-LOCK_WAIT = 5.0  # seconds that a line waits for somebody else's lock; then it is answered 146
+LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
 AGAIN = 0.03  # seconds until a line that needs such a lock is tried again
 
 Taken = list[tuple["Client", str]]
@@ -188,7 +188,9 @@ class InThreads:
             played = future.result()
             blocked = played.blocked
             for place in blocked:
-                self._block(taken[place][0], played.rest.pop(place, ""), bool(tried))
+                client = taken[place][0]
+                client.blocked = True
+                self._block(client, played.rest.pop(place, ""), bool(tried))
             server.played(taken, played, time.monotonic() - begun)
         for place, key in enumerate(tried):
             if place not in blocked:  # it has its answer, so those behind it go the usual way
@@ -231,7 +233,7 @@ class InThreads:
         if not self._free:
             asyncio.get_running_loop().call_later(AGAIN, self._try)
             return
-        until = time.monotonic() - LOCK_WAIT
+        until = time.monotonic() - (self._server.settings.timeout or FOREVER)
         late: Taken = []
         first: dict[Hashable, tuple[Client, str]] = {}
         for key, waiting in list(self._blocked.items()):

@@ -350,7 +350,6 @@ class Client(asyncio.Protocol):
     def block(self, rest: str) -> None:
         """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
         self.locked = self.locked or time.monotonic()
-        self.blocked = True
         if rest:
             self._rest.insert(0, rest)
             self._pause()

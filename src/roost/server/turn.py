@@ -227,6 +227,9 @@ class Lines(Part):
             if database.doubts():  # it may have failed as the table is another by now
                 raise Careful from None
             raise
+        except Busy as error:
+            self._late = error.word == "timeout"
+            raise
         except (Error, Careful):
             raise
         except Exception:
@@ -304,5 +307,8 @@ class Lines(Part):
         return self
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Leave the line for a turn of those who wait for such locks."""
-        self._played.blocked.add(self._pieces[0][0])
+        """Leave the line for a turn of those who wait for such locks, unless it had its time by itself."""
+        if error.word == "timeout":
+            self.refuse(error)
+        else:
+            self._played.blocked.add(self._pieces[0][0])

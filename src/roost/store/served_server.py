@@ -124,7 +124,8 @@ class ServerDatabase(Database):
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
         """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
         connection = self._connection
-        connection.wait = Wait(time.monotonic() + (self._timeout or FOREVER), LOCK_WAIT if waits else 0.0)
+        until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
+        connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
         batch = Batch(self._dialect, self._context, self._stats, slow_path)
         begin = self._begin
         if not waits:

@@ -393,6 +393,8 @@ class PostgreSQLConnection(ServerConnection):
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
+        if self.wait.work is not None:
+            sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:
             self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
             return None
