@@ -25,8 +25,9 @@ from roost.errors import (
 )
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
+from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Capped, Counter, MemcachedSet, Ring, Set
+from roost.structures.kinds import Cache, Capped, Counter, MemcachedSet, Ranked, Ring, Set
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
 from roost.structures.rows import Entry
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncRunner",
     "AsyncStore",
     "Busy",
+    "Cache",
     "CannotOpen",
     "Capped",
     "Closed",
@@ -51,12 +53,14 @@ __all__ = [
     "Full",
     "Index",
     "Invalid",
+    "Item",
     "MemcachedSet",
     "Mismatch",
     "Missing",
     "Operation",
     "OutcomeUnknown",
     "Overflow",
+    "Ranked",
     "ReadOnly",
     "Refused",
     "Ring",

@@ -229,3 +229,19 @@ def test_every_command_that_reads_answers_with_one_json_document(filled: Shell) 
         filled.json(*arguments) for arguments in (("list",), ("show", "hits"), ("show", "hits", "7,/c"), ("check",))
     ]
     assert [type(document) for document in documents] == [list, list, dict, list]
+
+
+def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -> None:
+    options = ("--per", "board:text(9)", "--unique", "player:int", "--column", "points:int")
+    shell("create", "ranked", "best", *options, "--keep", "2", "--order", "points", "--on-duplicate", "best")
+    lines = "".join(f'{{"board": "go", "player": {n}, "points": {n * 7 % 5}}}\n' for n in range(1, 5))
+    shell("import", "best", "-", "--format", "jsonl", stdin=lines)
+    assert shell.json("show", "best", "go")["rows"] == [
+        {"rank": 1, "player": 2, "points": 4},
+        {"rank": 2, "player": 4, "points": 3},
+    ]
+    assert shell.json("show", "best") == [{"key": "go", "rows": 2, "best": {"player": 2, "points": 4}}]
+    assert "order points, on_duplicate best" in shell("list")
+    shell("alter", "best", "--keep", "1", "--yes")
+    assert [row["player"] for row in shell.json("show", "best", "go")["rows"]] == [2]
+    assert shell.json("check") == []

@@ -183,6 +183,18 @@ def test_how_many_messages_an_operation_is(store: roost.Store, proxy: Proxy, nam
     assert proxy.counted(partial(store.run, make(20))) == messages
 
 
+def test_stores_that_share_a_declaration_take_nothing_from_each_other(
+    store: roost.Store, server_url: str, proxy: Proxy
+) -> None:
+    with roost.Store(server_url) as other:
+        for _ in range(3):
+            store.run(pageviews.add("/home"))
+            other.run(pageviews.add("/home"))
+        assert proxy.counted(partial(store.run, pageviews.add("/home"))) == 1
+    with roost.Store("sqlite://") as without, pytest.raises(roost.Missing):
+        without.run(pageviews.add("/home"))
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_how_many_messages_an_awaited_operation_is(
     store: roost.Store, server_url: str, proxy: Proxy, name: str

@@ -95,7 +95,7 @@ class LatestPlan(StructurePlan):
         found = yield Statement(self._get, [self.key_out(op.args[0]) for op in run])
         return [self._value(rows[0]) if rows else None for rows in found]
 
-    def ask_get(self, op: Operation[Any]) -> Question:
+    def ask_get(self, op: Operation[Any], _: Context) -> Question:
         """Look up one key, in one statement."""
         return Question(self._ask, self.key_out(op.args[0]), self._answer)
 

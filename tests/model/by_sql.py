@@ -47,10 +47,14 @@ def _counter(connection: sqlite3.Connection, operation: Any) -> Any:
 
 def _rows(connection: sqlite3.Connection, operation: Any) -> Any:
     structure, name = operation.structure, operation.structure.name
-    columns = "uid, visitor, note"
+    columns = ", ".join(each.name for each in structure.columns)
     if operation.verb in ("push", "add"):
         values = operation.args[0]
+        last = f"SELECT sequence FROM roost_{name}_head WHERE uid = {values[0]}"
+        before = connection.execute(last).fetchall()
         connection.execute(f"INSERT INTO {name} ({columns}) VALUES (?, ?, ?)", values)
+        if structure.kind == "ranked":
+            return connection.execute(last).fetchall() != before
         newest = f"SELECT sequence FROM {name} WHERE uid = ? LIMIT 1"
         return _one(connection, newest, values[0]) if operation.verb == "push" else None
     if operation.verb in ("keys", "forget"):
@@ -66,6 +70,11 @@ def _rows(connection: sqlite3.Connection, operation: Any) -> Any:
             return next((structure.rows.make(row) for row in found), None)
         case "count", ():
             return _one(connection, f"SELECT count(*) FROM {name} WHERE uid = ?", key)
+        case "top", (n,):
+            some = f"SELECT {columns} FROM {name} WHERE uid = ? LIMIT ?"
+            return [structure.rows.make(row) for row in connection.execute(some, (key, -1 if n is None else n))]
+        case "latest", _ if structure.kind == "ranked":
+            return NotImplemented
         case "latest", (n,):
             some = f"SELECT {columns} FROM {name} WHERE uid = ? LIMIT ?"
             return [structure.rows.make(row) for row in connection.execute(some, (key, -1 if n is None else n))]
@@ -116,5 +125,6 @@ _WAYS: dict[str, Callable[[sqlite3.Connection, Any], Any]] = {
     "counter": _counter,
     "ring": _rows,
     "capped": _rows,
+    "ranked": _rows,
     "set": _set,
 }

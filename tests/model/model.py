@@ -18,6 +18,7 @@ class Model:
 
     def __init__(self) -> None:
         self.totals: dict[str, Totals[Any]] = {}
+        self.adding: dict[str, str] = {}  # by a counter's name, the verb of the last operation of the atom
         self.rings: dict[str, dict[Any, tuple[int, deque[tuple[int, Any]]]]] = {}
         self.collections: dict[str, dict[Any, tuple[int, OrderedDict[Any, tuple[int, Any]]]]] = {}
         self.sets: dict[str, dict[Any, set[Any]]] = {}
@@ -25,6 +26,7 @@ class Model:
     def run_all(self, operations: Any) -> Any:
         """Run an atom: all of it, or nothing and the class of the first error."""
         before = copy.deepcopy(self.__dict__)
+        self.adding.clear()
         results = []
         for operation in operations:
             result = self._run(operation)
@@ -43,17 +45,20 @@ class Model:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or isinstance(operation.structure, (roost.Counter, roost.Capped)):
+        if error is not None or operation.structure.kind in ("counter", "capped"):
             return error
         return results
 
     def counter(self, operation: Any) -> Any:
         totals = self.totals.setdefault(operation.structure.name, Totals())
-        if operation.verb != "add" and _overflows(totals):
+        before = self.adding.get(operation.structure.name)
+        self.adding[operation.structure.name] = operation.verb
+        if (operation.verb, before) not in (("add", "add"), ("increment", "increment")) and _overflows(totals):
             return roost.Overflow  # judged on the sum of the adds up to the next other operation, not on each of them
         match operation.verb, operation.args:
-            case "add", ((key,), n):
+            case (("add" | "increment"), ((key,), n)):
                 totals[key] += n
+                return None if operation.verb == "add" else totals[key]
             case "total", ((key,),):
                 return totals.get(key, 0)
             case "totals", (keys,):
@@ -133,6 +138,35 @@ class Model:
                 heads.pop(key, None)
         return len(rows)
 
+    def ranked(self, operation: Any) -> Any:
+        collection = operation.structure
+        heads = self.collections.setdefault(collection.name, {})
+        if operation.verb == "add":
+            row = collection.rows.make(operation.args[0])
+            sequence, rows = heads.get(row.uid, (0, OrderedDict()))
+            there = rows.get(row.visitor)
+            if there is not None:
+                if collection.on_duplicate == "error":
+                    return roost.Duplicate
+                if collection.on_duplicate == "best" and row.points <= there[1].points:
+                    return False
+                del rows[row.visitor]
+            elif len(rows) >= collection.keep:
+                worst = _best_first(rows)[-1]
+                if row.points <= worst[1].points:
+                    return False
+                del rows[worst[1].visitor]
+            rows[row.visitor] = (sequence + 1, row)
+            heads[row.uid] = (sequence + 1, rows)
+            return True
+        if operation.verb in ("top", "rank"):
+            _, rows = heads.get(operation.args[0][0], (0, OrderedDict()))
+            ranked = [row for _, row in _best_first(rows)]
+            if operation.verb == "top":
+                return ranked[: operation.args[1]]
+            return next((place for place, row in enumerate(ranked, 1) if (row.visitor,) == operation.args[1]), None)
+        return self.capped(operation)
+
     def set(self, operation: Any) -> Any:
         heads = self.sets.setdefault(operation.structure.name, {})
         if operation.verb == "keys":
@@ -176,6 +210,10 @@ def _each(operation: Any) -> list[Any]:
             return [structure.add(key, member) for key, member in operation.args]
     add = structure.push if isinstance(structure, roost.Ring) else structure.add
     return [add(structure.rows.make(row)) for row in operation.args]
+
+
+def _best_first(rows: Any) -> list[Any]:
+    return sorted(rows.values(), key=lambda entry: (-entry[1].points, entry[0]))
 
 
 def _overflows(totals: Totals[Any]) -> bool:

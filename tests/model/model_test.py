@@ -30,14 +30,26 @@ class Visit:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Points:
+    uid: int
+    visitor: int
+    points: int
+
+
 counter = roost.Counter("counter")
 spread = roost.Counter("spread", slots=5)
 ring = roost.Ring("ring", Visit, per="uid", keep=3)
 evicting = roost.Capped("evicting", Visit, per="uid", keep=3, unique="visitor")
 refreshing = roost.Capped("refreshing", Visit, per="uid", keep=4, unique="visitor", on_duplicate="refresh")
 rejecting = roost.Capped("rejecting", Visit, per="uid", keep=2, unique="visitor", on_full="reject")
+best = roost.Capped("best", Points, per="uid", keep=3, unique="visitor", order="points", on_duplicate="best")
+replacing = roost.Capped(
+    "replacing", Points, per="uid", keep=2, unique="visitor", order="points", on_duplicate="refresh"
+)
+unequal = roost.Capped("unequal", Points, per="uid", keep=4, unique="visitor", order="points")
 members = roost.Set("members", key=int, member=int)
-ALL = (counter, spread, ring, evicting, refreshing, rejecting, members)
+ALL = (counter, spread, ring, evicting, refreshing, rejecting, best, replacing, unequal, members)
 
 names = st.sampled_from(["a", "a", "b", "é"])
 keys = st.sampled_from([0, 0, 0, 1, 2])  # one key gets full
@@ -49,6 +61,10 @@ many = st.lists(
     st.builds(Visit, wide, wide), min_size=8, max_size=40, unique_by=lambda visit: (visit.uid, visit.visitor)
 )
 visits = st.builds(Visit, keys, ids, st.sampled_from(["", "x"]))
+points = st.builds(Points, keys, ids, st.integers(0, 5))
+many_points = st.lists(
+    st.builds(Points, wide, wide, wide), min_size=8, max_size=40, unique_by=lambda each: (each.uid, each.visitor)
+)
 
 
 def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
@@ -58,6 +74,7 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
         case roost.Counter():
             return [
                 *[st.builds(s.add, names, numbers if s is counter else st.integers(-3, 3))] * 4,
+                *[st.builds(s.increment, names, st.integers(-3, 3))] * 2,
                 st.builds(s.add_all, st.dictionaries(names, st.integers(-3, 3))),
                 st.builds(s.add_all, st.dictionaries(st.integers(0, 40).map(str), st.integers(-3, 3), min_size=8)),
                 st.builds(s.total, names),
@@ -80,10 +97,11 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
                 st.builds(s.forget, keys),
                 st.builds(s.keys, st.one_of(st.none(), keys), st.integers(1, 3)),
             ]
+    row, rows = (points, many_points) if isinstance(s, roost.Ranked) else (visits, many)
     made = [
-        *[st.builds(s.push if isinstance(s, roost.Ring) else s.add, visits)] * 12,
-        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, st.lists(visits, max_size=4))] * 3,
-        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, many)] * 3,
+        *[st.builds(s.push if isinstance(s, roost.Ring) else s.add, row)] * 12,
+        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, st.lists(row, max_size=4))] * 3,
+        *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, rows)] * 3,
         *[st.builds(s.latest, keys, pages)] * 2,
         st.builds(lambda k, a, n: s.entries(k, after=a, n=n), keys, st.integers(0, 9), pages),
         st.builds(s.clear, keys),
@@ -92,6 +110,8 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
     ]
     if isinstance(s, roost.Capped):
         made += [*[st.builds(s.remove, keys, ids)] * 3, st.builds(s.get, keys, ids), st.builds(s.count, keys)]
+    if isinstance(s, roost.Ranked):
+        made += [*[st.builds(s.top, keys, pages)] * 2, *[st.builds(s.rank, keys, ids)] * 2]
     return made
 
 

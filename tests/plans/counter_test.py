@@ -517,3 +517,41 @@ def test_a_plan_tells_its_tables_layout_and_where_its_definition_is(dialect: Dia
     assert plan.layout == {"roost_places_rows": plan.layout["roost_places_rows"]}
     assert [column.name for column in plan.layout["roost_places_rows"]] == ["site", "page", "slot", "n"]
     assert plan.stored.rows == [("places",)]
+
+
+# --- increment ---------------------------------------------------------------------------------------------------
+
+
+def test_increments_on_sqlite_read_their_slots_and_write_the_sums() -> None:
+    run = [pageviews.increment("/b", 3), pageviews.increment("/a"), pageviews.increment("/b", -1)]
+    each_slot = 'SELECT slot, n FROM roost_pageviews_rows WHERE "key" = ?'
+    assert play(ON_SQLITE, run, [[], [(0, 5)]], 2) == (
+        [
+            LOCKED,
+            (each_slot, ("/a",)),
+            (each_slot, ("/b",)),
+            (SQLITE_PUT, ("/a", 0, 1)),
+            (SQLITE_PUT, ("/b", 0, 7)),
+        ],
+        [8, 1, 7],
+    )
+
+
+@elsewhere
+def test_increments_elsewhere_lock_every_slot_of_their_keys_and_write_one(dialect: Dialect) -> None:
+    counter = roost.Counter("pageviews", slots=3)
+    plan = counter_plan(counter, dialect)
+    found = [(0, 0, 10), (0, 1, INT_MAX), (0, 2, -4)]
+    sent, results = play(plan, [counter.increment("/a"), counter.increment("/a", 5)], 3, found, 1, spot=0)
+    lock, locked, _, put = sent
+    assert locked is LOCKED
+    assert isinstance(lock, tuple)
+    assert isinstance(put, tuple)
+    slots = [("/a", 0, 0), ("/a", 1, 0), ("/a", 2, 0)]
+    if dialect is POSTGRESQL:
+        assert lock == (POSTGRESQL_ADD, (["/a"] * 3, [0, 1, 2], [0, 0, 0]))
+        assert put[1] == (["/a"], [0], [16])
+    else:
+        assert lock[1] == sum(slots, ())
+        assert put[1] == ("/a", 0, 16)
+    assert results == [INT_MAX + 7, INT_MAX + 12]

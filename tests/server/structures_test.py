@@ -33,6 +33,14 @@ carts = roost.Capped("carts", Visit, per="uid", keep=2, unique="visitor", on_ful
 events = roost.Ring("events", Visit, per="uid", keep=3)
 pageviews = roost.Counter("pageviews")
 likes = roost.Set("likes", key=int)
+
+@dataclass
+class Score:
+    board: str
+    player: int
+    points: int
+
+best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best")
 store = roost.Store(sys.argv[1])
 """
 OPENED = [
@@ -55,7 +63,7 @@ def library(url: str, program: str) -> Any:
 
 @pytest.fixture
 def write(db: Database) -> Iterator[Bench]:
-    library(db.url, "store.create(visitors, carts, events, pageviews, likes)\n1")
+    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best)\n1")
     with closing(bench(db, "write")) as made:
         yield made
 
@@ -109,6 +117,18 @@ def test_one_row_and_one_member_are_found_and_removed(write: Bench, session: Ses
         1,
         0,
     ]
+
+
+def test_the_best_are_found_best_first(write: Bench, session: Session) -> None:
+    opened = ["P\t6\tmain\tbest\tPRIMARY\tboard,player,points", "P\t7\tmain\tbest\tPRIMARY\tsequence,player"]
+    added = [f"6\t+\t3\tgo\t{player}\t{points}" for player, points in [(1, 5), (2, 5), (3, 9), (4, 5)]]
+    assert say(write, session, *opened, *added) == ["0\t1"] * 6
+    assert say(write, session, "6\t=\t1\tgo\t9\t0", "7\t=\t1\tgo\t9\t0", "6\t=\t2\tgo\t1") == [
+        "0\t3\tgo\t3\t9\tgo\t1\t5",
+        "0\t2\t3\t3\t1\t1",
+        "0\t3\tgo\t1\t5",
+    ]
+    assert say(write, session, "6\t=\t2\tgo\t3\t1\t0\tD", "6\t=\t1\tgo\t9\t0") == ["0\t1\t1", "0\t3\tgo\t1\t5"]
 
 
 def test_a_full_collection_and_a_duplicate_cost_themselves_alone(write: Bench, session: Session) -> None:

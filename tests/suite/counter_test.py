@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +113,92 @@ def test_the_sum_of_a_batch_is_judged_not_its_steps(make: Make) -> None:
     assert store.run(pageviews.total("/home")) == MOST
     store.run_all(pageviews.add("/new", MOST), pageviews.add("/new", MOST), pageviews.add("/new", -MOST))
     assert store.run(pageviews.total("/new")) == MOST
+
+
+spread = roost.Counter("spread", slots=4)
+tickets = roost.Counter("tickets", slots=1)
+
+
+@pytest.mark.parametrize("counter", [pageviews, spread, tickets], ids=repr)
+def test_increment_answers_the_new_total(make: Make, counter: roost.Counter[str]) -> None:
+    store = make(counter)
+    assert store.run(counter.increment("/home")) == 1
+    store.run(counter.add("/home", 5))
+    assert store.run(counter.increment("/home", -7)) == -1
+    assert store.run(counter.increment("/home", 0)) == -1
+    assert store.run(counter.increment("/home", 2**50)) == 2**50 - 1
+    assert store.run(counter.total("/home")) == 2**50 - 1
+    assert store.run(counter.total("/other")) == 0
+
+
+@pytest.mark.parametrize("counter", [pageviews, spread, tickets], ids=repr)
+def test_increments_of_one_atom_answer_as_one_by_one(make: Make, counter: roost.Counter[str]) -> None:
+    store = make(counter)
+    store.run(counter.add("b", 10))
+    assert store.run_all(
+        counter.increment("b"),
+        counter.increment("a", 2),
+        counter.increment("b", -3),
+        counter.add("b", 100),
+        counter.increment("b"),
+        counter.clear("a"),
+        counter.increment("a"),
+        counter.total("b"),
+    ) == (11, 2, 8, None, 109, 2, 1, 109)
+
+
+@pytest.mark.parametrize("counter", [spread, tickets], ids=repr)
+def test_an_increment_past_64_bits_is_refused_and_changes_nothing(make: Make, counter: roost.Counter[str]) -> None:
+    store = make(counter)
+    assert store.run(counter.increment("/home", MOST)) == MOST
+    with pytest.raises(roost.Overflow, match=rf"{counter.name}.increment\('/home', 1\).*64 bits"):
+        store.run(counter.increment("/home", 1))
+    assert store.run_all(counter.increment("/home", 5), counter.increment("/home", -5)) == (MOST + 5, MOST)
+    with pytest.raises(roost.Overflow):
+        store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -1))
+    assert store.run(counter.totals(["/home", "/other"])) == {"/home": MOST, "/other": 0}
+
+
+def test_an_increment_sums_slots_beyond_64_bits(make: Make) -> None:
+    store = make(spread)
+    by_hand(store, *[f"INSERT INTO roost_spread_rows VALUES ('/home', {slot}, {MOST // 2})" for slot in range(4)])
+    assert store.run(spread.increment("/home", 3)) == 4 * (MOST // 2) + 3
+
+
+@pytest.mark.parametrize("counter", [pageviews, tickets], ids=repr)
+def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: str, counter: Any) -> None:
+    """Threads of two stores where there can be two, beside others that only add, and inside a longer transaction."""
+    stores = [open_store(counter)]
+    if store_url != "sqlite://":
+        stores.append(open_store(random=random.Random(8)))
+    start = threading.Barrier(9)
+    answers: list[list[int]] = [[] for _ in range(6)]
+
+    def increment(me: int) -> None:
+        start.wait()
+        for _ in range(25):
+            answers[me].append(stores[me % len(stores)].run(counter.increment("/home")))
+
+    def in_atoms() -> None:
+        start.wait()
+        for _ in range(10):
+            answers[5] += stores[0].run_all(counter.increment("/home"), counter.increment("/home"))
+
+    def add(me: int) -> None:
+        start.wait()
+        for _ in range(25):
+            stores[me % len(stores)].run(counter.add("/home", 3))
+
+    threads = [threading.Thread(target=increment, args=(me,)) for me in range(5)]
+    threads += [threading.Thread(target=in_atoms), *[threading.Thread(target=add, args=(me,)) for me in range(3)]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [total for mine in answers for total in mine]
+    assert len(set(found)) == len(found) == 5 * 25 + 2 * 10
+    assert all(mine == sorted(mine) for mine in answers)
+    assert max(found) <= stores[0].run(counter.total("/home")) == len(found) + 3 * 3 * 25
 
 
 def test_an_atom_past_64_bits_keeps_nothing(make: Make) -> None:

@@ -33,7 +33,7 @@ def _mysql8() -> list[Engine]:
     # Only where somebody has such a server: there is none to start, so without the variable nothing is left out.
     if "ROOST_TEST_MYSQL8" not in os.environ:
         return []
-    capabilities = frozenset(["counter", "ring", "capped", "set", "second store", "nul in text"])
+    capabilities = frozenset(["cache", "counter", "ring", "capped", "set", "second store", "nul in text"])
     return [Engine("mysql8", lambda folder: servers.mysql8().database(f"t{next(_numbers)}"), capabilities)]
 
 
@@ -43,6 +43,7 @@ ENGINES = [
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
         frozenset(
             [
+                "cache",
                 "counter",
                 "ring",
                 "capped",
@@ -62,6 +63,7 @@ ENGINES = [
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
         frozenset(
             [
+                "cache",
                 "counter",
                 "ring",
                 "capped",
@@ -81,7 +83,18 @@ ENGINES = [
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
         frozenset(
             [
-                *("counter", "ring", "capped", "set", "sets", "second store", "pymysql", "nul in text", "application"),
+                *(
+                    "cache",
+                    "counter",
+                    "ring",
+                    "capped",
+                    "set",
+                    "sets",
+                    "second store",
+                    "pymysql",
+                    "nul in text",
+                    "application",
+                ),
                 "trims in passes",
             ]
         ),
@@ -90,7 +103,7 @@ ENGINES = [
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",
-        frozenset(["counter", "ring", "capped", "set", "sets", "nul in text"]),
+        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "nul in text"]),
     ),
     Engine(
         "memcached",

@@ -45,6 +45,17 @@ def test_it_commits_and_rolls_back_with_the_application(store: Any, app: Connect
     assert one.sql("SELECT * FROM orders") == [(1,)]
 
 
+def test_an_increment_answers_what_the_transaction_makes_of_the_total(store: Any, app: Connect) -> None:
+    one = app()
+    store.run(pageviews.add("/home", 10))
+    assert one.run(pageviews.increment("/home")) == 11
+    assert one.run_all(pageviews.add("/home"), pageviews.increment("/home", 2)) == (None, 14)
+    one.rollback()
+    assert one.run(pageviews.increment("/home")) == 11
+    one.commit()
+    assert store.run(pageviews.increment("/home")) == 12
+
+
 def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Connect) -> None:
     one = app()
     one.run(baskets.add(Egg(1, 1)))

@@ -25,6 +25,7 @@ class Visit:
 
 pageviews = roost.Counter("pageviews")
 slotted = roost.Counter("slotted", key=int, slots=4)
+tickets = roost.Counter("tickets", key=int, slots=1)
 visits = roost.Ring("visits", Visit, per="uid", keep=3)
 long = roost.Ring("long", Visit, per="uid", keep=100)
 last = roost.Capped("last", Visit, per="uid", keep=3, unique="visitor")
@@ -32,7 +33,7 @@ latest = roost.Capped("latest", Visit, per="uid", keep=3, unique="visitor", on_d
 few = roost.Capped("few", Visit, per="uid", keep=3, unique="visitor", on_full="reject")
 likes = roost.Set("likes", key=int, member=str)
 
-ALL = (pageviews, slotted, visits, long, last, latest, few, likes)
+ALL = (pageviews, slotted, tickets, visits, long, last, latest, few, likes)
 
 
 def chosen(chance: random.Random) -> roost.Operation[Any]:
@@ -42,7 +43,11 @@ def chosen(chance: random.Random) -> roost.Operation[Any]:
     made: list[Callable[[], roost.Operation[Any]]] = [
         lambda: pageviews.add(f"/{key}", chance.randint(-2, 2)),
         lambda: pageviews.total(f"/{key}"),
+        lambda: pageviews.increment(f"/{key}", chance.randint(-2, 2)),
         lambda: slotted.add(key),
+        lambda: slotted.increment(key),
+        lambda: tickets.add(key, 2),
+        lambda: tickets.increment(key, chance.choice([1, -1, 2**41])),
         lambda: slotted.total(key),
         lambda: ring.push(row),
         lambda: ring.latest(key),

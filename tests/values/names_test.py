@@ -23,6 +23,13 @@ def ring_of(*fields: str, per: Any = "uid") -> Any:
 
 
 @dataclasses.dataclass
+class Points:
+    board: str
+    player: int
+    points: int
+
+
+@dataclasses.dataclass
 class Visit:
     uid: int
     visitor: int
@@ -32,6 +39,7 @@ STRUCTURES: list[tuple[str, Declare]] = [
     ("counter", lambda name: roost.Counter(name)),
     ("ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1)),
     ("capped", lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor")),
+    ("ranked", lambda name: roost.Capped(name, Points, per="board", keep=1, unique="player", order="points")),
     ("set", lambda name: roost.Set(name)),
 ]
 each_kind = pytest.mark.parametrize("declare", [declare for _, declare in STRUCTURES], ids=[n for n, _ in STRUCTURES])

@@ -51,6 +51,13 @@ class Egg:
     colour: Annotated[str, roost.text(20)] = "white"
 
 
+@dataclass(frozen=True)
+class Points:
+    board: str
+    player: int
+    points: int
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     page: int
@@ -77,6 +84,7 @@ class Everything:
     q: int | None = None
 
 
+ranking = roost.Capped("ranking", Points, per="board", keep=5, unique="player", order="points")
 pageviews = roost.Counter("pageviews")
 places = roost.Counter("places", key=Place)
 visits = roost.Ring("visits", Visit, per="uid", keep=5)

@@ -24,6 +24,7 @@ from roost.types.column_types import shown
 log = logging.getLogger("roost")
 
 MOST_INDEXES = 1000  # whose tables one store remembers
+MOST_STORES = 64  # of which a plan remembers that they have its declaration
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Known:
         self.stats = Stats()
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
+        self._token = object()  # which plans keep of this store: a declaration may live longer
         self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
         self._indexes: dict[Target, TargetPlan] = {}
 
@@ -70,6 +72,18 @@ class Known:
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
+
+    def trusts(self, plan: StructurePlan) -> bool:
+        """Whether the plan's declaration was found in this store's catalog when it was compared last."""
+        return self._token in plan.trusted_by
+
+    def _trust(self, plan: StructurePlan, found: bool) -> None:
+        if not found:
+            plan.trusted_by.discard(self._token)
+        elif self._token not in plan.trusted_by:
+            if len(plan.trusted_by) >= MOST_STORES:
+                plan.trusted_by.clear()
+            plan.trusted_by.add(self._token)
 
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
@@ -99,7 +113,7 @@ class Known:
             return None
         plan = self.plan(structure)
         make = plan.transactions.get(op.verb)
-        if make is None or plan.trusted_by is not self or not (self.dialect.exchanges and self.dialect.alone):
+        if make is None or not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
             return None
         made = make(op, context)
         return made if isinstance(made, Exchange) else None
@@ -128,7 +142,8 @@ class Known:
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         held_by = plan.held_nowait if context.nowait else plan.held
         question = held_by if held else plan.stored
-        if plan.trusted_by is self and self.dialect.exchanges and not context.joined and not context.careful:
+        trusted = self.trusts(plan)
+        if trusted and self.dialect.exchanges and not context.joined and not context.careful:
             work = plan.run(operations, context)
             wanted = next(work, None)
             if isinstance(wanted, Statement):
@@ -140,8 +155,8 @@ class Known:
                     raise Careful
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
-        if plan.trusted_by is self and context.joined and alone and len(operations) == 1:
-            asked = plan.question(operations[0])
+        if trusted and context.joined and alone and len(operations) == 1:
+            asked = plan.question(operations[0], context)
             rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
             if asked is not None and rows:
                 return [asked.answer(rows)]
@@ -152,8 +167,9 @@ class Known:
         if not stored[0]:
             return [self._missing(plan)] * len(operations)
         definition = stored[0][0][0]
-        plan.trusted_by = self if definition == structure.definition else None
-        found = plan if plan.trusted_by is self else plan.as_stored(definition)
+        trusted = definition == structure.definition
+        self._trust(plan, trusted)
+        found = plan if trusted else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
         if found.overlaps:

@@ -31,11 +31,13 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 
 GROUPS = ("key", "member")  # options that name columns which are one value to the caller
 
-KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped).")
+KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked).")
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counter).")
 ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="Beyond N rows (capped).")
 ON_DUPLICATE = click.option(
-    "--on-duplicate", type=click.Choice(["error", "refresh"]), help="When the id is there already (capped)."
+    "--on-duplicate",
+    type=click.Choice(["error", "refresh", "best"]),
+    help="When the id is there already (capped; best: ranked).",
 )
 
 
@@ -43,10 +45,11 @@ def declaring(command: F) -> F:
     """Give a command the arguments that declare structures."""
     options = [
         click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME"),
-        click.option("--per", multiple=True, metavar="NAME:TYPE", help="A column of the key (ring, capped)."),
+        click.option("--per", multiple=True, metavar="NAME:TYPE", help="A column of the key (ring, capped, ranked)."),
         KEEP,
-        click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped)."),
-        click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped)."),
+        click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped, ranked)."),
+        click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped, ranked)."),
+        click.option("--order", metavar="NAME", help="The column by which the best rows are kept (ranked)."),
         ON_FULL,
         ON_DUPLICATE,
         click.option("--key", multiple=True, metavar="[NAME:]TYPE", help="The key (counter, set); text by default."),

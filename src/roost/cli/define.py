@@ -35,6 +35,7 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
+      roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
     """
     structures = declared(targets, options)
@@ -59,7 +60,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.command()
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
 @KEEP
-@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped).")
+@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
 @ON_FULL
 @ON_DUPLICATE
 @SLOTS

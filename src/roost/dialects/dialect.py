@@ -137,6 +137,8 @@ class Control(enum.Enum):
     RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
     OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 
+    __hash__ = object.__hash__  # enum's own is Python, and words are looked up for each transaction
+
 
 Wanted = Statement | Together | Exchange | Control  # what is yielded to whoever executes it
 

@@ -8,7 +8,7 @@ import random as random_module
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ class Core:
         self._context = Context(self._clock, spot)
         self._slow_writes = SlowWrites(self.known, self._context)
         self._slow_reads = SlowReads()
-        self.joined_context = Context(self._clock, spot, joined=True)
+        self.joined_context = replace(self._context, joined=True)
         self.threads = Threads()
         self._writer = self._batch_link()
         # A server works on one batch of reads while Python makes the results of another.

@@ -101,7 +101,7 @@ class FileDatabase(Database):
 
     def look(self, context: Context) -> Generator[Any, Any, None]:
         """Look, first in a transaction, whether what was opened may have changed."""
-        ((version,),) = (yield Statement(SCHEMA_VERSION, [()], values=1))[0]
+        ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
         if self._seen != (self._connection.opened, version):
             self._seen = (self._connection.opened, version)
             self.version += 1

@@ -59,11 +59,11 @@ class Single:
         plan: StructurePlan | None = op.structure.plans.get(dialect.name)
         if plan is None or not dialect.alone:
             return UNANSWERED
-        if dialect.exchanges and plan.trusted_by is not self._known:
+        if dialect.exchanges and not self._known.trusts(plan):
             return UNANSWERED  # it would be asked in vain where another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:
-            question = plan.question(op)
+            question = plan.question(op, context)
             if question is None:
                 return UNANSWERED
             return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))

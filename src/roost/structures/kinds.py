@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from roost.structures.adopted.declaration import Adopted
+from roost.structures.cache.console import CacheConsole
+from roost.structures.cache.declaration import Cache
+from roost.structures.cache.plan import CachePlan
 from roost.structures.capped.console import CappedConsole
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.plan import CappedPlan
@@ -10,6 +13,9 @@ from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.memcached_set.declaration import MemcachedSet
+from roost.structures.ranked.console import RankedConsole
+from roost.structures.ranked.declaration import Ranked
+from roost.structures.ranked.plan import RankedPlan
 from roost.structures.registry import register
 from roost.structures.ring.console import RingConsole
 from roost.structures.ring.declaration import Ring
@@ -18,9 +24,11 @@ from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = ["Adopted", "Capped", "Counter", "MemcachedSet", "Ring", "Set"]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
 
+register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
+register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)

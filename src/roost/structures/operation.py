@@ -30,7 +30,7 @@ READS = {
 }
 
 # The verbs of operations that carry many rows: their arguments are the rows, as those of `push` and `add` are one.
-RUNS = frozenset(["add_all", "push_all"])
+RUNS = frozenset(["add_all", "push_all", "set_many"])
 
 SHOWN = 3  # rows of an operation with many
 

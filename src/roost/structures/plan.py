@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
+from roost.structures.clock import Seen
 from roost.structures.operation import RUNS, Operation
 from roost.structures.overlap import overlap
 from roost.structures.structure import Structure, facts_of
@@ -53,6 +54,7 @@ class Context:
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # the optimistic way was tried and did not hold
     nowait: bool = False  # a lock that somebody else holds is not waited for
+    seen: dict[str, Seen] = field(default_factory=dict)  # by structure, what a store has seen of its time
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -163,7 +165,7 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: object = None  # the store that has found this declaration in its catalog
+        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
@@ -181,15 +183,15 @@ class StructurePlan(TargetPlan):
         if dialect.placeholder == "%s":
             self.is_stored = self.is_stored.replace("%", "%%")
         # What one operation by itself is, by its verb.
-        self._questions: dict[str, Callable[[Operation[Any]], Question | None]] = self._made("ask_")
+        self._questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
             "exchange_" if dialect.exchanges else "transact_"
         )
 
-    def question(self, op: Operation[Any]) -> Question | None:
+    def question(self, op: Operation[Any], context: Context) -> Question | None:
         """Return an operation that reads as one statement; None where it is not."""
         ask = self._questions.get(op.verb)
-        return None if ask is None or not self.dialect.alone else ask(op)
+        return None if ask is None or not self.dialect.alone else ask(op, context)
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}

@@ -221,7 +221,7 @@ class ApswConnection:
         # They are counted while they are read.
         budget = self.budget
         most = budget.limits.answer
-        found = []
+        found: list[Any] = []
         for each in self.run(sql, row):
             found.append(each)
             budget.used += size_of(each)

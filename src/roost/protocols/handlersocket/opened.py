@@ -46,7 +46,9 @@ class Form:
         self._bounds = 3 + shape.keys  # where limit and offset are
 
     def columns(self, text: str) -> list[list[str]] | None:
-        """Return the tokens of several lines as columns; None where not all of them are of this form."""
+        """Return the tokens of lines as columns, the first of this form; None where not all of them are of it."""
+        if "\n" not in text:
+            return [[token] for token in text.split("\t")]
         # An end of line stays at the token behind it, so a line with a token too few shows beside one with too many.
         tokens = text.replace("\n", "\t\n").split("\t")
         lines = text.count("\n") + 1

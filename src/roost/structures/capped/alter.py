@@ -14,9 +14,7 @@ from roost.structures.plan import Facts, StructurePlan, each
 def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     """Delete the rows that are too many, and count the others; `Invalid` for a collection that never drops one."""
     assert isinstance(plan.structure, Capped)
-    keep, rows, head = new["keep"], plan.rows_table, plan.head_table
-    key = plan.structure.key.columns
-    names = plan.dialect.names(key)
+    keep, head = new["keep"], plan.head_table
     if keep > old["keep"]:
         return
     if "reject" in (old["on_full"], new["on_full"]):
@@ -26,11 +24,18 @@ def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statem
                 f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
                 "collection that rejects never drops a row; remove some first"
             )
-    ids = plan.dialect.names(plan.structure.id.columns)
+    yield from drop_beyond(plan, keep, "sequence DESC")
+
+
+def drop_beyond(plan: StructurePlan, keep: int, best: str) -> Generator[Statement, Any, None]:
+    """Delete what is beyond the first `keep` rows of each key in the order of `best`, and count the others."""
+    assert isinstance(plan.structure, Capped)
+    rows, head, key = plan.rows_table, plan.head_table, plan.structure.key.columns
+    names, ids = plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
     yield Statement(
         Template(
             f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
-            f"row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}) ranked "
+            f"row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS place FROM {rows}) ranked "
             f"WHERE place > {keep})"
         ),
         [()],

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted.declaration import Adopted
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
 from roost.structures.structure import Group, column_facts
+from roost.types.columns import Column
+
+if TYPE_CHECKING:
+    from roost.structures.ranked.declaration import Ranked
 
 K = TypeVar("K")
 R = TypeVar("R")
 S = TypeVar("S")
+L = TypeVar("L")
 
 
 class Capped(RowStructure[R, K]):
@@ -26,6 +31,7 @@ class Capped(RowStructure[R, K]):
     unique: the field, or several, that is a row's id within its key.
     on_full: "evict" the oldest, or "reject" the new row with `Full`.
     on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest.
+    order: a field by which the best rows are kept instead of the newest ones: see `Ranked`.
 
     >>> import dataclasses, roost
     >>> @dataclasses.dataclass
@@ -41,7 +47,16 @@ class Capped(RowStructure[R, K]):
     """
 
     kind = "capped"
-    options = ("keep", "on_full", "on_duplicate")
+    options: ClassVar[tuple[str, ...]] = ("keep", "on_full", "on_duplicate")
+    score: Column | None = None  # what is kept is the greatest of; None: the newest rows
+
+    def __new__(cls, *_: Any, order: str | None = None, **__: Any) -> Self:
+        """Make a `Ranked` where there is an order."""
+        if cls is Capped and order is not None:
+            from roost.structures.ranked.declaration import Ranked  # which is derived from this class
+
+            cls = Ranked  # type: ignore[assignment]
+        return super().__new__(cls)
 
     @overload
     def __init__(
@@ -67,6 +82,30 @@ class Capped(RowStructure[R, K]):
         on_full: Literal["evict", "reject"] = "evict",
         on_duplicate: Literal["error", "refresh"] = "error",
     ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]
+        self: Ranked[S, Any],
+        name: str,
+        Row: type[S],
+        *,
+        per: str | Sequence[str],
+        keep: int,
+        unique: str | Sequence[str],
+        order: str,
+        on_duplicate: Literal["error", "refresh", "best"] = "error",
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]
+        self: Ranked[S, L],
+        name: str,
+        Row: type[S],
+        *,
+        per: type[L],
+        keep: int,
+        unique: str | Sequence[str],
+        order: str,
+        on_duplicate: Literal["error", "refresh", "best"] = "error",
+    ) -> None: ...
 
     def __init__(
         self,
@@ -76,8 +115,9 @@ class Capped(RowStructure[R, K]):
         per: Any,
         keep: int,
         unique: str | Sequence[str],
-        on_full: Literal["evict", "reject"] = "evict",
-        on_duplicate: Literal["error", "refresh"] = "error",
+        order: str | None = None,
+        on_full: str = "evict",
+        on_duplicate: str = "error",
     ) -> None:
         self.unique = names(name, "unique", unique)
         super().__init__(name, Rows(name, Row, per, self.unique))
@@ -150,12 +190,12 @@ class Capped(RowStructure[R, K]):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
-        if operation.verb in ("remove", "get") and path[0] == 1:
+        if operation.verb in ("remove", "get", "rank") and path[0] == 1:
             return self.id.names[path[-1]]
         return super().column_at(operation, path)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
-        if verb in ("remove", "get"):
+        if verb in ("remove", "get", "rank"):
             return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]
         return super()._arguments(verb, args)
 

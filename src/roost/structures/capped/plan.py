@@ -23,7 +23,7 @@ from roost.structures.capped.adds import OptimisticAdds, Request
 from roost.structures.capped.alter import ALTERATIONS
 from roost.structures.capped.check import rules
 from roost.structures.capped.declaration import Capped
-from roost.structures.capped.reads import FIND, HEAD, OLDEST, OLDEST_ONE
+from roost.structures.capped.reads import FIND, HEAD, OLDEST, OLDEST_ONE, places
 from roost.structures.capped.simulation import Game, Miscounted
 from roost.structures.capped.view import VIEWS
 from roost.structures.capped.wire import CappedWire
@@ -138,7 +138,7 @@ class CappedPlan(StructurePlan):
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        self.indexes = (f"roost_{structure.name}_newest",)
+        self.indexes = (f"roost_{structure.name}_{'best' if structure.score else 'newest'}",)
         key, id_ = structure.key.columns, structure.id.columns
         others = [column for column in structure.columns if column not in key and column not in id_]
         quoted = [dialect.name_of(column) for column in others]
@@ -162,6 +162,7 @@ class CappedPlan(StructurePlan):
             "same_pair": dialect.same(pair, "q.", "r."),
             "nth_key": nth(dialect, key),
             "nth_pair": nth(dialect, pair),
+            **places(dialect, structure.score),
             "equal": equal,
             "equal_pair": dialect.equal(pair),
             "columns": ", ".join([dialect.names(pair), *written]),
@@ -174,7 +175,7 @@ class CappedPlan(StructurePlan):
         self.tables = (
             self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
             self.create(rows, [*pair, *others, SEQUENCE, AT], words["pairs"]) + ROWS_OPTIONS.get(name, ""),
-            f"CREATE INDEX roost_{structure.name}_newest ON {rows} ({words['key']}, sequence)",
+            f"CREATE INDEX {self.indexes[0]} ON {rows} ({words['key']}, {words['best']})",
         )
         self.head, self.find, self.oldest = (dialect.choose(each).format(words) for each in (HEAD, FIND, OLDEST))
         self.delete_row, self.put_row, self.put_head = (
@@ -186,7 +187,8 @@ class CappedPlan(StructurePlan):
         self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head, self.guarded("1"))
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
-        self.reads = _Reads(*reads, OLDEST_ONE.format(words) if name == "mariadb" else None)
+        one = name == "mariadb" and structure.score is None
+        self.reads = _Reads(*reads, OLDEST_ONE.format(words) if one else None)
         self.reads_now = _Reads(*(locking(read, dialect) for read in reads))
         self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}")
         self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT {hole}")
@@ -235,6 +237,16 @@ class CappedPlan(StructurePlan):
             composed(self.dialect.column_encoder(columns) or same_columns, take),
         )
 
+    def game(self) -> Game:
+        """Return one key's collection, which takes what is stored of it."""
+        return Game(self.structure)
+
+    def answer(self, op: Operation[Any], played: list[Any]) -> Any:
+        """Return the result of an operation, from those of its rows."""
+        if op.verb == "add_all":
+            return next((each for each in played if isinstance(each, Error)), None)
+        return played[0]
+
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
         return rules(self, self.structure.keep)
@@ -270,12 +282,12 @@ class CappedPlan(StructurePlan):
         asked = [self._requests(op) for op in run]
         requests = [request for of_one in asked for request in of_one]
         if not requests:
-            return [None] * len(run)
+            return [self.answer(op, []) for op in run]
         games: dict[Row, Game] = {}
         for request in requests:
             game = games.get(request.key)
             if game is None:
-                game = games[request.key] = Game(self.structure)
+                game = games[request.key] = self.game()
             game.ids[request.id] = 0
             game.adds += request.adds
         named_keys = sorted(games)
@@ -297,23 +309,22 @@ class CappedPlan(StructurePlan):
         found = yield Statement(reads.find, [key + id_ for key, id_ in named])
         for (key, id_), rows in zip(named, found, strict=True):
             if rows:
-                games[key].ids[id_] = rows[0][0]
-                games[key].stored.add(id_)
+                games[key].find(id_, rows[0])
         yield from self._look_at_oldest({key: games[key] for key in named_keys if games[key].may_evict()}, reads)
         results: list[Any] = []
-        for of_one in asked:
-            answer: Any = None
+        for op, of_one in zip(run, asked, strict=True):
+            played: list[Any] = []
             for request in of_one:
                 game = games[request.key]
                 try:
-                    played = game.play(request)
+                    answer = game.play(request)
                 except Miscounted:
                     found = yield Statement(reads.recount, [request.key])
                     game.mend(found[0][0][0])
                     yield from self._look_at_oldest({request.key: game}, reads)
-                    played = game.play(request)
-                answer = answer if isinstance(answer, Error) else played
-            results.append(answer)
+                    answer = game.play(request)
+                played.append(answer)
+            results.append(self.answer(op, played))
         yield from self._write(games, context)
         return results
 
@@ -371,7 +382,7 @@ class CappedPlan(StructurePlan):
 
     def _line_up(self, games: Sequence[Game], found: Sequence[Sequence[Row]]) -> None:
         for game, rows in zip(games, found, strict=True):
-            game.line_up([(row[:-1], row[-1]) for row in rows])
+            game.line_up(rows)
 
     def _write(self, games: dict[Row, Game], context: Context) -> Plan:
         (at,) = self._at_out((context.clock(),))
@@ -403,15 +414,15 @@ class CappedPlan(StructurePlan):
         found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
         return [self.rows_of(rows) for rows in found]
 
-    def ask_get(self, op: Operation[Any]) -> Question:
+    def ask_get(self, op: Operation[Any], _: Context) -> Question:
         """Look up one row by its id."""
         return Question(self._one_row, self.key_out(op.args[0]) + self.id_out(op.args[1]), self._row)
 
-    def ask_count(self, op: Operation[Any]) -> Question:
+    def ask_count(self, op: Operation[Any], _: Context) -> Question:
         """Read one head."""
         return Question(self._one_count, self.key_out(op.args[0]), _count)
 
-    def ask_latest(self, op: Operation[Any]) -> Question:
+    def ask_latest(self, op: Operation[Any], _: Context) -> Question:
         """Read the newest rows of one key."""
         key, n = op.args
         return Question(self._one_latest, (*self.key_out(key), n or self.structure.keep), self._newest_rows)

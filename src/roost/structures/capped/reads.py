@@ -1,8 +1,28 @@
-"""What a change of a capped collection depends on: the heads, the ids that it names, the oldest rows."""
+"""What a change of a capped collection depends on: the heads, the ids that it names, the oldest rows.
+
+A ranked collection has the same, with the worst rows in the place of the oldest.
+"""
 
 from __future__ import annotations
 
-from roost.dialects.dialect import Answer, Gather, Template
+from roost.dialects.dialect import Answer, Dialect, Gather, Template
+from roost.types.columns import Column
+
+
+def places(dialect: Dialect, score: Column | None) -> dict[str, str]:
+    """Return the words for a row's place among those of its key, and for the order of rows.
+
+    `first` is the order in which they go; `best` is the opposite, as an index has them.
+    """
+    words = {"best": "sequence" if score is None else f"{dialect.name_of(score)} DESC, sequence"}
+    for table in ("", "r", "e"):
+        word, dot = (f"{table}_", f"{table}.") if table else ("", "")
+        words[f"{word}place"] = words[f"{word}first"] = f"{dot}sequence"
+        if score is not None:
+            name = f"{dot}{dialect.name_of(score)}"
+            words[f"{word}place"], words[f"{word}first"] = f"{name}, {dot}sequence", f"{name}, {dot}sequence DESC"
+    return words
+
 
 HEAD = {
     "sqlite": Template(
@@ -31,49 +51,49 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
     ),
 }
 
-# Which of these ids are there, and since which sequence.
+# Which of these ids are there, and at which place: their sequence, in a ranked collection behind their score.
 FIND = {
     "sqlite": Template(
-        "SELECT sequence FROM {rows} WHERE {equal_pair}",
+        "SELECT {place} FROM {rows} WHERE {equal_pair}",
         answer=Answer.ORDINAL,
         many=Template(
-            "SELECT q.column1, r.sequence FROM (VALUES {{rows}}) q CROSS JOIN {rows} r ON {nth_pair}",
+            "SELECT q.column1, {r_place} FROM (VALUES {{rows}}) q CROSS JOIN {rows} r ON {nth_pair}",
             Gather.LIST,
             Answer.ORDINAL,
         ),
     ),
     "mariadb": Template(
         """\
-SELECT q.`#`, r.sequence FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+SELECT q.`#`, {r_place} FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}""",
         Gather.LIST,
         Answer.ORDINAL,
     ),
-    "mysql": Template("SELECT {{i}}, sequence FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
+    "mysql": Template("SELECT {{i}}, {place} FROM {rows} WHERE {equal_pair}", Gather.UNION, Answer.ORDINAL),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, e.sequence FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
-  CROSS JOIN LATERAL (SELECT r.sequence FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
+SELECT (q."#" - 1)::integer, {e_place} FROM unnest({pair_arrays}) WITH ORDINALITY AS q ({pairs}, "#")
+  CROSS JOIN LATERAL (SELECT {r_place} FROM {rows} r WHERE {same_pair} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
 }
 
-# Asked with (key, n).
+# The rows that go first, the oldest ones or the worst. Asked with (key, n).
 OLDEST = {
     "sqlite": Template(
-        "SELECT {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT ?", answer=Answer.ORDINAL
+        "SELECT {ids}, {place} FROM {rows} WHERE {equal} ORDER BY {first} LIMIT ?", answer=Answer.ORDINAL
     ),
     "mariadb": Template(
-        "(SELECT {{i}}, {ids}, sequence FROM {rows} WHERE {equal} ORDER BY sequence LIMIT %s)",
+        "(SELECT {{i}}, {ids}, {place} FROM {rows} WHERE {equal} ORDER BY {first} LIMIT %s)",
         Gather.UNION,
         Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, n, "#")
-  CROSS JOIN LATERAL (SELECT {r_ids}, r.sequence FROM {rows} r WHERE {same_key} ORDER BY r.sequence LIMIT q.n) e
-  ORDER BY q."#", e.sequence""",
+  CROSS JOIN LATERAL (SELECT {r_ids}, {r_place} FROM {rows} r WHERE {same_key} ORDER BY {r_first} LIMIT q.n) e
+  ORDER BY q."#", {e_first}""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),

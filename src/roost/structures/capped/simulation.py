@@ -41,9 +41,14 @@ class Game:
         """How many of the oldest rows the run may have to look at: what it evicts, and what it named before."""
         return max(0, self.n + self.adds - self.structure.keep) + len(self.stored) + len(self.dead)
 
-    def line_up(self, oldest: Sequence[tuple[Row, int]]) -> None:
-        """Put the oldest stored rows before those that the run has added."""
-        self.line = deque([each for each in oldest if each[0] not in self.dead])
+    def find(self, id_: Row, place: Row) -> None:
+        """Take the sequence of an id that is stored."""
+        self.ids[id_] = place[0]
+        self.stored.add(id_)
+
+    def line_up(self, oldest: Sequence[Row]) -> None:
+        """Put the oldest stored rows, which end in their sequences, before those that the run has added."""
+        self.line = deque([(row[:-1], row[-1]) for row in oldest if row[:-1] not in self.dead])
         self.line.extend((id_, sequence) for id_, (_, sequence) in self.put.items())
 
     def mend(self, counted: int) -> None:

@@ -1,11 +1,14 @@
-"""Counter: adds to one key become one upsert of one slot; a read sums the slots, in Python's ints."""
+"""Counter: adds to one key become one upsert of one slot; a read sums the slots, in Python's ints.
+
+An increment locks all slots of its key, whoever adds to them waits, and so its sum is the total at one moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
+from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.counter.alter import ALTERATIONS
 from roost.structures.counter.check import rules
@@ -97,6 +100,21 @@ SELECT (q."#" - 1)::integer, e.n FROM unnest({arrays}) WITH ORDINALITY AS q ({ke
     ),
 }
 
+# All slots of a key with what they hold, behind the statement that has locked them.
+EACH_SLOT = {
+    "sqlite": Template("SELECT slot, n FROM {rows_table} WHERE {equal}", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        "(SELECT {{i}}, slot, n FROM {rows_table} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT r.slot, r.n FROM {rows_table} r WHERE {q_rows} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
 # One add by itself. Past 64 bits it fails; on SQLite it makes a REAL, which STRICT refuses.
 ONE_ADD = {
     "sqlite": """\
@@ -109,6 +127,17 @@ INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
 a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
   ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n)""",
 }
+
+# One increment by itself, of a counter of one slot.
+ONE_INCREMENT = {
+    "mariadb": """\
+{one_add};
+SELECT n INTO `the count` FROM {rows_table} WHERE {equal} AND slot = 0 FOR UPDATE""",
+    "postgresql": """\
+a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
+  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n RETURNING r.n)""",
+}
+INCREMENTED = {"mariadb": "`the count`", "postgresql": "n"}
 
 # What a write depends on is read under its lock. SQLite's one writer has it already.
 ONE_SLOT = {
@@ -180,7 +209,11 @@ class CounterPlan(StructurePlan):
         self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.rows_table)
         self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
+        self.each_slot = dialect.choose(EACH_SLOT).format(words)
         self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
+        self._one_increment = ONE_INCREMENT.get(dialect.name, "").format(**words, one_add=self._one_add)
+        total = INCREMENTED.get(dialect.name)
+        self._incremented = f"CASE WHEN {total} BETWEEN 0 AND {MOST_ANSWER - 1} THEN {total} END"
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def rules(self) -> Iterator[Rule]:
@@ -232,13 +265,21 @@ class CounterPlan(StructurePlan):
         yield Statement(self.add, [(*key, slot, 0) for key in stored])  # creates or locks the slot
         found = yield Statement(self.one_slot, [(*key, slot) for key in stored])
         values = {key: rows[0][0] for key, rows in zip(stored, found, strict=True)}
-        sums = dict(values)
         adds = [(place, self.key_out(key), n) for place, op in enumerate(run) for key, n in self._adds_of(op)]
+        refused = self._play(run, adds, values)
+        yield Statement(self.put, [(*key, slot, values[key]) for key in stored])
+        return [refused.get(place) for place in range(len(run))]
+
+    def _play(
+        self, run: Operations, adds: Sequence[tuple[int, Row, int]], values: dict[Row, int]
+    ) -> dict[int, Overflow]:
+        # Adds to what a slot of each key holds; returns the errors of the operations that do not fit, by their place.
+        sums = dict(values)
         for _, key, n in adds:  # judged on the merged sum first: the order of adds must not refuse what fits in all
             sums[key] += n
         fits = {key for key, total in sums.items() if INT_MIN <= total <= INT_MAX}
-        values |= {key: sums[key] for key in fits}
-        refused: dict[int, Overflow] = {}  # by an operation's place: its first add that does not fit
+        values.update({key: sums[key] for key in fits})
+        refused: dict[int, Overflow] = {}
         for place, key, n in adds:
             if key in fits:
                 continue
@@ -246,12 +287,34 @@ class CounterPlan(StructurePlan):
             if INT_MIN <= total <= INT_MAX:
                 values[key] = total
             elif place not in refused:
-                add = self.structure.add(self.key_value(key), n)
+                make = self.structure.increment if run[place].verb == "increment" else self.structure.add
+                op = make(self.key_value(key), n)
                 refused[place] = Overflow(
-                    f"{add!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits"
+                    f"{op!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits"
                 )
-        yield Statement(self.put, [(*key, slot, values[key]) for key in stored])
-        return [refused.get(place) for place in range(len(run))]
+        return refused
+
+    def plan_increment(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Lock and read all slots of the keys, add in Python, in order, and write one slot of each."""
+        slot = self.slot(context)
+        adds = [(place, self.key_out(op.args[0]), op.args[1]) for place, op in enumerate(run)]
+        if self.lock is not None and not locked:
+            yield Statement(self.lock, self.locks(run, context))
+        if not locked:
+            yield Control.LOCKED
+        keys = sorted({key for _, key, _ in adds})
+        found = yield Statement(self.each_slot, keys)
+        slots = {key: dict(rows) for key, rows in zip(keys, found, strict=True)}
+        values = {key: slots[key].get(slot, 0) for key in keys}
+        totals = {key: sum(slots[key].values()) for key in keys}
+        refused = self._play(run, adds, values)
+        yield Statement(self.put, [(*key, slot, values[key]) for key in keys])
+        results: list[Any] = []
+        for place, key, n in adds:
+            if place not in refused:
+                totals[key] += n
+            results.append(refused.get(place, totals[key]))
+        return results
 
     @staticmethod
     def _adds_of(op: Operation[Any]) -> Iterable[tuple[Row, int]]:
@@ -276,7 +339,21 @@ class CounterPlan(StructurePlan):
         key, n = op.args
         return Exchange(self._one_add, (*self.key_out(key), self.slot(context), n))
 
-    def ask_total(self, op: Operation[Any]) -> Question:
+    def transact_increment(self, op: Operation[Any], context: Context) -> Transaction:
+        """Add to one key, and sum its slots."""
+        yield from self.transact_add(op, context)
+        return _total((yield self.select.sql, self.key_out(op.args[0])))
+
+    def exchange_increment(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Add to one key that has one slot; a total that no exchange can answer is a batch's."""
+        if self.slots > 1:
+            return None
+        key, n = op.args
+        stored = self.key_out(key)
+        row = (*stored, 0, n, *stored) if self.dialect.family == "mariadb" else (*stored, 0, n)
+        return Exchange(self._one_increment, row, self._incremented, "FROM a", answers=True)
+
+    def ask_total(self, op: Operation[Any], _: Context) -> Question:
         """Sum the slots of one key."""
         return Question(self._one_total, self.key_out(op.args[0]), _total)
 
@@ -325,10 +402,10 @@ class CounterPlan(StructurePlan):
         return [row[:-1] for row in self.locks(operations, context)]
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that operations will write: adding 0 creates or locks one, and a clear removes them all."""
+        """Return the slots that operations will write: adding 0 creates or locks one; others than an add take all."""
         slot = self.slot(context)
         rows = {(*key, slot, 0) for op in operations if op.verb in ("add", "add_all") for key in self.heads_of(op)}
-        keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget")}
+        keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget", "increment")}
         rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
         return sorted(rows)
 

@@ -71,7 +71,9 @@ class Lookups(Bulk):
         Raises: StatementFailed.
         """
         total = len(keys[0])
-        if self._by_array is None or total <= FEW:
+        if total <= FEW:
+            return (yield from self._one_by_one(list(zip(*keys, strict=True)), total * self._width))
+        if self._by_array is None:
             return (yield from self._lots(list(zip(*keys, strict=True))))
         if self._columns[0].kind == "text" and "\0" in "".join(keys[0]):  # an array's texts end at their first NUL
             return (yield from self._lots(list(zip(*keys, strict=True))))
@@ -92,6 +94,9 @@ class Lookups(Bulk):
                 for found in (yield Statement(template, lots, values=values)):
                     rows += found
         if begin < len(keys):
-            for found in (yield Statement(self._one, keys[begin:], values=values)):
-                rows.append(found[0] if found else self._none)
+            rows += yield from self._one_by_one(keys[begin:], values)
         return rows
+
+    def _one_by_one(self, keys: Sequence[tuple[Any, ...]], values: int) -> Results:
+        found = yield Statement(self._one, keys, values=values)
+        return [rows[0] if rows else self._none for rows in found]

@@ -314,7 +314,7 @@ class RingPlan(StructurePlan):
             results.append(self.rows_of([self._in_order(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
 
-    def ask_latest(self, op: Operation[Any]) -> Question | None:
+    def ask_latest(self, op: Operation[Any], _: Context) -> Question | None:
         """Read all slots of one key, where they are few, and put them in order."""
         if self.keep > FEW:
             return None

@@ -328,16 +328,16 @@ class SetPlan(StructurePlan):
         found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
         return [rows[0][0] if rows else 0 for rows in found]
 
-    def ask_contains(self, op: Operation[Any]) -> Question:
+    def ask_contains(self, op: Operation[Any], _: Context) -> Question:
         """Look up one pair."""
         key, member = op.args
         return Question(self._one_member, self.key_out(key) + self.member_out(member), _is_there)
 
-    def ask_size(self, op: Operation[Any]) -> Question:
+    def ask_size(self, op: Operation[Any], _: Context) -> Question:
         """Read one head."""
         return Question(self._one_size, self.key_out(op.args[0]), _size)
 
-    def ask_members(self, op: Operation[Any]) -> Question:
+    def ask_members(self, op: Operation[Any], _: Context) -> Question:
         """Read the members of one set."""
         return Question(self._one_set, self.key_out(op.args[0]), self._members)
 

@@ -1,0 +1,1 @@
+"""Cache: values under keys, each until its end, kept within bounds."""

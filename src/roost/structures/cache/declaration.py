@@ -1,0 +1,256 @@
+"""Cache: values under keys, each until its end."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation, few
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.types.column_types import INT_MAX, ColumnType, shown, whole
+from roost.types.columns import Column, column, parse_column
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is removed
+
+SECOND = 1_000_000
+MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: a moment with that added fits into 64 bits
+NEVER = INT_MAX  # the end of what has none
+ALL: Any = object()  # in place of a key
+COUNTER_MAX = 2**64 - 1  # of a number in a text or in bytes, as memcached has it
+
+OWN_COLUMNS = frozenset(["value", "until", "token", "expires"])  # beside the key's
+TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
+
+
+class Item(NamedTuple, Generic[V]):
+    """A value, and the token by which `cas` knows that it is still that one."""
+
+    value: V
+    token: int
+
+
+class Cache(Structure, Generic[K, V]):
+    """Values under keys, each until its end. What is over is never answered; each write removes some of it.
+
+    name: lower-case identifier, at most 40 characters.
+    key: the type of a key, as for `Counter`.
+    value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
+
+    Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
+    clock is the database server's; on SQLite the store's.
+
+    >>> import roost
+    >>> pages = roost.Cache("pages", value=str)
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(pages)
+    ...     store.run(pages.set("/home", "<h1>Home</h1>", ttl=60))
+    ...     store.run_all(pages.get("/home"), pages.add("/home", "another"), pages.get("/about"))
+    ('<h1>Home</h1>', False, None)
+    """
+
+    kind = "cache"
+    reads = ("get_many", "gets")
+
+    @overload
+    def __init__(self: Cache[str, bytes], name: str) -> None: ...
+    @overload
+    def __init__(self: Cache[K, bytes], name: str, *, key: type[K] | ColumnType[K]) -> None: ...
+    @overload
+    def __init__(self: Cache[str, V], name: str, *, value: type[V] | ColumnType[V]) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | ColumnType[K], value: type[V] | ColumnType[V]) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str, value: Any = bytes) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        self.value = column(name, "value", value, key=False)
+        if self.value.nullable:
+            raise Invalid(f"{name}.value: None cannot be a value: it is the answer for a key that is not there")
+        taken = sorted(OWN_COLUMNS.intersection([each.lower() for each in self.key.names]))
+        if taken:
+            raise Invalid(f"{name}: {taken[0]} is a column of the cache's own; give that part of the key another name")
+        self._check_key = self.key.check
+        self._check_value = self.value.checker(name)
+        self._define(
+            {"name": name, "key": key, "value": value},
+            key=column_facts(self.key.columns),
+            value=column_facts([self.value]),
+        )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key, and the value."""
+        return (*self.key.columns, self.value)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def get(self, key: K) -> Operation[V | None]:
+        """Ask for the value; None where there is none, or it is over."""
+        return Operation(self, "get", (self._check_key(key),))
+
+    def get_many(self, keys: Iterable[K]) -> Operation[dict[K, V]]:
+        """Ask for the values of several keys: those that are there, in the order asked."""
+        found = self._several("get_many takes several keys", keys)
+        return Operation(self, "get_many", (tuple([self._check_key(key) for key in found]),))
+
+    def gets(self, key: K) -> Operation[Item[V] | None]:
+        """Ask for the value with its token, which `cas` takes; None where there is none, or it is over."""
+        return Operation(self, "gets", (self._check_key(key),))
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Ask for the first `n` keys behind `after` that have a value, in key order."""
+        return super().keys(after, n)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def set(self, key: K, value: V, ttl: Ttl = None) -> Operation[None]:
+        """Store a value, whatever was there; its end is `ttl` from now."""
+        return Operation(self, "set", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+
+    def set_many(self, values: Mapping[K, V], ttl: Ttl = None) -> Operation[None]:
+        """Store many values, all or none."""
+        if not isinstance(values, Mapping):
+            raise Invalid(f"{self.name}: set_many takes a mapping of keys to values, not {shown(values)}")
+        checked = self._ttl(ttl)
+        rows = [(self._check_key(key), self._check_value(value), checked) for key, value in values.items()]
+        return Operation(self, "set_many", tuple(rows))
+
+    def add(self, key: K, value: V, ttl: Ttl = None) -> Operation[bool]:
+        """Store a value where there is none; True if it was stored."""
+        return Operation(self, "add", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+
+    def replace(self, key: K, value: V, ttl: Ttl = None) -> Operation[bool]:
+        """Store a value where there is one; True if it was stored."""
+        return Operation(self, "replace", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+
+    def cas(self, key: K, value: V, token: int, ttl: Ttl = None) -> Operation[bool | None]:
+        """Store a value where there is still the one that `gets` has answered with this token.
+
+        True if it was stored, False where another value was stored meanwhile, even an equal one, None where there is
+        none any more.
+        """
+        found = whole(token, 0, INT_MAX)
+        if found is None:
+            raise Invalid(f"{self.name}: a token is what gets() answers, not {shown(token)}")
+        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), found))
+
+    def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
+        """Give a value another end, `ttl` from now; True if there is one.
+
+        Where the end is stored already, or one that lies before it by less than a sixteenth of `ttl`, nothing is
+        written: what is read and touched all the time is seldom written. So a value may end that much early, and never
+        late. Its token stays.
+        """
+        return Operation(self, "touch", (self._check_key(key), self._ttl(ttl)))
+
+    def increment(self, key: K, n: int = 1) -> Operation[int | None]:
+        """Add to a number and return the new one; None where there is none. The end stays.
+
+        In bytes and texts it is written in decimal digits, from 0 to 2^64 - 1, and behind the last it begins at 0
+        again, as in memcached; what is not of that form is `Invalid`. An int that would leave 64 bits is `Overflow`.
+        """
+        return Operation(self, "increment", (self._check_key(key), self._addend(n)))
+
+    def decrement(self, key: K, n: int = 1) -> Operation[int | None]:
+        """Subtract from a number and return the new one; None where there is none. The end stays.
+
+        In bytes and texts it stops at 0, as in memcached; an int goes on below.
+        """
+        return Operation(self, "decrement", (self._check_key(key), self._addend(n)))
+
+    def append(self, key: K, value: V) -> Operation[bool]:
+        """Put something behind the value, bytes or a text; True if there is one. The end stays.
+
+        `Invalid` where it becomes longer than the declared limit.
+        """
+        return self._lengthen("append", key, value)
+
+    def prepend(self, key: K, value: V) -> Operation[bool]:
+        """Put something before the value, bytes or a text; True if there is one. The end stays."""
+        return self._lengthen("prepend", key, value)
+
+    def delete(self, key: K) -> Operation[bool]:
+        """Remove a value; True if there was one."""
+        return Operation(self, "delete", (self._check_key(key),))
+
+    def clear(self, key: K = ALL) -> Operation[int]:
+        """Remove all values, or the one of a key; the answer is how many there were."""
+        return Operation(self, "clear", (None if key is ALL else self._check_key(key),))
+
+    def forget(self, key: K) -> Operation[int]:
+        """Remove the value of a key, as `clear` does."""
+        return super().forget(key)
+
+    def _lengthen(self, verb: str, key: K, value: V) -> Operation[bool]:
+        if self.value.type.kind not in TEXTS:
+            raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
+        return Operation(self, verb, (self._check_key(key), self._check_value(value)))
+
+    def _addend(self, n: int) -> int:
+        if self.value.type.kind not in {*TEXTS, "int"}:
+            raise Invalid(f"{self.name}: only a number can be added to, and a value is {self.value.spec}")
+        most = INT_MAX if self.value.type.kind == "int" else COUNTER_MAX
+        found = whole(n, 0, most)
+        if found is None:
+            raise Invalid(f"{self.name}: n is a whole number from 0 to {most}, not {n!r}")
+        return found
+
+    def _ttl(self, ttl: Ttl) -> int | None:
+        # In microseconds.
+        if ttl is None:
+            return None
+        if isinstance(ttl, dt.timedelta):
+            found = ttl // dt.timedelta(microseconds=1)
+        elif isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and abs(ttl) <= MAX_TTL:
+            found = round(ttl * SECOND)
+        else:
+            found = 0
+        if not 0 < found <= MAX_TTL:
+            raise Invalid(
+                f"{self.name}: ttl is None, seconds or a timedelta, of more than 0 and at most a hundred years, "
+                f"not {shown(ttl)}"
+            )
+        return found
+
+    # --- what all structures have ---------------------------------------------------------------------------------
+
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        place = path[1:] if operation.verb == "set_many" else path
+        if operation.verb == "get_many":
+            place = path[1:]
+        return self.value.name if len(place) == 1 and place[0] == 1 else self.key.names[place[-1]]
+
+    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
+        key = self.key.value
+        match verb, args:
+            case "keys", _:
+                return super()._arguments(verb, args)
+            case "get_many", (keys,):
+                return [f"[{few(repr(key(each)) for each in keys)}]"]
+            case "set_many", _:
+                ends = {ttl for *_, ttl in args}
+                rows = few(f"{key(each)!r}: {shown(value)}" for each, value, _ in args)
+                return [f"{{{rows}}}", *(f"ttl={ttl / SECOND:g}" for ttl in ends if ttl is not None)]
+            case "clear", (None,):
+                return []
+            case (("set" | "add" | "replace"), (_, value, ttl)):
+                end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
+                return [repr(key(args[0])), shown(value), *end]
+            case "cas", (_, value, ttl, token):
+                end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
+                return [repr(key(args[0])), shown(value), repr(token), *end]
+            case "touch", (_, ttl):
+                return [repr(key(args[0])), *([] if ttl is None else [f"ttl={ttl / SECOND:g}"])]
+        return super()._arguments(verb, args)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Cache[Any, Any]:
+        """Make the declaration from the facts of a definition."""
+        ((_, spec),) = facts["value"]
+        value = parse_column(name, "value", spec)
+        return cls(name, key=key_from(name, "key", facts["key"]), value=value.type.enum or value.type)

@@ -1,0 +1,102 @@
+"""What each verb of a cache does to one key's item, in Python: under the key's lock, for runs of operations."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from roost.errors import Error, Invalid, Overflow
+from roost.structures.cache.declaration import COUNTER_MAX, NEVER, Cache
+from roost.structures.operation import Operation
+from roost.types.column_types import INT_MAX, INT_MIN
+
+SLACK = 16  # `touch` writes nothing where the stored end is early by less than this part of the ttl
+# Verbs whose outcome depends on the value that is there, which may be long: for others it is not read.
+READ_VALUES = frozenset(["increment", "decrement", "append", "prepend"])
+MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value where there is none
+
+
+class Held(NamedTuple):
+    """What a key has, as it is stored; the value is None where it was not read."""
+
+    value: Any
+    until: int
+    token: int
+
+
+def end(now: int, ttl: int | None) -> int:
+    """Return the moment at which a value ends."""
+    return NEVER if ttl is None else now + ttl
+
+
+def stored(now: int, value: Any, ttl: int | None, held: Held | None) -> Held:
+    """Return what a key has after `set`."""
+    return Held(value, end(now, ttl), token(now, held))
+
+
+def token(now: int, held: Held | None) -> int:
+    """Return the token of a new value: the present moment, or one more than the token before.
+
+    Time never goes back, so a key that was removed and is there again has other tokens, though nothing is kept of it.
+    """
+    return now if held is None else max(now, held.token + 1)
+
+
+def play(
+    cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None
+) -> tuple[Any, Held | None]:
+    """Return the result of an operation, an error among them, and what the key has then.
+
+    value: the one that the operation brings, as it is stored.
+    held: what the key has; None where it has nothing, or what is over.
+    """
+    verb, args = op.verb, op.args
+    if verb == "set" or (verb == "add" and held is None):
+        return None if verb == "set" else True, stored(now, value, args[2], held)
+    if held is None:
+        return {"clear": 0, "forget": 0, "cas": None, "increment": None, "decrement": None}.get(verb, False), None
+    match verb:
+        case "replace":
+            return True, stored(now, value, args[2], held)
+        case "cas":
+            return (True, stored(now, value, args[2], held)) if args[3] == held.token else (False, held)
+        case "touch":
+            return True, touched(now, args[1], held)
+        case "delete":
+            return True, None
+        case "clear" | "forget":
+            return 1, None
+        case "increment" | "decrement":
+            result, sum_ = _added(cache, op, held.value)
+            return result, held if sum_ is None else Held(sum_, held.until, token(now, held))
+        case "append" | "prepend":
+            longer = held.value + value if verb == "append" else value + held.value
+            if len(longer) > (cache.value.type.limit or 0):
+                return Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), held
+            return True, Held(longer, held.until, token(now, held))
+    return False, held  # add
+
+
+def touched(now: int, ttl: int | None, held: Held) -> Held:
+    """Return what a key has after `touch`: the same where its end is near enough, and not later."""
+    until = end(now, ttl)
+    if held.until == until or (ttl is not None and 0 <= until - held.until < ttl // SLACK):
+        return held
+    return held._replace(until=until)
+
+
+def _added(cache: Cache[Any, Any], op: Operation[Any], value: Any) -> tuple[int | Error, Any]:
+    # The result, and the value that is stored; None where it stays.
+    sign = 1 if op.verb == "increment" else -1
+    n = op.args[1]
+    if isinstance(value, int):
+        number = value + sign * n
+        if not INT_MIN <= number <= INT_MAX:
+            return Overflow(f"{op!r}: the value is {value}, and the sum {number} would leave 64 bits"), None
+        return number, number
+    digits = value.decode("latin-1") if isinstance(value, bytes) else value
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 20 or int(digits) > COUNTER_MAX:
+        return Invalid(f"{op!r}: the value is no number in decimal digits below 2^64"), None
+    number = (int(digits) + n) % (COUNTER_MAX + 1) if sign > 0 else max(0, int(digits) - n)
+    if len(str(number)) > (cache.value.type.limit or 0):
+        return Invalid(f"{op!r}: {number} is longer than {cache.value.spec}"), None
+    return number, str(number).encode() if isinstance(value, bytes) else str(number)

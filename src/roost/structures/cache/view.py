@@ -1,0 +1,117 @@
+"""Cache as a SQL view: what plain SQL clients see, and what their statements do to it.
+
+The view shows what is not over, with its end in the column `expires`, NULL for none. INSERT sets a value, whatever was
+there; UPDATE sets value and end, DELETE removes.
+"""
+
+from __future__ import annotations
+
+from roost.structures.cache.declaration import NEVER
+from roost.structures.clock import Clock
+from roost.structures.plan import StructurePlan
+from roost.structures.views import mariadb, postgresql, sqlite
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
+KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
+
+# SQLite's own clock, to a millisecond: a view knows no store's.
+SQLITE_NOW = """\
+(SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0))
+      FROM (VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000)) m LEFT JOIN {clock} t)"""
+SQLITE_SHOWN = (
+    f"CASE WHEN until < {NEVER} THEN "
+    "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
+)
+SQLITE_UNTIL = (
+    f"coalesce(CAST(strftime('%s', {{0}}) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), {NEVER})"
+)
+MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
+MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
+POSTGRESQL_SHOWN = f"CASE WHEN until < {NEVER} THEN to_timestamp(0) + until * interval '1 microsecond' END"
+POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
+
+
+def on_sqlite(plan: StructurePlan) -> sqlite.Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    words, value = sqlite.Words(plan), plan.structure.columns[-1]
+    rows, key = words.rows, words.dialect.names(words.key)
+    now = SQLITE_NOW.format(clock=f"roost_{words.name}_clock")
+    until = SQLITE_UNTIL.format(words.new(EXPIRES))
+    return sqlite.Made(
+        view=f"SELECT {key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}",
+        insert=[
+            words.refuse(*words.rules([*words.key, value, EXPIRES])),
+            f"INSERT INTO {rows} ({key}, value, until, token)\n"
+            f"    VALUES ({words.news([*words.key, value])}, {until}, {now})\n"
+            f"    ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
+            "      token = max(excluded.token, token + 1)",
+        ],
+        update=[
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES])),
+            f"UPDATE {rows} SET value = {words.new(value)}, until = {until}, token = max({now}, token + 1)\n"
+            f"    WHERE {words.is_old(words.key)}",
+        ],
+        delete=[f"DELETE FROM {rows} WHERE {words.is_old(words.key)}"],
+    )
+
+
+def on_mariadb(plan: StructurePlan) -> mariadb.Made:
+    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+    key, columns, rows = plan.structure.key.columns, plan.structure.columns, plan.rows_table
+    now = Clock(plan).now
+
+    def add(words: mariadb.Words) -> mariadb.Door:
+        return words.door(
+            [*columns, EXPIRES],
+            [],
+            [
+                f"INSERT INTO {rows} ({words.names(columns)}, until, token)\n"
+                f"    VALUES ({words.news(columns)}, {MARIADB_UNTIL}, {now})\n"
+                "    ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),\n"
+                "      token = GREATEST(VALUES(token), token + 1)"
+            ],
+        )
+
+    def remove(words: mariadb.Words) -> mariadb.Door:
+        return words.door(key, [], [f"DELETE FROM {rows} WHERE {words.is_new(key, f'{rows}.')}"])
+
+    names = plan.dialect.names(columns)
+    shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires FROM {rows} WHERE until > {now}"
+    return mariadb.Made(f"SELECT * FROM ({shown}) {{mark}}", add, remove, False)
+
+
+def on_postgresql(plan: StructurePlan) -> postgresql.Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.columns[-1]
+    rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES], Clock(plan).now
+    return postgresql.Made(
+        view=f"SELECT {words.names(columns)}, {POSTGRESQL_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}",
+        insert=[
+            words.refuse(*words.rules(new)),
+            *words.normal(new),
+            f"INSERT INTO {rows} AS r ({words.names(columns)}, until, token)\n"
+            f"  VALUES ({words.values(columns)}, {POSTGRESQL_UNTIL}, {now})\n"
+            f"  ON CONFLICT ({words.names(words.key)}) DO UPDATE SET value = excluded.value,\n"
+            "    until = excluded.until, token = greatest(excluded.token, r.token + 1);",
+            "RETURN NEW;",
+        ],
+        update=[
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES])),
+            *words.normal([value, EXPIRES]),
+            f"UPDATE {rows} SET value = NEW.value, until = {POSTGRESQL_UNTIL},\n"
+            f"  token = greatest({now}, token + 1) WHERE {old};",
+            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+            "RETURN NEW;",
+        ],
+        delete=[
+            words.refuse(),
+            f"DELETE FROM {rows} WHERE {old};",
+            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+            "RETURN OLD;",
+        ],
+    )
+
+
+VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}

@@ -1,0 +1,181 @@
+"""The time of a structure in which something ends: moments, which are whole microseconds since 1970-01-01 UTC.
+
+The clock is the database server's own, read by a statement, never a client's; on SQLite it is the store's. Moments are
+stored as BIGINT, so they are compared exactly and nobody's time zone has a part in them.
+
+A clock may jump back: somebody sets it, a machine starts with the wrong time, another server becomes the primary. What
+has ended would then be there again, and who has to wait for a minute would wait for as long as the jump. So a structure
+has one row, in `roost_NAME_clock`: the latest moment that a writer has seen, and how far its time is `ahead` of the
+clock. Its time is
+
+    max(clock + ahead, latest)
+
+which never goes back. A writer that finds the clock more than a second behind `latest` makes `ahead` larger by the
+difference: time goes on from where it was, at the clock's pace. (Time that only stood still until the clock has caught
+up would let nobody's wait end.) One that jumps forward cannot be told from a database that nobody has used: things end
+early then, and when it jumps back, time goes on.
+
+`latest` is written at most once in a second, by whoever writes then and finds the row unlocked, so it is no hot spot.
+Hence the limits of the promise: a jump back of less than a second lets time stand still for as long; a moment that only
+readers have seen, or that is less than a second old, can come again. A store on SQLite also remembers the moments
+that it has read itself.
+
+Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roost.dialects.dialect import Answer, Row, Statement, Template
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+if TYPE_CHECKING:
+    from roost.structures.plan import Context, StructurePlan
+
+SECOND = 1_000_000
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+_COLUMNS = tuple(Column(name, ColumnType("int")) for name in ("id", "latest", "ahead"))
+
+# The clock. MariaDB's UTC_TIMESTAMP is the moment at which the statement began, whatever the session's time zone (that
+# of SYSDATE or UNIX_TIMESTAMP is ambiguous in the hour that comes twice); PostgreSQL's now() would be the transaction's
+# begin, before it has waited for locks.
+CLOCK = {
+    "sqlite": "?",
+    "mariadb": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+}
+
+# The structure's time as an expression. Its row is there from the first write on.
+NOW = {
+    "sqlite": """\
+(SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0), m.column2)
+  FROM (VALUES (?, ?)) m LEFT JOIN {table} t)""",
+    "mariadb": "COALESCE((SELECT GREATEST({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
+    "postgresql": "coalesce((SELECT greatest({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
+}
+
+READ = "SELECT {clock}, t.latest, t.ahead FROM (SELECT 1) one LEFT JOIN {table} t ON t.id = 0"
+TAKE = "SELECT latest, ahead FROM {table} WHERE id = 0 FOR UPDATE SKIP LOCKED"
+ADVANCE = {
+    "sqlite": "INSERT OR REPLACE INTO {table} (id, latest, ahead) VALUES (0, ?, ?)",
+    "mariadb": "UPDATE {table} SET latest = %s, ahead = %s WHERE id = 0",
+    "postgresql": "UPDATE {table} SET latest = %s, ahead = %s WHERE id = 0",
+}
+MAKE = {
+    "mariadb": "INSERT INTO {table} (id, latest, ahead) VALUES (0, %s, %s) ON DUPLICATE KEY UPDATE id = id",
+    "postgresql": "INSERT INTO {table} (id, latest, ahead) VALUES (0, %s, %s) ON CONFLICT DO NOTHING",
+}
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a store has seen of a structure's time."""
+
+    ahead: int = 0
+    moment: int = 0  # the latest one
+    read: int = 0  # by the store's clock, when the row was read
+
+
+def microseconds(moment: dt.datetime) -> int:
+    """Return a moment as it is stored.
+
+    >>> microseconds(dt.datetime(1970, 1, 2, tzinfo=dt.UTC))
+    86400000000
+    """
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def datetime_of(moment: int) -> dt.datetime:
+    """Return a moment as a datetime, in UTC.
+
+    >>> datetime_of(86_400_000_000)
+    datetime.datetime(1970, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    return _EPOCH + moment * _MICROSECOND
+
+
+class Clock:
+    """A structure's time in one dialect's words. A plan makes one, and has its `table` among its own.
+
+    table: makes the table of its row.
+    now: the present moment as an expression, for a statement that reads or writes by itself; its placeholders take
+        `row(context)`.
+    clock: the same of the clock itself, never ahead of it; `clock_row(context)`.
+    """
+
+    def __init__(self, plan: StructurePlan) -> None:
+        dialect = plan.dialect
+        self._name = plan.structure.name
+        name = f"roost_{self._name}_clock"
+        self.table = plan.create(name, _COLUMNS, "id")
+        self.clock = dialect.choose(CLOCK)
+        self.now = dialect.choose(NOW).format(table=name, clock=self.clock)
+        self._by_store = dialect.name == "sqlite"
+        self._read = Template(READ.format(table=name, clock=self.clock), answer=Answer.ORDINAL)
+        self._advance = Template(dialect.choose(ADVANCE).format(table=name))
+        self._skips_locked = dialect.row_locks
+        if self._skips_locked:
+            self._take = Template(TAKE.format(table=name), answer=Answer.ORDINAL)
+            self._make = Template(dialect.choose(MAKE).format(table=name))
+
+    def clock_row(self, context: Context) -> Row:
+        """Return the parameters of `clock`."""
+        return (microseconds(context.clock()),) if self._by_store else ()
+
+    def row(self, context: Context) -> Row:
+        """Return the parameters of `now`."""
+        if not self._by_store:
+            return ()
+        seen, clock = self._seen(context), microseconds(context.clock())
+        seen.moment = max(seen.moment, clock + seen.ahead)
+        return clock, seen.moment
+
+    def is_due(self, context: Context) -> bool:
+        """Whether an operation by itself is to leave its work to a batch, whose plan reads the time by `read`.
+
+        True once in a second, and when the clock has jumped.
+        """
+        return abs(microseconds(context.clock()) - self._seen(context).read) >= SECOND
+
+    def read(self, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
+        """Return the present moment, once all locks are held; write it down where that is due.
+
+        What the application's own transaction would write stays locked until its end, so there it is left to others.
+
+        writes: the transaction writes in any case; otherwise time is only mended, where the clock has jumped back.
+        """
+        seen, ours = self._seen(context), microseconds(context.clock())
+        found = yield Statement(self._read, [(ours,) if self._by_store else ()])
+        clock, latest, ahead = found[0][0]
+        there = latest is not None
+        latest, ahead = latest or 0, ahead or 0
+        moment: int = max(clock + ahead, latest, seen.moment if self._by_store else 0)
+        back = moment - (clock + ahead) >= SECOND
+        seen.ahead = ahead
+        if (back or (writes and moment - latest >= SECOND)) and not (context.joined and self._skips_locked):
+            wanted = (moment, moment - clock if back else ahead)
+            if not self._skips_locked:
+                yield Statement(self._advance, [wanted])
+                seen.ahead = wanted[1]
+            elif not there:
+                yield Statement(self._make, [wanted])
+            else:
+                held = yield Statement(self._take, [()])
+                if held[0] and tuple(held[0][0]) == (latest, ahead):  # and nobody was first
+                    yield Statement(self._advance, [wanted])
+        seen.moment, seen.read = max(seen.moment, moment), ours
+        return moment
+
+    def _seen(self, context: Context) -> Seen:
+        seen = context.seen.get(self._name)
+        if seen is None:
+            seen = context.seen[self._name] = Seen()
+        return seen

@@ -1,0 +1,82 @@
+"""Ranked: as a capped collection, with the worst row of a key in the place of the oldest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Dialect, Row, Statement
+from roost.structures.capped.plan import CappedPlan
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, Operations, Plan, Question, each, same
+from roost.structures.ranked.alter import ALTERATIONS
+from roost.structures.ranked.declaration import Ranked
+from roost.structures.ranked.simulation import RankedGame
+from roost.structures.ranked.view import VIEWS
+from roost.structures.ranked.wire import RankedWire
+
+# How many rows of the key of r are before it.
+BETTER = """\
+(SELECT count(*) FROM {rows} b WHERE {same_key} AND b.{score} >= r.{score}
+    AND (b.{score} > r.{score} OR b.sequence < r.sequence))"""
+
+
+class RankedPlan(CappedPlan):
+    """A ranked collection in one dialect's words."""
+
+    wire = RankedWire
+
+    structure: Ranked[Any, Any]
+    views = VIEWS
+    alterations = ALTERATIONS
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+
+    def __init__(self, structure: Ranked[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        self.optimistic = None  # whether a row is stored depends on what is there
+        self.transactions.pop("add", None)
+        self._score_of = dialect.decoder([structure.score]) or same
+        rows, key, hole = self.rows_table, structure.key.columns, dialect.placeholder
+        score = dialect.name_of(structure.score)
+        values = dialect.names(structure.columns, "r.")
+        of_key, of_id = dialect.equal(key, "r."), dialect.equal(structure.id.columns, "r.")
+        best = f"ORDER BY r.{score} DESC, r.sequence LIMIT {hole}"
+        better = BETTER.format(rows=rows, score=score, same_key=dialect.same(key, "b.", "r."))
+        self.top = each(f"SELECT {values} FROM {rows} r WHERE {of_key} {best}")
+        self.rank = each(f"SELECT {better} FROM {rows} r WHERE {of_key} AND {of_id}")
+        self._one_top = self.asked_alone(f"r.sequence, {values}", rows, of_key, f" {best}")
+        self._one_rank = self.asked_alone(f"r.sequence, {better}", rows, f"{of_key} AND {of_id}")
+
+    def game(self) -> RankedGame:
+        """Return one key's collection before the run."""
+        return RankedGame(self.structure, self._score_of)
+
+    def answer(self, op: Operation[Any], played: list[Any]) -> Any:
+        """Return the result of an operation: whether each of its rows was stored."""
+        error = super().answer(op, played)
+        return played if op.verb == "add_all" and error is None else error
+
+    def plan_top(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Read the best rows by their index."""
+        keep = self.structure.keep
+        found = yield Statement(self.top, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
+        return [self.rows_of(rows) for rows in found]
+
+    def plan_rank(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Count the rows that are better."""
+        found = yield Statement(self.rank, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
+        return [rows[0][0] + 1 if rows else None for rows in found]
+
+    def ask_top(self, op: Operation[Any], _: Context) -> Question:
+        """Read the best rows of one key."""
+        key, n = op.args
+        return Question(self._one_top, (*self.key_out(key), n or self.structure.keep), self._newest_rows)
+
+    def ask_rank(self, op: Operation[Any], _: Context) -> Question:
+        """Count the rows that are better than one."""
+        return Question(self._one_rank, self.key_out(op.args[0]) + self.id_out(op.args[1]), _rank)
+
+
+def _rank(rows: list[Row]) -> int | None:
+    sequence, better = rows[0]
+    return None if sequence is None else better + 1

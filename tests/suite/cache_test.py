@@ -1,0 +1,415 @@
+"""What a cache promises: memcached's verbs, and that what is over is never answered and goes away."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import roost
+from roost.structures.registry import from_definition
+from tests.suite.clients import Client
+from tests.suite.passing import passes
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+pytestmark = pytest.mark.needs("cache")
+
+
+class Place(NamedTuple):
+    town: str
+    number: int
+
+
+class Ends(NamedTuple):
+    until: int
+    number: int
+
+
+pages = roost.Cache("pages")
+words = roost.Cache("words", key=int, value=roost.text(30))
+numbers = roost.Cache("numbers", key=Place, value=int)
+days = roost.Cache("days", key=int, value=dt.datetime)
+HOUR = 3600
+NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+
+
+def rows(sql: Client, structure: Any = pages) -> int:
+    """How many rows are stored, over or not."""
+    found: Any = sql.execute(f"SELECT count(*) FROM roost_{structure.name}_rows").fetchone()
+    return int(found[0])
+
+
+def test_an_empty_cache(make: Make) -> None:
+    store = make(pages)
+    for _ in range(2):
+        assert store.run(pages.get("/")) is None
+        assert store.run(pages.gets("/")) is None
+        assert store.run(pages.get_many(["/", "/a"])) == {}
+        assert store.run(pages.replace("/", b"x")) is False
+        assert store.run(pages.cas("/", b"x", 1)) is None
+        assert store.run(pages.touch("/", 10)) is False
+        assert store.run(pages.append("/", b"x")) is False
+        assert store.run(pages.prepend("/", b"x")) is False
+        assert store.run(pages.increment("/")) is None
+        assert store.run(pages.decrement("/")) is None
+        assert store.run(pages.delete("/")) is False
+        assert store.run_all(pages.clear("/"), pages.forget("/"), pages.clear(), pages.keys()) == (0, 0, 0, [])
+
+
+def test_set_get_and_delete(make: Make) -> None:
+    store = make(pages)
+    assert store.run(pages.set("/", b"one")) is None
+    assert store.run(pages.get("/")) == b"one"
+    assert store.run(pages.set("/", b"two")) is None
+    assert store.run(pages.get("/")) == b"two"
+    assert store.run(pages.delete("/")) is True
+    assert store.run(pages.get("/")) is None
+    assert store.run(pages.set_many({"/a": b"a", "/b": b"", "/c": b"c"})) is None
+    assert store.run(pages.get_many(["/c", "/", "/b"])) == {"/c": b"c", "/b": b""}
+    assert store.run(pages.keys()) == ["/a", "/b", "/c"]
+    assert store.run(pages.keys(after="/a", n=1)) == ["/b"]
+    assert store.run(pages.set_many({})) is None
+    assert store.run(pages.clear()) == 3
+    assert store.run(pages.keys()) == []
+
+
+def test_add_and_replace(make: Make) -> None:
+    store = make(words)
+    assert store.run(words.replace(1, "no")) is False
+    assert store.run(words.add(1, "one")) is True
+    assert store.run(words.add(1, "two")) is False
+    assert store.run(words.get(1)) == "one"
+    assert store.run(words.replace(1, "three")) is True
+    assert store.run(words.get(1)) == "three"
+    assert store.run_all(words.add(2, "a"), words.add(2, "b"), words.delete(2), words.add(2, "c"), words.get(2)) == (
+        True,
+        False,
+        True,
+        True,
+        "c",
+    )
+
+
+def test_cas_stores_over_the_same_value_only(make: Make) -> None:
+    store = make(pages)
+    store.run(pages.set("/", b"one"))
+    item = store.run(pages.gets("/"))
+    assert item.value == b"one"
+    assert store.run(pages.cas("/", b"two", item.token)) is True
+    assert store.run(pages.cas("/", b"three", item.token)) is False
+    assert store.run(pages.get("/")) == b"two"
+    again = store.run(pages.gets("/"))
+    store.run(pages.set("/", b"two"))  # an equal one is another one
+    assert store.run(pages.cas("/", b"three", again.token)) is False
+    store.run(pages.delete("/"))
+    assert store.run(pages.cas("/", b"three", again.token)) is None
+    store.run(pages.set("/", b"two"))
+    assert store.run(pages.cas("/", b"three", again.token)) is False
+    token = store.run(pages.gets("/")).token
+    store.run(pages.touch("/", 10))  # memcached keeps it, too
+    assert store.run_all(pages.cas("/", b"4", token), pages.cas("/", b"5", token)) == (True, False)
+
+
+def test_numbers_in_bytes_and_texts_are_those_of_memcached(make: Make) -> None:
+    store = make(pages, words)
+    store.run_all(pages.set("n", b"9"), words.set(1, "99"))
+    assert store.run(pages.increment("n")) == 10
+    assert store.run(pages.get("n")) == b"10"
+    assert store.run(pages.decrement("n", 4)) == 6
+    assert store.run(pages.decrement("n", 40)) == 0
+    assert store.run(pages.increment("n", 2**64 - 1)) == 2**64 - 1
+    assert store.run(pages.increment("n", 3)) == 2
+    assert store.run_all(words.increment(1), words.increment(1), words.get(1)) == (100, 101, "101")
+    for value in (b"", b"-1", b"1.0", b"0x1", b" 1", str(2**64).encode(), b"\xb9"):
+        store.run(pages.set("n", value))
+        with pytest.raises(roost.Invalid, match="no number"):
+            store.run(pages.increment("n"))
+        assert store.run(pages.get("n")) == value
+
+
+def test_an_int_is_a_number_of_64_bits(make: Make) -> None:
+    store, home = make(numbers), Place("home", 1)
+    store.run(numbers.set(home, 5))
+    assert store.run_all(numbers.increment(home, 7), numbers.decrement(home, 20), numbers.get(home)) == (12, -8, -8)
+    store.run(numbers.set(home, 2**63 - 2))
+    assert store.run(numbers.increment(home)) == 2**63 - 1
+    with pytest.raises(roost.Overflow):
+        store.run(numbers.increment(home))
+    assert store.run(numbers.get(home)) == 2**63 - 1
+    assert store.run(numbers.keys()) == [home]
+
+
+def test_append_and_prepend_stay_within_the_limit(make: Make) -> None:
+    store = make(words)
+    store.run(words.set(1, "é" * 10))
+    assert store.run_all(words.append(1, "b" * 10), words.prepend(1, "a" * 10)) == (True, True)
+    assert store.run(words.get(1)) == "a" * 10 + "é" * 10 + "b" * 10
+    with pytest.raises(roost.Invalid, match=r"longer than text\(30\)"):
+        store.run(words.append(1, "c"))
+    assert store.run(words.get(1)) == "a" * 10 + "é" * 10 + "b" * 10
+
+
+@pytest.mark.needs("second store")
+def test_what_is_over_is_not_there_for_any_verb(make: Make, sql: Client) -> None:
+    store = make(pages)
+    token = 0
+    for verb in (
+        lambda _: pages.get("/"),
+        lambda _: pages.gets("/"),
+        lambda token: pages.cas("/", b"x", token),
+        lambda _: pages.increment("/"),
+    ):
+        store.run(pages.set("/", b"1", ttl=10))
+        token = store.run(pages.gets("/")).token
+        passes(sql, pages, 9)
+        assert store.run(pages.get("/")) == b"1"
+        passes(sql, pages, 1)
+        assert store.run(verb(token)) is None
+    for refusing in (
+        pages.replace("/", b"x"),
+        pages.touch("/", 100),
+        pages.append("/", b"x"),
+        pages.delete("/"),
+    ):
+        store.run(pages.set("/", b"1", ttl=dt.timedelta(seconds=10)))
+        passes(sql, pages, 10)
+        assert store.run(refusing) is False
+        assert store.run(pages.get("/")) is None
+    store.run(pages.set_many({"/": b"1", "/a": b"2"}, ttl=10))
+    store.run(pages.set("/b", b"3", ttl=12))
+    passes(sql, pages, 11)
+    assert store.run(pages.get_many(["/", "/a", "/b"])) == {"/b": b"3"}
+    assert store.run(pages.keys()) == ["/b"]
+    assert store.run(pages.add("/a", b"4", ttl=10)) is True
+    assert store.run(pages.clear()) == 2
+
+
+@pytest.mark.needs("second store")
+def test_touch_moves_the_end_and_none_takes_it_away(make: Make, sql: Client) -> None:
+    store = make(pages)
+    store.run(pages.set("/", b"1", ttl=10))
+    passes(sql, pages, 6)
+    assert store.run(pages.touch("/", 10)) is True
+    passes(sql, pages, 6)
+    assert store.run(pages.get("/")) == b"1"
+    assert store.run(pages.touch("/", 2)) is True  # earlier
+    passes(sql, pages, 2)
+    assert store.run(pages.get("/")) is None
+    store.run(pages.set("/", b"1", ttl=10))
+    assert store.run(pages.touch("/")) is True
+    passes(sql, pages, HOUR)
+    assert store.run(pages.get("/")) == b"1"
+    assert store.run(pages.touch("/", 10)) is True
+    passes(sql, pages, 10)
+    assert store.run(pages.get("/")) is None
+
+
+@pytest.mark.needs("second store")
+def test_what_changes_a_value_leaves_its_end(make: Make, sql: Client) -> None:
+    store = make(pages)
+    store.run(pages.set_many({"/": b"1", "/a": b"a"}, ttl=10))
+    store.run_all(pages.increment("/"), pages.append("/a", b"b"))
+    passes(sql, pages, 9)
+    assert store.run(pages.get_many(["/", "/a"])) == {"/": b"2", "/a": b"ab"}
+    passes(sql, pages, 1)
+    assert store.run(pages.get_many(["/", "/a"])) == {}
+
+
+@pytest.mark.needs("second store")
+def test_what_is_touched_all_the_time_is_seldom_written(open_store: Make, sql: Client, statements: list[str]) -> None:
+    store = open_store(pages)
+    store.run(pages.set("/", b"session", ttl=1600))
+    written = 0
+    for _ in range(64):
+        passes(sql, pages, 10)
+        before = len(statements)
+        assert store.run(pages.touch("/", 1600)) is True
+        written += any("SET until = " in each for each in statements[before:])
+    assert 4 <= written <= 7
+    passes(sql, pages, 1500)
+    assert store.run(pages.get("/")) == b"session"
+    passes(sql, pages, 101)
+    assert store.run(pages.get("/")) is None
+
+
+@pytest.mark.needs("second store")
+def test_a_clock_that_jumps_back_brings_nothing_to_life(make: Make, sql: Client) -> None:
+    store = make(pages)
+    store.run(pages.set("/", b"1", ttl=10))
+    passes(sql, pages, 11)
+    assert store.run_all(pages.set("/other", b"2"), pages.get("/")) == (None, None)
+    passes(sql, pages, -HOUR)
+    assert store.run(pages.get("/")) is None
+    assert store.run_all(pages.set("/other", b"2", ttl=10), pages.get("/")) == (None, None)  # time goes on from there
+    passes(sql, pages, 10)
+    assert store.run(pages.get("/other")) is None
+
+
+@pytest.mark.needs("second store")
+def test_writes_remove_what_is_over(open_store: Make, sql: Client) -> None:
+    store = open_store(pages)
+    store.run(pages.set_many({f"/{n}": b"1" for n in range(100)}, ttl=10))
+    store.run(pages.set_many({f"/stays/{n}": b"1" for n in range(10)}))
+    passes(sql, pages, 11)
+    for _ in range(100):
+        store.run(pages.set("/new", b"2", ttl=100))
+    assert rows(sql) == 11
+    store.run(pages.set_many({f"/{n}": b"1" for n in range(100)}, ttl=10))
+    passes(sql, pages, 11)
+    assert store.run(pages.delete("/0")) is False
+    assert rows(sql) < 111
+
+
+def test_values_are_of_any_type_and_compared_by_nobody(make: Make) -> None:
+    store = make(pages, days)
+    value = bytes(range(256)) * 4
+    store.run_all(pages.set("é\n", value), days.set(1, NOON))
+    assert store.run_all(pages.get("é\n"), days.get(1), days.get_many([1, 2])) == (value, NOON, {1: NOON})
+    assert store.run(days.gets(1)).value == NOON
+    store.run(pages.set("E\n", b"another"))
+    assert store.run(pages.keys()) == ["E\n", "é\n"]
+
+
+def test_random_keys_at_once_in_batches(make: Make) -> None:
+    store = make(words)
+    store.run_all(*[words.set(n, f"{n}") for n in range(100, 0, -1)], words.add(1, "x"), words.set(200, "y"))
+    assert store.run(words.get_many(range(100, 104))) == {100: "100"}
+    assert len(store.run(words.keys(n=1000))) == 101
+    results = store.run_all(
+        words.set(1, "a"), words.clear(), words.add(1, "b"), words.clear(1), words.set_many({1: "c", 2: "d"}),
+        words.append(2, "e"), words.get_many([1, 2]), words.clear(), words.get(1),
+    )  # fmt: skip
+    assert results == (None, 101, True, 1, None, True, {1: "c", 2: "de"}, 2, None)
+
+
+@pytest.mark.needs("second store")
+def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App], sql: Client) -> None:
+    store, one = open_store(words), app()
+    store.run(words.set(1, "one", ttl=HOUR))
+    one.run(words.set(1, "two"))
+    assert one.run_all(words.get(1), words.append(1, "!"), words.add(2, "new"), words.get(2)) == (
+        "two",
+        True,
+        True,
+        "new",
+    )
+    assert store.run(words.get(1)) == "one"
+    one.rollback()
+    assert store.run_all(words.get(1), words.get(2)) == ("one", None)
+    assert one.run(words.cas(1, "three", one.run(words.gets(1)).token)) is True
+    one.commit()
+    assert store.run(words.get(1)) == "three"
+
+
+@pytest.mark.needs("views", "cache")
+def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
+    store = open_store(pages, words)
+    sql.execute("INSERT INTO words (key, value) VALUES (1, 'one'), (2, 'it''s')")
+    assert store.run_all(words.get(1), words.get(2)) == ("one", "it's")
+    sql.execute("INSERT INTO words (key, value, expires) VALUES (1, 'another', '2000-01-01 00:00:00')")
+    assert store.run(words.get(1)) is None
+    sql.execute("INSERT INTO words (key, value, expires) VALUES (1, 'last', '2999-01-01 00:00:00')")
+    token = store.run(words.gets(1)).token
+    assert len(sql.execute("SELECT key, value, expires FROM words WHERE expires > '2998-12-30'").fetchall()) == 1
+    sql.execute("UPDATE words SET value = 'sad' WHERE key = 2")
+    sql.execute("UPDATE words SET value = 'sad' WHERE key = 1")
+    assert store.run_all(words.get(1), words.cas(1, "x", token), words.get(2)) == ("sad", False, "sad")
+    store.run(words.set(3, "three", ttl=10))
+    passes(sql, words, 11)
+    assert sql.execute("SELECT key, value FROM words ORDER BY key").fetchall() == [(1, "sad"), (2, "sad")]
+    sql.execute("DELETE FROM words WHERE key = 1")
+    assert store.run(words.keys()) == [2]
+    with pytest.raises(sql.Error, match="it takes"):
+        sql.execute(f"INSERT INTO words (key, value) VALUES (3, '{'x' * 31}')")
+    with pytest.raises(sql.Error, match="a key cannot be changed"):
+        sql.execute("UPDATE words SET key = 3 WHERE key = 2")
+
+
+@pytest.mark.needs("pymysql", "cache")
+def test_plain_sql_reads_and_writes_it_on_mariadb(open_store: Make, sql: Client) -> None:
+    store = open_store(words)
+    sql.execute("INSERT INTO words_in (`key`, value) VALUES (1, 'one'), (2, 'it''s')")
+    sql.execute(
+        "INSERT INTO words_in (`key`, value, expires)"
+        " VALUES (3, 'x', '2000-01-01 00:00:00'), (4, 'y', '2999-01-01 10:00:00')"
+    )
+    assert store.run(words.get_many(range(1, 5))) == {1: "one", 2: "it's", 4: "y"}
+    found = sql.execute("SELECT `key`, value, expires FROM words ORDER BY `key`").fetchall()
+    assert list(found) == [(1, "one", None), (2, "it's", None), (4, "y", dt.datetime(2999, 1, 1, 10))]
+    sql.execute("INSERT INTO words_out (`key`) VALUES (1)")
+    store.run(words.touch(4, 10))
+    passes(sql, words, 11)
+    assert sql.execute("SELECT value FROM words").fetchone() == ("it's",)
+
+
+@pytest.mark.needs("second store", "cache")
+def test_cas_and_increment_lose_nothing_between_stores(open_store: Make) -> None:
+    stores = [open_store(words, pages, timeout=60.0) for _ in range(3)]
+    stores[0].run(pages.set("n", b"0"))
+    added: list[bool] = []
+
+    def count(store: roost.Store, number: int) -> None:
+        for turn in range(20):
+            store.run(pages.increment("n"))
+            added.append(store.run(words.add(turn, f"{number}")))
+            while True:
+                item = store.run(words.gets(1000))
+                if item is None:
+                    if store.run(words.add(1000, "1")):
+                        break
+                elif store.run(words.cas(1000, f"{int(item.value) + 1}", item.token)):
+                    break
+
+    threads = [threading.Thread(target=count, args=(store, n)) for n in range(2) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stores[0].run_all(pages.get("n"), words.get(1000)) == (b"120", "120")
+    assert (added.count(True), len(added)) == (20, 120)
+
+
+def test_declarations_and_operations_are_values(open_store: Make) -> None:
+    store = open_store(numbers)
+    (found,) = store.structures()
+    assert found == numbers == from_definition(numbers.definition)
+    operation = pages.set("/", b"1", ttl=10)
+    assert repr(operation) == "pages.set('/', b'1', ttl=10)"
+    assert pickle.loads(pickle.dumps(operation)) == operation
+    assert [repr(each) for each in (
+        pages.clear(), pages.clear("/"), pages.get_many(["/", "/a"]), pages.set_many({"/": b"1"}, ttl=0.5),
+        pages.cas("/", b"1", 7), pages.touch("/", dt.timedelta(minutes=1)), pages.touch("/"), pages.increment("/", 2),
+        pages.append("/", b"1"), pages.keys(),
+    )] == [
+        "pages.clear()", "pages.clear('/')", "pages.get_many(['/', '/a'])", "pages.set_many({'/': b'1'}, ttl=0.5)",
+        "pages.cas('/', b'1', 7)", "pages.touch('/', ttl=60)", "pages.touch('/')", "pages.increment('/', 2)",
+        "pages.append('/', b'1')", "pages.keys(after=None, n=100)",
+    ]  # fmt: skip
+    with pytest.raises(roost.Mismatch, match="value"):
+        store.create(roost.Cache("numbers", key=Place, value=bytes))
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for ttl in (0, -1, float("nan"), float("inf"), True, "1", dt.timedelta(0), 10**10, dt.timedelta(days=36_601)):
+        with pytest.raises(roost.Invalid, match="ttl is None, seconds or a timedelta"):
+            pages.set("/", b"1", ttl=ttl)  # type: ignore[arg-type]
+    for wrong in (
+        lambda: pages.set("/", "text"),  # type: ignore[arg-type]
+        lambda: words.set(1, "x" * 31),
+        lambda: pages.get_many("/"),
+        lambda: pages.set_many(["/"]),  # type: ignore[arg-type]
+        lambda: pages.cas("/", b"1", "7"),  # type: ignore[arg-type]
+        lambda: pages.increment("/", -1),
+        lambda: numbers.append(Place("a", 1), 1),
+        lambda: days.increment(1),
+        lambda: pages.clear(None),  # type: ignore[arg-type]
+        lambda: roost.Cache("c", value=int | None),  # type: ignore[arg-type]
+        lambda: roost.Cache("c", key=Ends),
+    ):
+        with pytest.raises(roost.Invalid):
+            wrong()

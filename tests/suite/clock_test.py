@@ -1,0 +1,262 @@
+"""The time of a structure: it is the database's, and never goes back, whatever its clock does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import roost
+from roost.dialects.dialect import Dialect, Statement
+from roost.structures import registry
+from roost.structures.clock import SECOND, Clock, datetime_of, microseconds
+from roost.structures.plan import Context, Operations, Plan, Question, StructurePlan, each
+from roost.structures.registry import register
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.types.columns import Column
+from tests.suite.clients import Client
+from tests.suite.engines import Engine
+from tests.suite.passing import passes
+from tests.suite.ways import App
+
+pytestmark = pytest.mark.needs("counter", "second store")
+
+Make = Callable[..., Any]
+
+NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+HOUR = 3600
+
+
+class Ticking(Structure):
+    """Tells the time: by what a batch reads behind its locks, and by an expression."""
+
+    kind = "ticking"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Group.declared(name, "key", int))
+        self._define({"name": name}, key=column_facts(self.key.columns))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The key."""
+        return self.key.columns
+
+    def read(self, writes: bool = True) -> roost.Operation[int]:
+        """Ask for the moment that a write has."""
+        return roost.Operation(self, "read", ((0,), writes))
+
+    def get(self) -> roost.Operation[int]:
+        """Ask for the moment that a read has."""
+        return roost.Operation(self, "get", ((0,),))
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Ticking:
+        """Make the declaration from the facts of a definition."""
+        assert key_from(name, "key", facts["key"])
+        return cls(name)
+
+
+class TickingPlan(StructurePlan):
+    """Has a table of its own beside the clock's, as every structure has."""
+
+    def __init__(self, structure: Ticking, dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        self.clock = Clock(self)
+        rows = self.create(self.rows_table, structure.key.columns, dialect.names(structure.key.columns))
+        self.tables = (rows, self.clock.table)
+        self._now = f"SELECT {self.clock.now} FROM roost_catalog c WHERE {self.is_stored}"
+
+    def plan_read(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read the time behind the locks."""
+        moment = yield from self.clock.read(context, writes=run[0].args[1])
+        return [moment] * len(run)
+
+    def ask_get(self, _: Any, context: Context) -> Question:
+        """Read the time by an expression."""
+        return Question(self._now, self.clock.row(context), lambda rows: rows[0][0])
+
+    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read the time in a batch of reads."""
+        found = yield Statement(each(self._now), [self.clock.row(context)])
+        return [found[0][0][0]] * len(run)
+
+
+ticks = Ticking("ticks")
+
+
+@pytest.fixture(autouse=True)
+def known() -> Iterator[None]:
+    register(Ticking, TickingPlan)
+    yield
+    for kinds in (registry.DECLARATIONS, registry._PLANS, registry._CONSOLES):
+        del kinds["ticking"]
+
+
+def row(sql: Client) -> tuple[int, int] | None:
+    """What is stored: the latest moment, and how far time is ahead."""
+    found: tuple[int, int] | None = sql.execute("SELECT latest, ahead FROM roost_ticks_clock").fetchone()
+    return found
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def __call__(self) -> dt.datetime:
+        return self.time
+
+    def moves(self, seconds: float) -> None:
+        self.time += dt.timedelta(seconds=seconds)
+
+
+def test_moments_are_exact() -> None:
+    for moment in (0, 1, 1_777_636_800_123_457, microseconds(dt.datetime.max.replace(tzinfo=dt.UTC))):
+        assert microseconds(datetime_of(moment)) == moment
+
+
+def test_a_write_and_a_read_have_the_databases_time(make: Make, sql: Client) -> None:
+    store = make(ticks)
+    before = microseconds(dt.datetime.now(dt.UTC))
+    moments = [store.run(ticks.read()), store.run(ticks.get()), store.run(ticks.get()), store.run(ticks.read())]
+    after = microseconds(dt.datetime.now(dt.UTC))
+    assert [before, *moments, after] == sorted([before, *moments, after])
+    assert row(sql) == (moments[0], 0)  # the last one was less than a second later
+
+
+def test_a_session_in_another_time_zone_has_the_same_time(
+    open_store: Make, app: Callable[..., App], engine: Engine
+) -> None:
+    store, one = open_store(ticks), app()
+    one.sql(
+        {"mariadb": "SET time_zone = '-05:00'", "postgresql": "SET TIME ZONE 'America/New_York'"}.get(
+            engine.name, "SELECT 1"
+        )
+    )
+    before = store.run(ticks.read())
+    assert 0 <= one.run(ticks.read()) - before < HOUR * SECOND
+    one.rollback()
+
+
+def test_time_that_jumps_back_goes_on_from_where_it_was(make: Make, sql: Client) -> None:
+    store = make(ticks)
+    first = store.run(ticks.read())
+    passes(sql, ticks, HOUR)
+    later = store.run(ticks.read())
+    assert later - first >= HOUR * SECOND
+    passes(sql, ticks, -HOUR)
+    assert store.run(ticks.get()) >= later
+    again = store.run(ticks.read())
+    assert again >= later
+    latest, ahead = row(sql) or (0, 0)
+    assert latest == again
+    assert (HOUR - 60) * SECOND < ahead <= HOUR * SECOND
+    assert store.run(ticks.get()) > again  # and does not stand still
+
+
+def test_what_writes_nothing_mends_time_and_does_not_write_it_down(make: Make, sql: Client) -> None:
+    store = make(ticks)
+    first = store.run(ticks.read())
+    stored = row(sql)
+    passes(sql, ticks, 20)
+    assert store.run(ticks.read(False)) >= first + 20 * SECOND
+    assert row(sql) == (first, 20 * SECOND)
+    passes(sql, ticks, -80)
+    mended = store.run(ticks.read(False))
+    assert mended >= first
+    assert row(sql) != stored
+    assert store.run(ticks.read(False)) > mended
+
+
+@pytest.mark.needs("file")
+def test_on_sqlite_it_is_the_stores_clock_written_down_once_in_a_second(open_store: Make, sql: Client) -> None:
+    clock = Hand()
+    store = open_store(ticks, clock=clock)
+    noon = microseconds(NOON)
+    assert store.run(ticks.read()) == noon
+    clock.moves(0.5)
+    assert store.run(ticks.read()) == noon + SECOND // 2
+    assert row(sql) == (noon, 0)
+    clock.moves(0.5)
+    assert store.run(ticks.read()) == noon + SECOND
+    assert row(sql) == (noon + SECOND, 0)
+
+
+@pytest.mark.needs("file")
+def test_a_store_of_sqlite_remembers_what_it_has_only_read(open_store: Make) -> None:
+    clock = Hand()
+    store = open_store(ticks, clock=clock)
+    noon = store.run(ticks.read())
+    clock.moves(10)
+    assert store.run(ticks.get()) == noon + 10 * SECOND
+    clock.moves(-HOUR)
+    assert store.run(ticks.get()) == noon + 10 * SECOND
+    assert store.run(ticks.read()) == noon + 10 * SECOND
+    clock.moves(5)
+    assert store.run(ticks.get()) == noon + 15 * SECOND
+
+
+@pytest.mark.needs("file")
+def test_another_store_of_sqlite_that_starts_with_an_earlier_clock_goes_on(open_store: Make) -> None:
+    early, late = Hand(), Hand()
+    early.moves(-HOUR)
+    first, second = open_store(ticks, clock=late), open_store(clock=early)
+    noon = first.run(ticks.read())
+    assert second.run(ticks.get()) == noon
+    assert second.run(ticks.read()) == noon
+    early.moves(3)
+    late.time = early.time  # their machine's clock was set
+    assert second.run(ticks.read()) == noon + 3 * SECOND
+    assert first.run(ticks.read()) == noon + 3 * SECOND
+    early.moves(3)
+    assert first.run(ticks.get()) == noon + 3 * SECOND
+    assert second.run(ticks.get()) == noon + 6 * SECOND
+
+
+def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client, store_url: str) -> None:
+    store = open_store(ticks, timeout=2.0)
+    first = store.run(ticks.read())
+    if store_url.startswith("sqlite"):
+        return  # there is one writer
+    passes(sql, ticks, HOUR)
+    sql.execute("BEGIN")
+    sql.execute("SELECT 1 FROM roost_ticks_clock WHERE id = 0 FOR UPDATE")
+    assert store.run(ticks.read()) - first >= HOUR * SECOND
+    assert (row(sql) or (0,))[0] == first
+    sql.execute("COMMIT")
+    written = store.run(ticks.read())
+    assert (row(sql) or (0,))[0] == written
+
+
+def test_the_applications_transaction_holds_no_lock_on_time(
+    open_store: Make, app: Callable[..., App], store_url: str
+) -> None:
+    store, one = open_store(ticks), app()
+    if store_url.startswith("sqlite"):
+        return  # there is one writer
+    assert one.run(ticks.read()) > 0
+    assert store.run(ticks.read()) > 0
+    one.rollback()
+
+
+def test_many_threads_begin_at_once(open_store: Make, sql: Client) -> None:
+    stores = [open_store(ticks) for _ in range(4)]
+    start = threading.Barrier(4)
+    moments: list[list[int]] = [[] for _ in stores]
+
+    def work(store: roost.Store, mine: list[int]) -> None:
+        start.wait()
+        for _ in range(20):
+            mine += [store.run(ticks.read()), store.run(ticks.get())]
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(stores, moments, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(mine) == 40 and mine == sorted(mine) for mine in moments)
+    assert (row(sql) or (0, 1))[1] == 0
