@@ -170,7 +170,10 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
     assert sum(asked) - sum(answered) <= 4 * 5  # what was under way when a worker was killed
 
 
-DAEMONS = {"mariadb": servers.mariadb_daemon, "postgresql": servers.postgresql_daemon}
+DAEMONS: dict[str, Callable[..., servers.Daemon]] = {
+    "mariadb": servers.mariadb_daemon,
+    "postgresql": servers.postgresql_daemon,
+}
 OF = {"mariadb": servers.mariadb_server, "postgresql": servers.postgresql_server}
 
 
