@@ -62,11 +62,11 @@ def _default(field: dataclasses.Field[Any]) -> str:
 @shared
 @click.pass_obj
 def serve(cli: Settings, /, url: str | None, config: str | None, **options: str | None) -> None:
-    """Serve a database by the HandlerSocket protocol: a SQLite file, MariaDB or PostgreSQL.
+    """Serve a database by the HandlerSocket protocol.
 
-    Its tables and Roost's own structures, to reads on one port and to writes on another. Every option can also be
-    in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an option wins over the
-    environment, which wins over the file.
+    A SQLite file, MariaDB or PostgreSQL: its tables and Roost's own structures, to reads on one port and to writes on
+    another. Every option can also be in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an
+    option wins over the environment, which wins over the file.
 
     Prints a line for each address when all of them are served. SIGTERM answers what has arrived and leaves, SIGHUP
     reads the settings and certificates again.

@@ -61,7 +61,7 @@ SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metad
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
 BEGIN_READ = """\
-SET SESSION {own}, lock_wait_timeout = {metadata}{limit};
+SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
@@ -256,10 +256,8 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word in READS:
-            work = self.wait.work
-            limit = f", max_statement_time = {max(0.001, work):.3f}" if work is not None else ""
-            settings = own(self.engine.dialect.name)
-            self._begin = [BEGIN_READ.format(own=settings, metadata=self._metadata_wait(word), limit=limit)]
+            sets = own(self.engine.dialect.name, self.wait.work)
+            self._begin = [BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word))]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
