@@ -12,36 +12,74 @@ the same key wait with it; nobody else does.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from roost.batching.atoms import Atom
-from roost.batching.parts import SlowPath
 from roost.errors import Busy
+from roost.protocols.handlersocket.exchange import Late
 from roost.protocols.handlersocket.opened import Openings
 from roost.protocols.handlersocket.session import Session
-from roost.server.counters import Tally
+from roost.server.counters import Counters, Tally
+from roost.server.settings import Role, Settings
 from roost.server.turn import Played, Turn
+from roost.store.served import Limits, SlowLines
 from roost.store.served_file import FileDatabase
 from roost.store.served_server import FOREVER, ServerDatabase
-from roost.structures.index.budget import Limits
-
-if TYPE_CHECKING:
-    from roost.server.server import Client, Server
 
 SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
 REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
 LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
 AGAIN = 0.03  # seconds until a line that needs such a lock is tried again
 
-Taken = list[tuple["Client", str]]
 
-log = logging.getLogger("roost.server")
+class Client(Protocol):
+    """A connection, as those who play its lines know it."""
+
+    session: Session
+    gone: bool
+    passed_over: bool  # the last turn had no room for it
+    locked: float  # since when its lines wait for somebody else's lock
+    blocked: bool  # the first of them goes on waiting for it
+
+    def answer(self, text: str, late: Late | None, rest: str, seconds: float) -> None:
+        """Send what was answered."""
+
+    def block(self, rest: str) -> None:
+        """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+Taken = list[tuple[Client, str]]
+
+
+class Server(Protocol):
+    """A worker, as those who play its turns know it."""
+
+    settings: Settings
+    role: Role
+    counters: Counters
+    waiting: Taken
+
+    def may_open(self, database: str, table: str) -> bool:
+        """Whether a table may be opened, by the names of the database and the table."""
+
+    def take(self) -> Taken:
+        """Take who is played now."""
+
+    def schedule(self) -> None:
+        """Have what waits played when the loop has read every socket that is ready."""
+
+    def played(self, taken: Taken, played: Played, seconds: float) -> None:
+        """Answer the connections of a turn."""
+
+    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
+        """Close the connections of a turn whose outcome is not known."""
 
 
 class Player(Protocol):
@@ -117,16 +155,6 @@ class InLoop:
             asyncio.get_running_loop().call_later(REST, self._tidy, batches)
 
 
-class _Noting(SlowPath):
-    """Lines note by themselves that they need a lock; nobody knows beforehand."""
-
-    def concerns(self, atom: Atom) -> bool:
-        return False
-
-    def send(self, atom: Atom, error: Busy) -> None:
-        raise AssertionError
-
-
 class InThreads:
     """Turns on a server."""
 
@@ -164,7 +192,7 @@ class InThreads:
         if self._blocked and server.waiting:
             server.waiting = [each for each in server.waiting if not self._joins(*each)]
         while self._free and (taken := server.take()):
-            self._begin(taken, slow_path=_Noting())
+            self._begin(taken, slow_path=SlowLines())
 
     def _begin(self, taken: Taken, tried: Sequence[Hashable] = (), **how: Any) -> None:
         turn = self._free.pop()
@@ -249,7 +277,7 @@ class InThreads:
         elif first:
             for waiting in self._blocked.values():
                 waiting.popleft()
-            self._begin(list(first.values()), list(first), slow_path=_Noting(), waits=False)
+            self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
         else:
             self._trying = False
 

@@ -21,12 +21,12 @@ from typing import cast
 from roost.protocols.handlersocket.exchange import Late
 from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
-from roost.server.players import LOCK_WAIT, InLoop, InThreads, Player
+from roost.server.players import LOCK_WAIT, InLoop, InThreads, Player, Taken
 from roost.server.settings import Role, Settings
 from roost.server.turn import Played
+from roost.store.served import Limits
 from roost.store.served_file import FileDatabase
 from roost.store.served_server import connect
-from roost.structures.index.budget import Limits
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
@@ -53,7 +53,7 @@ class Server:
         self.counters = counters
         self.clients: set[Client] = set()
         self.draining = False
-        self.waiting: list[tuple[Client, str]] = []
+        self.waiting: Taken = []
         self.held = {"lines": 0, "answers": 0}  # bytes that connections make it hold
         self._scheduled = False
         self._crowded = False  # the last turn had no room for all
@@ -111,7 +111,7 @@ class Server:
         client.waiting = True
         self.schedule()
 
-    def take(self) -> list[tuple[Client, str]]:
+    def take(self) -> Taken:
         """Take who is played now: who was answered nothing last time first, and short pieces before long ones."""
         waiting = [each for each in self.waiting if not each[0].gone]
         taken = len(waiting)
@@ -137,14 +137,14 @@ class Server:
         self._scheduled = False
         self._player.play()
 
-    def failed(self, taken: list[tuple[Client, str]], error: BaseException | None = None) -> None:
+    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
         """Close the connections of a turn whose outcome is not known."""
         told = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
         log.error(told, exc_info=error or True)
         for client, _ in taken:
             client.abort()
 
-    def played(self, taken: list[tuple[Client, str]], played: Played, seconds: float) -> None:
+    def played(self, taken: Taken, played: Played, seconds: float) -> None:
         """Answer the connections of a turn."""
         if self.settings.slow and seconds > self.settings.slow:
             self.counters.slow += 1

@@ -19,8 +19,7 @@ from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run,
 from roost.protocols.handlersocket.opened import Openings
 from roost.server.counters import Counted
 from roost.server.settings import Role
-from roost.store.served import Budget, Database, Undone
-from roost.structures.plan import Careful
+from roost.store.served import Budget, Careful, Database, Undone
 
 log = logging.getLogger("roost.server")
 

@@ -12,26 +12,39 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar
 
+from roost.batching.atoms import Atom
 from roost.batching.batch import retried
 from roost.batching.known import Known, Stats
 from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import Undone
 from roost.dialects import Control, Dialect
-from roost.errors import Error, Mismatch
+from roost.errors import Busy, Error, Mismatch
 from roost.store.core import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Plan
+from roost.structures.plan import Careful, Context, Plan
 from roost.structures.wire import Steps, Wanted, Wire
 
-__all__ = ["Budget", "Database", "Limits", "Undone"]
+__all__ = ["Budget", "Careful", "Database", "Limits", "SlowLines", "Undone"]
 
 Opened = OpenedIndex | Wire
 Opening = Generator[Any, Any, Opened | Error]
 Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # of what was opened: verbs and arguments of its operations
+
+
+class SlowLines(SlowPath):
+    """Lines note by themselves that they need a lock which somebody else holds; of no other is that known before."""
+
+    def concerns(self, atom: Atom) -> bool:
+        """Not asked."""
+        return False
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Not called."""
+        raise AssertionError
 
 
 class Database(ABC):

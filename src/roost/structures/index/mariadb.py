@@ -83,7 +83,8 @@ def read_table(name: str, wire: bool = False) -> Reading:
     columns = {row[0]: _column(*row, wire=wire) for row in listed}
     automatic = next((row[0] for row in listed if "auto_increment" in row[10].lower()), None)
     keys = () if view else _keys(parts, columns)
-    identity: Sequence[Part] = next((key.parts for key in keys if _names_rows(key)), ())
+    singles = {row[0] for row in listed if row[1] == "float"}
+    identity: Sequence[Part] = next((key.parts for key in keys if _names_rows(key, singles)), ())
     primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
     return Table(
         name,
@@ -128,9 +129,9 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
     return tuple(sorted(keys, key=lambda key: key.name != "PRIMARY"))
 
 
-def _names_rows(key: Key) -> bool:
-    # Floats are shown with fewer digits than they have, so that what was read need not be found again.
-    return key.unique and not any([part.column.nullable or part.column.kind == "real" for part in key.parts])
+def _names_rows(key: Key, singles: set[str]) -> bool:
+    # A FLOAT is shown with fewer digits than it has, so that what was read need not be found again.
+    return key.unique and not any([part.column.nullable or part.column.name in singles for part in key.parts])
 
 
 def _column(
