@@ -7,6 +7,7 @@ import sys
 from bench import (
     adoption,
     bulk,
+    cache,
     calls,
     databases,
     footprint,
@@ -24,6 +25,7 @@ MEASUREMENTS = {
     "calls": calls.main,
     "threads": threads.main,
     "bulk": bulk.main,
+    "cache": cache.main,
     "views": views.main,
     "growth": growth.main,
     "footprint": footprint.main,

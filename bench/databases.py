@@ -2,7 +2,7 @@
 
 The baselines are the source texts' own statements, one per call, by mysqlslap and pgbench, on the same server in the
 same run; where a text loses data by a race, it is made correct first. Servers are started by the run, with their
-default durability: an answer means on disk.
+default durability: every answered write is on disk.
 """
 
 from __future__ import annotations

@@ -75,10 +75,11 @@ class ByHand:
             self.add(*members[begin : begin + 10_000])
 
 
-def redis_daemon(folder: str) -> servers.Daemon:
+def redis_daemon(folder: str, *more: str) -> servers.Daemon:
+    """Start a Redis that keeps nothing on disk, unless it is told to."""
     program = servers.binary("redis-server", ["/usr/bin"], "redis-server")
     port = servers.free_port()
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
+    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder, *more]
 
     def is_up() -> None:
         with redis.Redis(port=port) as client:

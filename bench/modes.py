@@ -1,6 +1,6 @@
-"""What each departure from the plainest way gains: the same work with it and without it, by turns.
+"""What each optimization gains: the same work with it and without it, by turns.
 
-A way that gains little is not worth its code.
+An optimization that gains little is not worth its code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from roost.store.single import UNANSWERED
 
 ROUNDS = 31
 KEYS = 64
-WORTH = 1.1  # what a way must gain to be worth its code
+WORTH = 1.1  # the least gain for which an optimization stays
 
 likes = roost.Set("likes", key=int, member=int)
 pageviews = roost.Counter("pageviews", key=int)
@@ -36,7 +36,7 @@ Switch = Callable[[], None]
 
 @dataclass
 class Way:
-    """One departure from the plainest way: how it is switched off and on, and work that it should make faster."""
+    """One optimization: how it is switched off and on, and work that it should make faster."""
 
     name: str
     off: Switch
@@ -56,7 +56,7 @@ def opened(name: str) -> Iterator[str]:
 
 
 def main(quick: bool) -> bool:
-    """Measure every way on every database that has it."""
+    """Measure every optimization on every database that has it."""
     met = []
     for name in ("sqlite", "mariadb", "postgresql"):
         with opened(name) as url, roost.Store(url) as store:
@@ -66,7 +66,7 @@ def main(quick: bool) -> bool:
 
 
 def measured(name: str, found: list[Way], rounds: int) -> bool:
-    """Measure the ways of one database."""
+    """Measure the optimizations of one database."""
     lines = []
     for way in found:
 
@@ -86,7 +86,7 @@ def measured(name: str, found: list[Way], rounds: int) -> bool:
 
 
 def ways(name: str, store: roost.Store) -> list[Way]:
-    """Return the ways that a database has."""
+    """Return the optimizations that a database has."""
     numbers = count(1)
     core: Any = store._core
     for key in range(KEYS):
@@ -143,7 +143,7 @@ def ways(name: str, store: roost.Store) -> list[Way]:
 
     def forgotten() -> None:
         for each in plans:
-            each.trusted_by = None
+            each.trusted_by.clear()
 
     found.append(
         Way(

@@ -128,6 +128,15 @@ def test_f65_the_readme_claims_what_was_measured_on_a_quiet_machine() -> None:
     assert f"1,024 tasks does {min(ratios):.1f} to {max(ratios):.1f} times" in claimed
 
 
+def test_the_example_of_the_page_on_leases_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(ROOT / "docs/lease.md", "python")
+    exec(compile(example, "lease.md", "exec", dont_inherit=True), {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)", example)
+
+
 def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
     page = (ROOT / "docs/databases.md").read_text()
     table = page.partition("| guarantee |")[2].partition("\n\n")[0]
@@ -146,11 +155,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set"])
+PAGE_OF = {"rate_limit": "rate-limits"}
+
+
+@pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set", "lease", "rate_limit"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     from roost.structures.registry import declaration_of
 
-    page = (ROOT / "docs" / f"{kind}.md").read_text()
+    page = (ROOT / "docs" / f"{PAGE_OF.get(kind, kind)}.md").read_text()
     methods = inspect.getmembers(declaration_of(kind), inspect.isfunction)
     operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
     assert {"clear", "forget", "keys"} < set(operations)

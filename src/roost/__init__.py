@@ -14,6 +14,7 @@ from roost.errors import (
     Error,
     Full,
     Invalid,
+    LeaseLost,
     Mismatch,
     Missing,
     OutcomeUnknown,
@@ -27,9 +28,22 @@ from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import Cache, Capped, Counter, MemcachedSet, Ranked, Ring, Set
+from roost.structures.kinds import (
+    Cache,
+    Capped,
+    Counter,
+    Lease,
+    MemcachedSet,
+    Ranked,
+    RateLimit,
+    Ring,
+    Set,
+    WindowedCounter,
+)
+from roost.structures.lease.declaration import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
+from roost.structures.rate_limit.declaration import Taken
 from roost.structures.rows import Entry
 from roost.structures.structure import Structure
 from roost.types.column_types import binary, decimal, text
@@ -51,9 +65,12 @@ __all__ = [
     "Entry",
     "Error",
     "Full",
+    "Grant",
     "Index",
     "Invalid",
     "Item",
+    "Lease",
+    "LeaseLost",
     "MemcachedSet",
     "Mismatch",
     "Missing",
@@ -61,6 +78,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overflow",
     "Ranked",
+    "RateLimit",
     "ReadOnly",
     "Refused",
     "Ring",
@@ -71,10 +89,12 @@ __all__ = [
     "Stats",
     "Store",
     "Structure",
+    "Taken",
     "TimedOut",
     "Violation",
     "Where",
     "While",
+    "WindowedCounter",
     "binary",
     "decimal",
     "text",

@@ -1,20 +1,21 @@
-"""Every error of Roost, grouped by the moment at which it is met.
+"""Every error of Roost, grouped by the moment at which it occurs.
 
 ::
 
     Error
      ├── Invalid             making: a name, a value or an option is refused
      ├── Missing             using: the structure, or the whole database, is not there
-     ├── Mismatch            using: declared otherwise than it is stored
+     ├── Mismatch            using: the declaration differs from the stored one
      ├── Duplicate           running: the id is there already
      ├── Full                running: a collection that rejects holds `keep` rows; a set that memcached cannot hold
      ├── Overflow            running: a slot of a counter would leave 64 bits
-     ├── Busy                waiting: a lock was not had in time; nothing was done
+     ├── Busy                waiting: a lock was not released in time; nothing was done
+     ├── LeaseLost           holding: a lease has ended before its block
      ├── Conflict            joined: the application's transaction must be redone
      ├── OutcomeUnknown      committing: it may or may not have happened
      ├── Closed              the store was closed
      ├── Refused             client: the server answered with an error
-     ├── TimedOut            client: no answer to a read in time
+     ├── TimedOut            client: a read was not answered in time
      └── DatabaseError       the database refused or failed
           ├── CannotOpen     opening: no such directory, no database, not allowed
           │    └── ConnectionLost  the connection to the server broke; nothing was done
@@ -40,6 +41,7 @@ __all__ = [
     "Error",
     "Full",
     "Invalid",
+    "LeaseLost",
     "Mismatch",
     "Missing",
     "OutcomeUnknown",
@@ -78,7 +80,7 @@ class Missing(Error, LookupError):
 
 
 class Mismatch(Error):
-    """The structure is declared otherwise than it is stored; the message names the difference."""
+    """The declaration differs from the stored one, and cannot be used with it; the message names the difference."""
 
     word = "open_table"
 
@@ -107,11 +109,15 @@ class Overflow(Error):
 class Busy(Error):
     """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done.
 
-    Also where other calls of the same store waited for the database for so long that this one was not begun.
+    Also raised for a call that was not begun, because earlier calls of the same store waited too long for the database.
     """
 
     retry = True
     word = "146"
+
+
+class LeaseLost(Error):
+    """A lease has ended before its holder was done: somebody else may hold it. What was done stays done."""
 
 
 class Conflict(Error):
@@ -121,7 +127,7 @@ class Conflict(Error):
 class OutcomeUnknown(Error):
     """It may or may not have happened: the connection broke during COMMIT and the outcome could not be looked up.
 
-    After `create` or `alter`, which are not looked up, `store.structures()` tells.
+    The outcome of `create` and `alter` is never looked up: ask `store.structures()`.
     From a client: a modification was sent and no answer came.
     """
 
@@ -129,7 +135,7 @@ class OutcomeUnknown(Error):
 
 
 class Closed(Error):
-    """The store was closed; what waited before that was answered."""
+    """The store was closed. Calls made before that were answered."""
 
 
 class Refused(Error):
@@ -167,8 +173,8 @@ class CannotOpen(DatabaseError):
 class ConnectionLost(CannotOpen):
     """The connection to the server broke, or the server said nothing for too long, before COMMIT: nothing was done.
 
-    A store connects anew and runs its batches again; it is raised where the server stays away, costs the connection
-    each time, or in a transaction of the application.
+    A store reconnects and runs its batches again; the error is raised if the server stays down, if the same batch
+    breaks the connection each time, or in a transaction of the application.
     """
 
 

@@ -209,7 +209,11 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
         (("capped", "visits", "--per", "uid:int", "--keep", "5"), 2, "a capped needs --unique"),
         ((*RING, "--unique", "x:int"), 2, "a ring takes --per, --keep, --column here, not --unique"),
         (("counter", "hits", "--keep", "5"), 2, "a counter takes --key, --slots here, not --keep"),
-        (("structures", "--keep", "5"), 2, "--keep goes with a KIND (counter, ring, capped, ranked, set)"),
+        (
+            ("structures", "--keep", "5"),
+            2,
+            "--keep goes with a KIND (counter, ring, capped, ranked, set, windowed_counter)",
+        ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is no column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),
         (("counter", "hits", "--key", "path:text"), 2, "--key of one column has no name: --key 'text'"),

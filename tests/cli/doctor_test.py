@@ -20,17 +20,17 @@ def told(shell: Shell, url: str) -> dict[str, dict[str, str]]:
 def test_a_file_of_sqlite(shell: Shell) -> None:
     shell("create", "counter", "hits")
     found = told(shell, "sqlite:///roost.db")
-    assert found["durability"]["means"] == "an answer means on disk"
+    assert found["durability"]["means"] == "every answered write is on disk"
     assert found["waiting"]["found"] == "journal_mode = wal"
     assert {each["advice"] for each in found.values()} == {""}
     careless = told(shell, "sqlite:///roost.db?synchronous=normal")["durability"]
-    assert careless["means"] == "answers of the last moments can be lost with the power"
+    assert careless["means"] == "a power failure can lose the last writes"
     assert careless["advice"]
 
 
 def test_a_server(shell: Shell, server_url: str) -> None:
     found = told(shell, server_url)
-    assert found["durability"]["means"] == "an answer means on disk"
+    assert found["durability"]["means"] == "every answered write is on disk"
     assert found["durability"]["advice"] == found["version"]["advice"] == found["views"]["advice"] == ""
     assert found["lost COMMIT"]["found"] == "roost_writers"
     assert "pooler" not in found

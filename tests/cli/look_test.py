@@ -245,3 +245,17 @@ def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -
     shell("alter", "best", "--keep", "1", "--yes")
     assert [row["player"] for row in shell.json("show", "best", "go")["rows"]] == [2]
     assert shell.json("check") == []
+
+
+def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
+    shell("create", "windowed_counter", "views", "--window", "31536000", "--keep", "3")
+    shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')
+    assert shell.json("show", "views") == [{"key": "/home", "total": 6}]
+    shown = shell.json("show", "views", "/home")
+    assert shown["total"] == 6
+    assert [window["total"] for window in shown["windows"]] == [6]
+    assert "window 31536000, keep 3" in shell("list")
+    shell("alter", "views", "--keep", "2", "--yes")
+    shell("create", "windowed_counter", "weeks", "--window", "week", "--keep", "3", code=1)
+    assert "window is 'minute', 'hour', 'day'" in shell.error
+    assert shell.json("check") == []

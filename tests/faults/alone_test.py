@@ -26,6 +26,8 @@ class Measure:
     value: float
 
 
+XMAX = "SELECT name, xmax::text FROM roost_catalog ORDER BY name"  # who has locked the rows
+
 measures = roost.Ring("measures", Measure, per="place", keep=5)
 
 
@@ -53,7 +55,10 @@ def test_what_is_altered_in_between_is_written_as_it_is_stored(server_url: str, 
 
 
 def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.Store) -> None:
-    with held(server_url, "SELECT * FROM roost_catalog WHERE name IN ('visits', 'pageviews', 'likes') FOR UPDATE"):
+    locks = ["SELECT * FROM roost_catalog WHERE name IN ('visits', 'pageviews', 'likes') FOR UPDATE"]
+    if server_url.startswith("postgresql"):
+        locks.append("LOCK TABLE roost_visits_rows, roost_pageviews_rows, roost_likes_rows IN SHARE ROW EXCLUSIVE MODE")
+    with held(server_url, *locks):
         waiting = [
             in_thread(lambda: store.run(visits.push(Visit(1, 6)))),
             in_thread(lambda: store.run(pageviews.add("/home"))),
@@ -65,6 +70,34 @@ def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.S
         thread.join()
     assert [answers for _, answers in waiting] == [[7], [None], [1]]
     assert store.run(pageviews.total("/home")) == 7
+
+
+def test_an_alter_waits_for_who_writes(server_url: str, store: roost.Store) -> None:
+    """A batch is not over, and has compared the definition already."""
+    with contextlib.closing(clients.connect(server_url)) as sql:
+        sql.execute("BEGIN")
+        store.on(sql).run(visits.push(Visit(1, 6)))
+        with roost.Store(server_url, timeout=0.2, lock_wait=0.1) as other, pytest.raises(roost.Busy):
+            other.alter(roost.Ring("visits", Visit, per="uid", keep=2))
+        sql.execute("COMMIT")
+    assert store.run(visits.latest(1)) == [Visit(1, n) for n in range(6, 1, -1)]
+
+
+@pytest.mark.parametrize("server_url", ["postgresql"], indirect=True)
+def test_the_row_of_the_definition_is_not_shared(server_url: str, store: roost.Store) -> None:
+    """PostgreSQL writes a multixact for each transaction that shares a row with another."""
+    with (
+        held(server_url, "SELECT * FROM roost_catalog FOR SHARE"),
+        contextlib.closing(clients.connect(server_url)) as sql,
+    ):
+        lockers = sql.execute(XMAX).fetchall()
+        store.run(visits.push(Visit(1, 6)))
+        store.run_all(visits.push(Visit(1, 7)), visits.push(Visit(1, 8)), pageviews.add("/home"), likes.add(1, "7"))
+        sql.execute("BEGIN")
+        store.on(sql).run(pageviews.add("/home"))
+        store.on(sql).run(likes.add(1, "8"))
+        sql.execute("COMMIT")
+        assert sql.execute(XMAX).fetchall() == lockers
 
 
 @pytest.mark.parametrize("verb", ["push", "add", "like"])

@@ -32,7 +32,8 @@ def held(url: str, *statements: str) -> Iterator[None]:
         cursor.execute("BEGIN")
         for sql in statements:
             cursor.execute(sql)
-            cursor.fetchall()
+            if cursor.description:
+                cursor.fetchall()
         yield
         cursor.execute("ROLLBACK")
     raw.close()

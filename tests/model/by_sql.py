@@ -45,6 +45,13 @@ def _counter(connection: sqlite3.Connection, operation: Any) -> Any:
     return NotImplemented
 
 
+def _windowed(connection: sqlite3.Connection, operation: Any) -> Any:
+    if operation.verb not in ("add", "total", "clear"):
+        return NotImplemented
+    args = operation.args[:1] if operation.verb == "total" else operation.args
+    return _counter(connection, roost.Operation(operation.structure, operation.verb, args))
+
+
 def _rows(connection: sqlite3.Connection, operation: Any) -> Any:
     structure, name = operation.structure, operation.structure.name
     columns = ", ".join(each.name for each in structure.columns)
@@ -123,6 +130,7 @@ def _one(connection: sqlite3.Connection, sql: str, *values: Any) -> Any:
 
 _WAYS: dict[str, Callable[[sqlite3.Connection, Any], Any]] = {
     "counter": _counter,
+    "windowed_counter": _windowed,
     "ring": _rows,
     "capped": _rows,
     "ranked": _rows,

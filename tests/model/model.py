@@ -45,7 +45,7 @@ class Model:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or operation.structure.kind in ("counter", "capped"):
+        if error is not None or operation.structure.kind in ("counter", "windowed_counter", "capped"):
             return error
         return results
 
@@ -70,6 +70,11 @@ class Model:
             case (("clear" | "forget"), ((key,),)):
                 return totals.pop(key, 0)
         return None
+
+    def windowed_counter(self, operation: Any) -> Any:
+        # No time goes by: its window is longer than any test.
+        args = operation.args[:1] if operation.verb in ("total", "totals", "top") else operation.args
+        return self.counter(roost.Operation(operation.structure, operation.verb, args))
 
     def ring(self, operation: Any) -> Any:
         ring = operation.structure

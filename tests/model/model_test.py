@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import datetime as dt
 import os
 import random
 import sqlite3
@@ -38,6 +39,7 @@ class Points:
 
 
 counter = roost.Counter("counter")
+windowed = roost.Counter("windowed", window=dt.timedelta(days=366), keep=3, slots=2)
 spread = roost.Counter("spread", slots=5)
 ring = roost.Ring("ring", Visit, per="uid", keep=3)
 evicting = roost.Capped("evicting", Visit, per="uid", keep=3, unique="visitor")
@@ -49,7 +51,7 @@ replacing = roost.Capped(
 )
 unequal = roost.Capped("unequal", Points, per="uid", keep=4, unique="visitor", order="points")
 members = roost.Set("members", key=int, member=int)
-ALL = (counter, spread, ring, evicting, refreshing, rejecting, best, replacing, unequal, members)
+ALL = (counter, spread, windowed, ring, evicting, refreshing, rejecting, best, replacing, unequal, members)
 
 names = st.sampled_from(["a", "a", "b", "é"])
 keys = st.sampled_from([0, 0, 0, 1, 2])  # one key gets full

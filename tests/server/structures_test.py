@@ -41,6 +41,7 @@ class Score:
     points: int
 
 best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best")
+views = roost.Counter("views", window=dt.timedelta(days=366), keep=3)
 store = roost.Store(sys.argv[1])
 """
 OPENED = [
@@ -63,7 +64,7 @@ def library(url: str, program: str) -> Any:
 
 @pytest.fixture
 def write(db: Database) -> Iterator[Bench]:
-    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best)\n1")
+    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views)\n1")
     with closing(bench(db, "write")) as made:
         yield made
 
@@ -129,6 +130,12 @@ def test_the_best_are_found_best_first(write: Bench, session: Session) -> None:
         "0\t3\tgo\t1\t5",
     ]
     assert say(write, session, "6\t=\t2\tgo\t3\t1\t0\tD", "6\t=\t1\tgo\t9\t0") == ["0\t1\t1", "0\t3\tgo\t1\t5"]
+
+
+def test_a_windowed_counter_opens_as_a_counter(write: Bench, session: Session) -> None:
+    lines = ["P\t8\tmain\tviews\tPRIMARY\tkey,total", "8\t+\t2\t/home\t5", "8\t=\t1\t/home\t1\t0\t+\t\0\t2"]
+    assert say(write, session, *lines, "8\t=\t1\t/home") == ["0\t1", "0\t1", "0\t1\t1", "0\t2\t/home\t7"]
+    assert say(write, session, "8\t=\t1\t/home\t1\t0\tD", "8\t=\t1\t/home") == ["0\t1\t1", "0\t2\t/home\t0"]
 
 
 def test_a_full_collection_and_a_duplicate_cost_themselves_alone(write: Bench, session: Session) -> None:

@@ -407,7 +407,7 @@ def test_uncap_and_another_keep_end_the_trimming_under_way(
         next(steps)
         stop()
         left = visits("SELECT count(*) FROM visits")
-        with pytest.raises(roost.Invalid, match="uncapped, capped otherwise"):
+        with pytest.raises(roost.Invalid, match="uncapped, capped differently"):
             list(steps)
         assert visits("SELECT count(*) FROM visits") == left
 

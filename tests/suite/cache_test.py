@@ -258,6 +258,8 @@ def test_writes_remove_what_is_over(open_store: Make, sql: Client) -> None:
     passes(sql, pages, 11)
     for _ in range(100):
         store.run(pages.set("/new", b"2", ttl=100))
+    for _ in range(3):  # on MariaDB single sets leave it to batches, most of the time
+        store.run_all(pages.set("/new", b"2", ttl=100), pages.get("/new"))
     assert rows(sql) == 11
     store.run(pages.set_many({f"/{n}": b"1" for n in range(100)}, ttl=10))
     passes(sql, pages, 11)

@@ -19,14 +19,13 @@ from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.types.columns import Column
 from tests.suite.clients import Client
 from tests.suite.engines import Engine
-from tests.suite.passing import passes
+from tests.suite.passing import Hand, passes
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
 
 Make = Callable[..., Any]
 
-NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 HOUR = 3600
 
 
@@ -101,19 +100,6 @@ def row(sql: Client) -> tuple[int, int] | None:
     return found
 
 
-class Hand:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-
-    def __call__(self) -> dt.datetime:
-        return self.time
-
-    def moves(self, seconds: float) -> None:
-        self.time += dt.timedelta(seconds=seconds)
-
-
 def test_moments_are_exact() -> None:
     for moment in (0, 1, 1_777_636_800_123_457, microseconds(dt.datetime.max.replace(tzinfo=dt.UTC))):
         assert microseconds(datetime_of(moment)) == moment
@@ -176,7 +162,7 @@ def test_what_writes_nothing_mends_time_and_does_not_write_it_down(make: Make, s
 def test_on_sqlite_it_is_the_stores_clock_written_down_once_in_a_second(open_store: Make, sql: Client) -> None:
     clock = Hand()
     store = open_store(ticks, clock=clock)
-    noon = microseconds(NOON)
+    noon = microseconds(clock())
     assert store.run(ticks.read()) == noon
     clock.moves(0.5)
     assert store.run(ticks.read()) == noon + SECOND // 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from roost.structures.clock import SECOND
@@ -9,8 +10,38 @@ from tests.suite.clients import Client
 
 
 def passes(sql: Client, structure: Any, seconds: float) -> None:
-    """Let the time of a structure be so much later; with a negative number, let the clock jump back."""
+    """Let the time of a structure be so much later; with a negative number, let a server's clock jump back."""
     table = f"roost_{structure.name}_clock"
     if not sql.execute(f"SELECT 1 FROM {table}").fetchone():
         sql.execute(f"INSERT INTO {table} (id, latest, ahead) VALUES (0, 0, 0)")
     sql.execute(f"UPDATE {table} SET ahead = ahead + {round(seconds * SECOND)}")
+
+
+class Hand:
+    """A store's clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        return self.time
+
+    def moves(self, seconds: float) -> None:
+        """Set it forward, or back."""
+        self.time += dt.timedelta(seconds=seconds)
+
+
+class Jumping:
+    """The clock of a database, which goes where a test wants: on SQLite it is the store's, made with `options`."""
+
+    def __init__(self, sql: Client, url: str) -> None:
+        self._sql = sql
+        self._hand = Hand() if url.startswith("sqlite") else None
+        self.options: dict[str, Any] = {} if self._hand is None else {"clock": self._hand}
+
+    def jumps(self, structure: Any, seconds: float) -> None:
+        """Set the clock forward, or back."""
+        if self._hand is None:
+            passes(self._sql, structure, seconds)
+        else:
+            self._hand.moves(seconds)

@@ -85,6 +85,7 @@ class Everything:
 
 
 ranking = roost.Capped("ranking", Points, per="board", keep=5, unique="player", order="points")
+hourly = roost.Counter("hourly", window="hour", keep=72)
 pageviews = roost.Counter("pageviews")
 places = roost.Counter("places", key=Place)
 visits = roost.Ring("visits", Visit, per="uid", keep=5)

@@ -130,6 +130,6 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
             end = place + len(atom.operations)
             atom.results = results[place:end]
             place = end
-        # That of an attempt before is no answer: what was refused there may be done here.
+        # An error of an earlier attempt does not count: the operation may succeed here.
         atom.error = next((copied(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
     return errors

@@ -1,18 +1,18 @@
-"""A batch is one transaction: what goes in, what is refused, what is run again. No I/O.
+"""A batch is one transaction: what it takes, what it refuses, what is run again. No I/O.
 
 `Batch.run` and `joined` are generators like the plans, one level up: they yield statements and `Control` words,
-and whoever drives them throws the errors of an engine into them. So the policy is written once, for every engine, for
-threads and for asyncio:
+and their driver throws the errors of an engine into them. So the policy is written once, for every engine, for threads
+and for asyncio:
 
 - The batch runs merged and optimistic. Nobody is answered before COMMIT.
 - An operation that its plan refuses (duplicate, full, overflow) fails alone. When it is one of several in an atom, the
   batch is rolled back, run without that atom, and the atom is then run by itself: its outcome there is its answer.
-- A statement that fails all the same undoes the batch, which is run again in halves until the culprit stands alone.
+- If a statement fails all the same, the batch is rolled back and run again in halves, until the culprit stands alone.
 - An atom that needs a lock which somebody else holds for long leaves the batch for the slow path (`slow_path.py`).
-- A connection that is lost before COMMIT costs a new one, and the batch is run again. When it is lost during COMMIT,
-  the engine is asked for the outcome; only where that cannot be known, `OutcomeUnknown` is the answer.
-- What is known to concern the whole database (a full disk, a lost file, one that takes no writes) is every atom's
-  answer. An error that nobody knows is a statement's.
+- If the connection is lost before COMMIT, the batch is run again on a new one. If it is lost during COMMIT, the engine
+  looks up the outcome; only if that cannot be known, the answer is `OutcomeUnknown`.
+- An error that is known to concern the whole database (a full disk, a lost file, a read-only one) is every atom's
+  answer. An unknown error is taken for that of a statement.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Work = Generator[Wanted, Any, None]
 NOWAIT = {Control.BEGIN: Control.BEGIN_NOWAIT, Control.BEGIN_READ: Control.BEGIN_READ_NOWAIT}
 
 MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
-SHORT = 0.1  # seconds, with which nobody is sent back to the queue
-MAX_LOST = 3  # connections lost in one batch after which it is taken for the cause
+SHORT = 0.1  # seconds; an atom with less time left is refused, not sent back to the queue
+MAX_LOST = 3  # connections lost in one batch, after which the batch is taken for the cause
 
-OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whatever statement was told them
+OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whichever statement met them
 
 
 class Batch:
@@ -65,7 +65,7 @@ class Batch:
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
-        self._failures = self._most_failures = 0  # one after the other, of which each might be everybody's
+        self._failures = self._most_failures = 0  # consecutive ones, each of which might concern the whole database
         self.committing: Part | None = None  # whose COMMIT is under way
 
     def run(self, begin: Control, take: Callable[[], Part]) -> Work:
@@ -96,7 +96,7 @@ class Batch:
                 yield from self._lost(part, parts, error)
             except Exception as error:
                 if self.committing is not None and not isinstance(error, Error):
-                    raise  # an interrupt of the application's own: who drives the batch asks for the outcome
+                    raise  # an interrupt of the application's own: the driver of the batch looks up the outcome
                 yield from self._failed(part, parts, error, begins)
 
     def _failed(self, part: Part, parts: list[Part], error: Exception, begins: bool) -> Work:
@@ -121,33 +121,33 @@ class Batch:
             if late is not None or len(part) == 1:
                 (late or part).refuse(error)
                 parts.clear()  # who still has time goes back to the queue
-            else:  # it came before its time: a statement that was cancelled, or a trigger's own
+            else:  # before the deadline: a cancelled statement, or an error raised by a trigger
                 parts += part.halves()
         elif (isinstance(error, OF_ALL) and self._is_of_all(part, error)) or (
             isinstance(error, Error) and (begins or isinstance(error, Busy))
         ):
-            # A lock that is waited for here is the one of a whole file.
+            # Here a Busy is for the lock of the whole file.
             for each in [part, *parts]:
                 each.refuse(error)
             parts.clear()
-        else:  # a statement, a defect, or the caller's own trace function: the others must not suffer
+        else:  # a statement, a defect, or the caller's own trace function: it must not affect the others
             if len(part) == 1:
                 part.refuse(error)
             parts += part.halves()
 
     def _is_of_all(self, part: Part, error: Exception) -> bool:
-        # A trigger may tell any number, or meet a full table of its own. So the batch is halved as for a culprit; when
-        # what is left fails as well after the culprit stood alone, the error is everybody's.
+        # A trigger may raise any error number, or meet a full table of its own. So the batch is halved as for a
+        # culprit; if the rest still fails after the culprit stood alone, the error concerns the whole database.
         if not self._dialect.row_locks and not isinstance(error, DiskFull):
-            return True  # a file's triggers cannot; but what does not fit on the disk may be one request's
+            return True  # SQLite's triggers cannot; but a single request may be too large for the disk
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2
         self._failures += 1
         return self._failures > self._most_failures
 
     def _lost(self, part: Part, parts: list[Part], error: ConnectionLost) -> Work:
-        # Connects anew, and puts back into `parts` what was not committed. What costs the connection again and again
-        # (more than the server takes, say) is run in halves, like any other culprit.
+        # Reconnects, and puts back into `parts` what was not committed. A part that breaks the connection repeatedly
+        # (by a statement that is too large for the server, say) is run in halves, like any other culprit.
         if self.committing is not None and not self.committing.writes:
             self.committing = None  # nothing to commit
         committing = self.committing is not None  # stands until the outcome is known: an interrupt may come before
@@ -157,7 +157,7 @@ class Batch:
             self.committing = None
             if committing:
                 part.refuse(OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
-            # Who came later than the leader has time left, and goes back to the queue: the server may be there again.
+            # Atoms that arrived after the leader have time left and go back to the queue: the server may come back.
             until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
             _refuse_late([part, *parts], until, failed)
             parts.clear()
@@ -169,7 +169,7 @@ class Batch:
         if committing and committed is None:
             part.refuse(OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
             return
-        # Whose time went by while the server said nothing: another attempt would take as long.
+        # For atoms whose time ran out while the server did not respond: another attempt would take as long.
         _refuse_late([part, *parts], time.monotonic() - GRACE / 2, error)
         parts[:] = [left for each in parts if (left := each.left()) is not None]
         left = part.left()
@@ -225,7 +225,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     if exchange is not None:
         found = yield exchange
         if found is not None:
-            atom.results = (found[0] if exchange.answers else None,)
+            atom.results = (exchange.result_of(found[0]),)
             atom.done = True
             return
     yield Control.SAVEPOINT

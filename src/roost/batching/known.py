@@ -1,4 +1,5 @@
-"""What a store knows before it asks, and operations of several structures in one transaction. No I/O."""
+"""A store's plans, and operations of several structures in one transaction, with their declarations compared. No
+I/O."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.overlap import run_overlapping
 from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, Operation, Target
-from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, difference, each
+from roost.structures.overlap import difference
+from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
 from roost.types.column_types import shown
@@ -39,9 +41,9 @@ class Stats:
 
 
 class Known:
-    """What a store knows before it asks: the words of its dialect. Nothing of what is stored is kept.
+    """The plans of a store, in its dialect, and which declarations its database was found to have.
 
-    exact: a declaration has to be the stored one; otherwise one that can be understood is run as what is stored.
+    exact: a declaration must be the stored one; otherwise a compatible one is run by the stored declaration.
     """
 
     def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
@@ -51,7 +53,7 @@ class Known:
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
         self._token = object()  # which plans keep of this store: a declaration may live longer
-        self._logged: set[tuple[int, str]] = set()  # processes, and the structures of which they were told
+        self._logged: set[tuple[int, str]] = set()  # process ids, and structures that were logged there
         self._indexes: dict[Target, TargetPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -88,7 +90,7 @@ class Known:
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
 
-        Before a statement is made of it: it is to cost the others of its batch nothing.
+        Checked before a statement is made of it, so that it does not affect the others of its batch.
         """
         if self.dialect.nul:
             return False
@@ -112,10 +114,9 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        make = plan.transactions.get(op.verb)
-        if make is None or not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
+        if not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
             return None
-        made = make(op, context)
+        made = plan.transaction(op, context)
         return made if isinstance(made, Exchange) else None
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
@@ -147,8 +148,11 @@ class Known:
             work = plan.run(operations, context)
             wanted = next(work, None)
             if isinstance(wanted, Statement):
+                first = [question]
+                if held and plan.writing and not context.nowait:
+                    first = [Statement(Template(plan.writing), [()]), plan.stored]
                 try:
-                    stored, answer = yield Together((question, wanted))
+                    *_, stored, answer = yield Together((*first, wanted))
                 except (Missing, StatementFailed):
                     raise Careful from None
                 if not stored[0] or stored[0][0][0] != structure.definition:
@@ -192,7 +196,7 @@ class Known:
         for name, message in differences.items():
             if (process := (os.getpid(), name)) not in self._logged:
                 self._logged.add(process)
-                log.warning("%s is declared otherwise than it is stored, and used as it is stored: %s", name, message)
+                log.warning("%s is stored with another declaration, which is used: %s", name, message)
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:

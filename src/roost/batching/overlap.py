@@ -1,4 +1,4 @@
-"""Operations of a declaration that differs from the stored one, while a change is deployed: what is stored decides."""
+"""Operations of a declaration that differs from the stored one, while a change is deployed: the stored one decides."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DEMANDED = {
 
 
 def run_overlapping(plan: StructurePlan, operations: Operations, context: Context) -> Plan:
-    """Run operations of another declaration by the plan of what is stored (see `StructurePlan.as_stored`).
+    """Run operations of another declaration by the plan of the stored one (see `StructurePlan.as_stored`).
 
-    Refused with `Mismatch` is only what would lose a value, or what no value is known for.
+    `Mismatch` only if a value would be lost, or if a column needs a value that the operation does not have.
     """
     demanded = yield from _demanded(plan, operations)
     refused = [_refused(plan, op, demanded) for op in operations]

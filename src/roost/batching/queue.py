@@ -1,7 +1,7 @@
 """The writer queue of leveldb, for threads: the first waiter leads, and commits for all.
 
-A thread that finds nobody leading leads: it works off what waits, answers it, and hands the lead to the first of those
-who have come meanwhile. There is no timer, no thread of its own, and no delay when nobody else is there. The batch is
+A thread that finds no leader becomes the leader: it runs what waits as a batch, answers it, and hands the lead to the
+first waiter that has arrived meanwhile. There is no timer, no extra thread, and no delay on an idle queue. The batch is
 whatever arrived while the last commit ran (`DBImpl::Write` and `BuildBatchGroup` in leveldb's db/db_impl.cc).
 """
 
@@ -59,11 +59,11 @@ class Waiter:
 class Queue:
     """Atoms in order of arrival, worked off by one of the threads that wait for them, or sent to the slow path.
 
-    work: called by the leader with its deadline, a function that takes what waits, and one that wakes those whom the
-        leader before has answered. It answers all that it takes. It wakes them before it waits for anything, or at
-        the latest by its return: while it waits for the disk they can run, while it works they would fight with it
-        for the interpreter (measured: 12 % more operations).
-    patience: seconds after which a waiter asks `worry`, once, whether it waits for itself.
+    work: called by the leader with its deadline, a function that takes the waiting atoms, and one that wakes the
+        threads answered by the previous leader. It answers all that it takes. It wakes them before it waits for
+        anything, at the latest when it returns: they can run while the leader waits for the disk; while it works, they
+        would compete with it for the interpreter (measured: 12 % more operations).
+    patience: seconds after which a waiter asks `worry`, once, whether the lock is held by its own thread.
     """
 
     def __init__(self, work: Work, patience: float, worry: Callable[[], Error | None]) -> None:
@@ -134,12 +134,12 @@ class Queue:
             if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
                 if self._withdraw(waiter):
                     raise Busy(LATE)
-                waiter.wake.acquire()  # it is under way, or about to be: that has limits of its own
+                waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
         if not waiter.leads:
             waiter.pass_on()
 
     def _withdraw(self, waiter: Waiter) -> bool:
-        # Takes out who was not begun, in one step: who is told so must not be taken after all.
+        # Removes a waiter that was not begun, in one step: after `Busy` it must not be run.
         with self._mutex:
             if waiter.leads or waiter not in self._waiting:
                 return False
@@ -147,7 +147,7 @@ class Queue:
             return True
 
     def _leave(self, waiter: Waiter) -> None:
-        # It was interrupted or refused, at whatever point: nobody may be left waiting for somebody who is gone.
+        # The thread was interrupted or refused, at whatever point: nobody may be left waiting for it.
         waiter.gone = True
         with self._mutex:
             if waiter in self._waiting:
@@ -171,13 +171,13 @@ class Queue:
         except Error as error:
             if leader.errand is not None:
                 raise
-            # When nothing was taken, it could not begin: that is its own answer; the others try for themselves.
+            # If nothing was taken, BEGIN failed: the error is the leader's answer; the others try for themselves.
             refuse_all([atom for waiter in leader.taken or [leader] for atom in waiter.atoms], error)
         finally:
             self._finish(leader)
 
     def _finish(self, leader: Waiter) -> None:
-        # Whatever happened, an interrupt included: what has no answer goes back, and somebody leads.
+        # Whatever happened, an interrupt included: unanswered atoms go back to the queue, and another waiter leads.
         leader.pass_on()
         unanswered = []
         first = last = None
@@ -219,7 +219,7 @@ class Queue:
         waiting = self._waiting
         load = Load()
         while waiting and waiting[0].errand is None:
-            if taken and load.add(taken[-1].atoms):  # what stands alone is taken whatever its size
+            if taken and load.add(taken[-1].atoms):  # the first is taken whatever its size
                 break
             taken.append(waiting[0])  # in both for a moment, so that an interrupt loses nobody
             waiting.popleft()

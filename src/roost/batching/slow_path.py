@@ -2,14 +2,14 @@
 
 A batch waits for a lock for `lock_wait`. When that was not enough it is run again in halves that wait for nobody, until
 the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
-a few queues, each with a connection of its own, until the store's `timeout`. While it waits there, whoever else
-writes the same key goes there at once. So a transaction that is left open costs the others one `lock_wait`, once.
+a few queues, each with a connection of its own, until the store's `timeout`. While it waits there, other atoms that
+write the same key go there at once. So a transaction that is left open costs the others one `lock_wait`, once.
 
-Reads wait for nobody but those who have locked a whole table (LOCK TABLE, an ALTER). They try again and again, in a
-queue of their own, and while one does, other reads of its structure go there at once.
+Reads wait only for a session that has locked a whole table (LOCK TABLE, an ALTER). They retry in a queue of their own,
+and while one does, other reads of its structure go there at once.
 
-An atom that needs several locks must not hold the others while it waits for one: it tries again and again instead, in a
-queue for such atoms.
+An atom that needs several locks must not hold some of them while it waits for another: it retries instead, in a queue
+for such atoms.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from roost.errors import Busy
 from roost.structures.plan import Context
 
 QUEUES = 4  # connections that may wait for locks beside the writer's
-RETRYING = QUEUES  # the queue of those who do not wait but try
-READING = QUEUES + 1  # the same, for those who read
+RETRYING = QUEUES  # the queue of atoms that retry instead of waiting
+READING = QUEUES + 1  # the same, for reads
 PAUSE = 0.02  # seconds between two tries, at most twice as long
 
 Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
@@ -39,7 +39,7 @@ class SlowWrites:
         self._blocked: set[Head] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs what is waited for; if so it is sent to the slow path."""
+        """Whether the atom needs a key that is waited for; if so it is sent to the slow path."""
         if not self._blocked:
             return False
         heads = self._known.heads(atom)
@@ -52,7 +52,7 @@ class SlowWrites:
         """Send an atom that could not have a lock to the slow path."""
         heads = self._known.heads(atom)
         atom.slow_path = _queue_for(heads)
-        if len(heads) == 1:  # of several nobody knows which it was, and those who need the others need not wait
+        if len(heads) == 1:  # of several it is not known which is locked, and the others may be free
             self._blocked |= heads
 
     def settled(self, atom: Atom) -> None:
@@ -77,7 +77,7 @@ class SlowReads:
         """Send an atom that could not have a lock to the slow path."""
         names = _names(atom)
         atom.slow_path = READING
-        if len(names) == 1:  # of several nobody knows which it was
+        if len(names) == 1:  # of several it is not known which is locked
             self._blocked |= names
 
     def settled(self, atom: Atom) -> None:
@@ -86,10 +86,10 @@ class SlowReads:
 
 
 class Retries:
-    """The queue of those who do not wait but try: who could not have a lock goes back to its queue."""
+    """For a queue of atoms that retry instead of waiting: one that could not get a lock goes back to the queue."""
 
     def __init__(self) -> None:
-        self.again = False  # whether somebody did
+        self.again = False  # whether one did
 
     def concerns(self, atom: Atom) -> bool:
         """Nobody is sent anywhere else."""

@@ -249,7 +249,7 @@ class Adoption(ABC):
         """Return how the table is capped now; raise `Invalid` when that is not as it was found, or as it is to be."""
         now = yield from self.capped(cap.table)
         if now not in (old, cap, replace(cap, index=True)):
-            raise Invalid(f"{cap.table} was capped otherwise by somebody else in this moment; look again")
+            raise Invalid(f"{cap.table} was capped differently by somebody else in this moment; look again")
         return now
 
     def leads(self, cap: Cap) -> Asking:
@@ -335,7 +335,7 @@ class Adoption(ABC):
             yield write(sql)
         if (yield from self.capped(cap.table)) != cap or (yield from self.changed(cap)):
             raise Invalid(
-                f"{cap.table} was uncapped, capped otherwise or made anew meanwhile; nothing more was deleted"
+                f"{cap.table} was uncapped, capped differently or made anew meanwhile; nothing more was deleted"
             )
 
     @abstractmethod

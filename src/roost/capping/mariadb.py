@@ -21,8 +21,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.cap_mariadb import AT, CUT, NUMBER, MariaDBWords
 from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
+from roost.capping.mariadb_sql import AT, CUT, NUMBER, MariaDBWords
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB

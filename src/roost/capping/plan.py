@@ -112,7 +112,7 @@ class AdoptedPlan(StructurePlan):
             results.append(found[0][0][0])
         return results
 
-    def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
         """List keys."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)

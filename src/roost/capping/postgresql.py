@@ -10,7 +10,7 @@ takes. Locks at once, in each INSERT, were measured: four rows of 20 keys in a t
 2,500 rows/s to 120, by deadlocks of a second each. The keys of a table share 512 locks, as a lock for each key of a
 large transaction would take all that the server has; those of all tables are taken at once, in one order.
 
-The trimming runs as the table's owner, since an application may be allowed to INSERT alone; see `caps_postgresql`.
+The trimming runs as the table's owner, since an application may be allowed to INSERT alone; see `postgresql_sql.py`.
 
 No victim is waited for (SKIP LOCKED), or a transaction that holds an old row, and then comes for the lock of its key,
 would be a deadlock: the next INSERT of the key takes what was skipped. Victims are compared again with what made them
@@ -25,8 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.cap_postgresql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Asking, Layout, Making
+from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Row, Statement
 from roost.dialects.postgresql import POSTGRESQL

@@ -46,6 +46,8 @@ def alter(
     found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
+    if plan.altering:
+        yield Statement(Template(plan.altering), [()])  # who writes meanwhile compares the definition behind this lock
     was = from_definition(found[0][0][0])  # `Invalid` for one that somebody else has written
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")

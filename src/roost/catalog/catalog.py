@@ -8,7 +8,8 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
 from roost.errors import Invalid, Mismatch
-from roost.structures.plan import StructurePlan, definition_of, difference, each
+from roost.structures.overlap import difference
+from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
 from roost.structures.views.making import drop_view, make_view, view_of
 from roost.types.column_types import ColumnType

@@ -143,11 +143,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _innodb(facts: Facts) -> Iterator[Finding]:
     flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
     if flush == "1":
-        yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "an answer means on disk")
+        yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "every answered write is on disk")
     else:
         yield Finding(
-            "durability", f"innodb_flush_log_at_trx_commit = {flush}", "answers of the last second can be lost",
-            "SET GLOBAL innodb_flush_log_at_trx_commit = 1: an answer means on disk",
+            "durability", f"innodb_flush_log_at_trx_commit = {flush}", "a crash can lose the writes of the last second",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1: every answered write is on disk",
         )  # fmt: skip
     if facts.get("log_bin") in ("1", "ON"):
         form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
@@ -167,12 +167,12 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
 def _rarities(facts: Facts) -> Iterator[Finding]:
     if facts.get("innodb_deadlock_detect") not in ("ON", "1", None):
         yield Finding(
-            "deadlocks", "innodb_deadlock_detect = OFF", "found only by waiting",
+            "deadlocks", "innodb_deadlock_detect = OFF", "a deadlock is found only by a timeout",
             "SET GLOBAL innodb_deadlock_detect = ON: a deadlock ends at once",
         )  # fmt: skip
     if facts.get("wsrep_on") in ("ON", "1"):
         yield Finding(
-            "Galera", "wsrep_on = ON", "a conflict shows at COMMIT; the batch is run again. Not tested",
+            "Galera", "wsrep_on = ON", "conflicts are found at COMMIT, and the batch is run again. Not tested",
             "send all writes to one node: fewer conflicts",
         )  # fmt: skip
     if facts.get("read_only") in ("ON", "1"):
@@ -218,12 +218,12 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     fsync, commit = facts.get("fsync", ""), facts.get("synchronous_commit", "")
     if fsync == "on" and commit not in ("off",):
-        yield Finding("durability", f"fsync = on, synchronous_commit = {commit}", "an answer means on disk")
+        yield Finding("durability", f"fsync = on, synchronous_commit = {commit}", "every answered write is on disk")
     else:
         yield Finding(
             "durability", f"fsync = {fsync}, synchronous_commit = {commit}",
-            "answers of the last moments can be lost" if fsync == "on" else "a crash can destroy the database",
-            "fsync = on and synchronous_commit = on: an answer means on disk",
+            "a crash can lose the last writes" if fsync == "on" else "a crash can destroy the database",
+            "fsync = on and synchronous_commit = on: every answered write is on disk",
         )  # fmt: skip
     yield LOST_COMMIT
     yield _isolation(facts.get("isolation", ""))
@@ -246,7 +246,7 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         if facts.get(name, "0") != "0":
             yield Finding(
-                "timeouts", f"{name} = {facts[name]} ms", "a batch that it ends is run again or is Busy",
+                "timeouts", f"{name} = {facts[name]} ms", "a batch that it cancels is run again, or is Busy",
                 f"ALTER ROLE … SET {name} = 0 for the account of the store",
             )  # fmt: skip
     if facts.get("autovacuum") != "on":
@@ -261,12 +261,12 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
 def _sqlite(facts: Facts) -> Iterator[Finding]:
     yield Finding("version", f"SQLite {facts['server_version']}", "all of Roost's statements")
     if facts["synchronous"] in ("FULL", "EXTRA"):
-        yield Finding("durability", f"synchronous = {facts['synchronous']}", "an answer means on disk")
+        yield Finding("durability", f"synchronous = {facts['synchronous']}", "every answered write is on disk")
     else:
         yield Finding(
             "durability", f"synchronous = {facts['synchronous']}",
-            "answers of the last moments can be lost with the power",
-            "leave out ?synchronous= in the URL: an answer means on disk",
+            "a power failure can lose the last writes",
+            "leave out ?synchronous= in the URL: every answered write is on disk",
         )  # fmt: skip
     wal = facts["journal"] in ("wal", "memory")
     yield Finding(
@@ -274,7 +274,7 @@ def _sqlite(facts: Facts) -> Iterator[Finding]:
         "readers never wait for writers" if wal else "readers and writers wait for each other",
         "" if wal else "the first write of a store turns WAL on",
     )  # fmt: skip
-    yield Finding("lost COMMIT", "in this process", "known at once: there is no connection that could be lost")
+    yield Finding("lost COMMIT", "in this process", "the outcome is known at once: no connection can be lost")
     yield Finding("keys", facts["encoding"], "compared byte for byte")
     yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
 
@@ -282,17 +282,17 @@ def _sqlite(facts: Facts) -> Iterator[Finding]:
 def _isolation(level: str) -> Finding:
     return Finding(
         "isolation", f"{level.replace('-', ' ').lower()} by default",
-        "batches say READ COMMITTED for themselves; store.on works in whatever your transaction has",
+        "batches set READ COMMITTED; store.on works at the level of your transaction",
     )  # fmt: skip
 
 
 def _keys(collation: str) -> Finding:
-    return Finding("keys", f"the database's collation is {collation}", "compared byte for byte all the same")
+    return Finding("keys", f"the database's collation is {collation}", "keys are compared byte for byte nevertheless")
 
 
 def _pooler(facts: Facts, names: str, advice: str) -> Iterator[Finding]:
     if facts.get("pooler"):
-        means = "no state of a session outlives a transaction, so it may pool them"
+        means = "Roost keeps no session state between transactions, so it may pool them"
         yield Finding(
             "pooler", f"there is one between: {names}", means, advice if facts["pooler"] == "prepares" else ""
         )

@@ -15,8 +15,7 @@ import click
 import roost
 from roost.capping.cap import Cap
 from roost.capping.installation import Found
-from roost.cli.app import Failure, Settings, must_agree, shared
-from roost.cli.importing import uninterrupted
+from roost.cli.app import Failure, Settings, must_agree, shared, uninterrupted
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
@@ -168,3 +170,16 @@ def must_agree(question: str, yes: bool) -> None:
     """Ask, and end the command when the answer is no."""
     if not agreed(question, yes):
         raise Failure("nothing was changed")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: nobody could tell what of one that was cut off is committed."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt

@@ -31,8 +31,10 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 
 GROUPS = ("key", "member")  # options that name columns which are one value to the caller
 
-KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked).")
-SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counter).")
+KEEP = click.option(
+    "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
+)
+SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="Beyond N rows (capped).")
 ON_DUPLICATE = click.option(
     "--on-duplicate",
@@ -54,6 +56,7 @@ def declaring(command: F) -> F:
         ON_DUPLICATE,
         click.option("--key", multiple=True, metavar="[NAME:]TYPE", help="The key (counter, set); text by default."),
         click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (set); text by default."),
+        click.option("--window", metavar="LENGTH", help="minute, hour, day, or seconds (windowed_counter)."),
         SLOTS,
         click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
     ]

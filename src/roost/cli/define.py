@@ -11,7 +11,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
 from roost.cli.screen import answer
-from roost.structures.plan import difference
+from roost.structures.overlap import difference
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
@@ -32,6 +32,7 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create app.structures
       roost create app.structures:visits
       roost create counter pageviews --key 'text(200)'
+      roost create windowed_counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
@@ -71,9 +72,9 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
     """Change structures that are there.
 
-    To what a module of yours declares now, or one of them by options. A new column needs a VALUE for the rows that
-    are there, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the old
-    declaration is refused from then on.
+    Name a module to apply what it declares now, or one structure and options. A new column needs a VALUE for the
+    existing rows, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the
+    old declaration goes on by what is stored, and logs a warning.
 
     \b
     Examples:

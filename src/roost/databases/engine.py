@@ -1,4 +1,4 @@
-"""What an engine is to a store, and the loop that drives a generator on a connection."""
+"""The interface of an engine, and the loop that drives a generator on a connection."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from roost.errors import ConnectionLost, OutcomeUnknown
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
-# Seconds beyond a caller's deadline in which a server may still answer: what a statement takes by itself, on a machine
-# that is busy, and the way there. After that its connection counts as lost.
+# Seconds beyond a caller's deadline in which a server may still answer: for running the statement on a busy machine,
+# and for the network. After that its connection counts as lost.
 GRACE = 3.0
-HASTE = 0.01  # seconds that somebody who waits for nobody waits for a lock all the same: as long as a batch has it
+HASTE = 0.01  # seconds that work without waiting still waits for a lock: as long as another batch holds it
 
 Trace = Callable[[str, Sequence[Any]], None]
 
 
 class Undone(Exception):
-    """A statement has failed and undone the whole transaction, with what others did in it. Its cause says why."""
+    """A statement failed and rolled back the whole transaction, other requests included. Its cause says why."""
 
 
 class Wait:
@@ -53,7 +53,8 @@ class Wait:
         """Called when it is about to wait."""
 
     def blocked(self) -> None:
-        """Called at once and then now and then while somebody else holds the lock; what it raises ends the waiting."""
+        """Called at once, and then repeatedly while somebody else holds the lock; an error that it raises ends the
+        wait."""
 
 
 class Executor(Protocol[W]):

@@ -191,7 +191,7 @@ class ServerConnection(ServerExecutor):
             if not committed:
                 raise
             answer = self._answer
-        return answer if exchange.answers else None
+        return exchange.result_of(answer)
 
     def _next_batch(self) -> str | None:
         """Count a batch; return the writer's former name where it goes by another one from now on."""

@@ -106,6 +106,8 @@ class Exchange(NamedTuple):
         can be looked up; where it is NULL, the work is undone.
     source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
     answers: whether the answer is the operation's result; otherwise that is None.
+    result: makes the result of the answer, where it is not the number itself.
+    first: a statement that goes before them, in a transaction of Roost's own.
     """
 
     work: str
@@ -113,6 +115,12 @@ class Exchange(NamedTuple):
     answer: str = "0"
     source: str = ""
     answers: bool = False
+    result: Callable[[int], Any] = int
+    first: str = ""
+
+    def result_of(self, answer: int) -> Any:
+        """Return the operation's result."""
+        return self.result(answer) if self.answers else None
 
 
 MOST_ANSWER = 2**40 - 1
@@ -167,6 +175,7 @@ class Dialect:
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
+    lock_table: str = ""  # keeps others from changing what a table is; where it is better than a lock of a row
     nowait: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
     array: str = ""  # the table of an array, as `FROM` has it, with one parameter
     pack: Callable[[Sequence[Any]], Any] = tuple  # makes that parameter of whole numbers, or of texts

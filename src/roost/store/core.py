@@ -1,4 +1,4 @@
-"""What both kinds of store are made of: an engine, a queue of writers, one of readers, and a link for each."""
+"""What `Store` and `AsyncStore` share: an engine, a queue of writers, one or two of readers, and a link for each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Core:
         # A server works on one batch of reads while Python makes the results of another.
         self.reading = 2 if self.engine.dialect.exchanges else 1
         self._readers = [self._batch_link() for _ in range(self.reading)]
-        self._looking: set[Link] = set()  # those of check() and structures()
+        self._looking: set[Link] = set()  # links of check() and structures()
         self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
         self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
         self._slow_queues = (
@@ -140,7 +140,7 @@ class Core:
             self._submit(atoms)
 
     def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
-        # Whether it is one operation by itself, and has its answer.
+        # Runs a single operation without a batch; returns whether it has its answer.
         if len(atoms) > 1 or len(atoms[0].operations) > 1:
             return False
         (atom,) = atoms
@@ -186,7 +186,7 @@ class Core:
             atom.slow_path = None
         left = atoms
         try:
-            while left:  # a leader may come back without his answer, to try again
+            while left:  # a leader may return without its answer, to retry
                 queue.submit(left, left[0].deadline)
                 left = [atom for atom in left if not atom.done]
         finally:
@@ -194,7 +194,7 @@ class Core:
                 (self._slow_writes if atom.writes else self._slow_reads).settled(atom)
 
     def give_up(self, atom: Atom) -> None:
-        """Note that nobody waits for the atom any more: on the slow path, its key is nobody else's obstacle."""
+        """Note that nobody waits for the atom any more: its key no longer sends others to the slow path."""
         if atom.slow_path is not None:
             atom.slow_path = None
             self._slow_writes.settled(atom)
@@ -224,7 +224,7 @@ class Core:
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
     def snapshot(self, work: Generator[Wanted, Any, T]) -> T:
-        """Run something that reads at length, in one snapshot, on a connection of its own."""
+        """Run a long read, in one snapshot, on a connection of its own."""
         return self.exclusive(work) if self.engine.memory else self._look(lambda _: work)
 
     def examine(self) -> list[Finding]:
@@ -271,7 +271,7 @@ class Core:
         self.threads.dismiss()
 
     def dispose(self) -> None:
-        """Close the connections, now or when their users are done: nobody needs their answers any more."""
+        """Close the connections, now or after their use: the store was garbage-collected."""
         for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
             link.leave()
         self.threads.dismiss()
@@ -369,13 +369,14 @@ class Core:
         return found
 
     def _worry(self) -> Error | None:
-        # Asked by a thread that has waited for `lock_wait`: does it wait for its own transaction?
+        # Called by a thread that has waited for `lock_wait`: is the lock held by its own transaction?
         own = self._open_transaction()
         return Busy(own.message) if own is not None and own.sure else None
 
 
 class _Patience(Wait):
-    """Waits until the deadline; counts, logs, and after `lock_wait` asks whether the thread waits for itself."""
+    """Waits until the deadline; counts, logs, and after `lock_wait` checks whether the thread's own lock is in the
+    way."""
 
     __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "said")
 
@@ -394,7 +395,7 @@ class _Patience(Wait):
         self._wake = wake
         self._counted = False
         self._worried = False
-        self.said = False  # that it waits for itself
+        self.said = False  # that its own lock is in the way
 
     def pause(self) -> None:
         """Wake those who were answered by the batch before."""

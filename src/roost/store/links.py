@@ -1,9 +1,9 @@
 """Links: the connections of one process, each opened when first used, and used by one thread at a time.
 
-No child process may inherit a connection to a file. SQLite counts the locks of a process by itself, so a child would
-believe to hold what only its parent holds, and the two would overwrite each other. A fork therefore first lets nobody
-begin, waits for those who are at work, and closes what is open; whoever comes next opens it anew, on both sides. Where
-somebody was at work for too long, the child may not open that file at all, and is told so.
+No child process may inherit a connection to a file. SQLite counts the locks of a process in its memory, so a child
+would assume that it holds its parent's locks, and the two would overwrite each other's data. A fork therefore blocks
+new uses, waits for the current ones, and closes the connections; parent and child open new ones on the next use. If a
+use takes too long, the fork goes ahead, and the child may not open that file at all (`CannotOpen`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from roost.errors import Busy
 S = TypeVar("S")
 T = TypeVar("T")
 
-FORK_PATIENCE = 5.0  # seconds that a fork waits for those who are at work, beyond the timeout of their store
+FORK_PATIENCE = 5.0  # seconds that a fork waits for connections in use, beyond the timeout of their store
 
 
 class Link:
     """One connection, or none yet.
 
-    path: the file; None for a database in memory, of which a child has none, and for a server, whose drivers close in a
-        child only what it has opened itself.
+    path: the file; None for a database in memory, which no child has, and for a server, whose drivers do not close a
+        parent's connections in a child.
     timeout: seconds that its user may wait for somebody else's lock.
     """
 
@@ -38,7 +38,7 @@ class Link:
         self.path = path
         self.timeout = timeout
         self.using = threading.Lock()
-        self.user = 0  # the thread that has it
+        self.user = 0  # the thread that uses it
         self._left = False
         if path is not None:
             _links[id(self)] = self
@@ -64,7 +64,8 @@ class Link:
 
     def try_use(self, work: Callable[[Connection], T], otherwise: T) -> T:
         """`use`, where there is a connection and nobody uses it; else return `otherwise`."""
-        if self.using.locked():  # or it is taken now, and waited for: not to be interrupted between taking and using it
+        # Not acquire(blocking=False), which could be interrupted between taking the lock and the `try`.
+        if self.using.locked():
             return otherwise
         try:
             with self.using:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from roost.batching.atoms import Atom
 from roost.structures.operation import Operation
@@ -19,6 +19,8 @@ T6 = TypeVar("T6")
 T7 = TypeVar("T7")
 T8 = TypeVar("T8")
 
+Op: TypeAlias = Operation[T]
+
 
 class Runner(ABC):
     """Runs operations: a `Store`, or what `Store.on` returns."""
@@ -29,60 +31,26 @@ class Runner(ABC):
         return result
 
     @overload
-    def run_all(self, op1: Operation[T1], /) -> tuple[T1]: ...
+    def run_all(self, a: Op[T1], /) -> tuple[T1]: ...
     @overload
-    def run_all(self, op1: Operation[T1], op2: Operation[T2], /) -> tuple[T1, T2]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], /) -> tuple[T1, T2]: ...
     @overload
-    def run_all(self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], /) -> tuple[T1, T2, T3]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /) -> tuple[T1, T2, T3]: ...
     @overload
-    def run_all(
-        self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], op4: Operation[T4], /
-    ) -> tuple[T1, T2, T3, T4]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /) -> tuple[T1, T2, T3, T4]: ...
     @overload
-    def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        /,
-    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /) -> tuple[T1, T2, T3, T4, T5]: ...
     @overload
     def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /
     ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
     @overload
     def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        op7: Operation[T7],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
     @overload
     def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        op7: Operation[T7],
-        op8: Operation[T8],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], h: Op[T8], /
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
     @overload
     def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...
@@ -109,60 +77,26 @@ class AsyncRunner(ABC):
         return result
 
     @overload
-    async def run_all(self, op1: Operation[T1], /) -> tuple[T1]: ...
+    async def run_all(self, a: Op[T1], /) -> tuple[T1]: ...
     @overload
-    async def run_all(self, op1: Operation[T1], op2: Operation[T2], /) -> tuple[T1, T2]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], /) -> tuple[T1, T2]: ...
     @overload
-    async def run_all(self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], /) -> tuple[T1, T2, T3]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /) -> tuple[T1, T2, T3]: ...
     @overload
-    async def run_all(
-        self, op1: Operation[T1], op2: Operation[T2], op3: Operation[T3], op4: Operation[T4], /
-    ) -> tuple[T1, T2, T3, T4]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /) -> tuple[T1, T2, T3, T4]: ...
     @overload
-    async def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        /,
-    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /) -> tuple[T1, T2, T3, T4, T5]: ...
     @overload
     async def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /
     ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
     @overload
     async def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        op7: Operation[T7],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
     @overload
     async def run_all(
-        self,
-        op1: Operation[T1],
-        op2: Operation[T2],
-        op3: Operation[T3],
-        op4: Operation[T4],
-        op5: Operation[T5],
-        op6: Operation[T6],
-        op7: Operation[T7],
-        op8: Operation[T8],
-        /,
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], h: Op[T8], /
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
     @overload
     async def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...

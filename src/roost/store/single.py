@@ -1,9 +1,9 @@
-"""One operation by itself: the commonest case, run where it is asked, without a queue and without a batch.
+"""Single operations, the most frequent case: run in the caller's thread, without a queue and without a batch.
 
-A read is one statement in a snapshot of its own. A write is a transaction of its own, begun when nobody else writes: on
-SQLite a few statements, on a server one exchange. Whatever is unusual (somebody else is at work, no connection
-yet, another declaration than the stored one, an error, a lock that is held) is left to the batch, which knows what to
-do: nothing has been changed then.
+A read is one statement in a snapshot of its own. A write is a transaction of its own, if no other thread writes: on
+SQLite a few statements, on a server one exchange. Everything unusual (another thread uses the connection, there is no
+connection yet, the stored declaration differs, an error, a lock that is held) is left to a batch: nothing has been
+changed then.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from roost.store.links import Link
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, StructurePlan
 
-UNANSWERED: Any = object()  # the operation is the batch's
+UNANSWERED: Any = object()  # a batch has to run the operation
 
-HURRIED = Wait(0.0)  # waits for nobody: who has to wait is the batch's
+HURRIED = Wait(0.0)  # waits for no lock: an operation that has to wait is left to a batch
 
-CROWDED = 50  # writes that go by the batch after one that met somebody else's lock, where locks are of rows
+CROWDED = 50  # writes that take a batch after one that met somebody else's row lock
 
 
 class Single:
     """Runs single operations of one store, on the connections of its batches while these are not in use.
 
-    readers: the links of those who read, who do not wait for each other.
-    writers, writer: the queue and the link of those who write.
+    readers: the links for reading.
+    writers, writer: the queue and the link for writing.
     report: told of a connection that may be broken.
     """
 
@@ -60,15 +60,14 @@ class Single:
         if plan is None or not dialect.alone:
             return UNANSWERED
         if dialect.exchanges and not self._known.trusts(plan):
-            return UNANSWERED  # it would be asked in vain where another declaration is stored
+            return UNANSWERED  # the statement would fail if another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         if op.verb in READS:
             question = plan.question(op, context)
             if question is None:
                 return UNANSWERED
             return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))
-        transact = plan.transactions.get(op.verb)
-        transaction = None if transact is None else transact(op, context)
+        transaction = plan.transaction(op, context)
         if transaction is None:
             return UNANSWERED
         if self._crowded:
@@ -99,7 +98,7 @@ class Single:
         return result
 
     def _left(self, error: Exception, counts: Stats, connection: Any) -> Any:
-        # Nothing was changed; the batch meets the error again, and knows whose it is.
+        # Nothing was changed; the batch will meet the error again and handle it.
         if self._dialect.exchanges:
             connection.settle()
             counts.retries += not isinstance(error, Careful)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import inspect
 import random as random_module
 import sqlite3
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,16 +24,21 @@ from roost.databases.engine import Trace
 from roost.databases.urls import redacted
 from roost.errors import Closed, Invalid
 from roost.store.core import Core, utc_now
+from roost.store.holding import AsyncHolding, Holding
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
-from roost.structures.kinds import Adopted
+from roost.structures.cache.computing import MAKE, get_or_set
+from roost.structures.kinds import Adopted, Cache
+from roost.structures.lease.declaration import Lease
 from roost.structures.operation import Operation
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class _Base:
@@ -191,6 +198,27 @@ class Store(_Base, Runner):
         core = self._core
         return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
 
+    def holding(
+        self,
+        lease: Lease[K],
+        key: K,
+        *,
+        ttl: dt.timedelta | float = 30.0,
+        holder: str | None = None,
+        wait: float = 0.0,
+    ) -> Holding[K]:
+        """Return what holds a lease while a `with` block runs, renewed by a thread; `Busy` where somebody else has it.
+
+        The block asks `lost`, or calls `check()`, which raises `LeaseLost`, before what nobody else may do; it gives
+        `token` along with what it writes elsewhere. A block that ends by itself after the lease was lost raises
+        `LeaseLost`.
+
+        ttl: how long the lease stays when this process dies. It is renewed three times in that time.
+        holder: who holds it, for others to see; by default a name that nobody else has.
+        wait: seconds to wait for somebody else who holds it.
+        """
+        return Holding(self, lease, key, ttl, holder, wait)
+
     def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`."""
         self._working.close()
@@ -207,6 +235,46 @@ class Store(_Base, Runner):
         """Run one operation and return its result, or raise its error."""
         result: T = self._working.run(operation)
         return result
+
+    def get_or_set(
+        self,
+        cache: Cache[K, V],
+        key: K,
+        make: Callable[[], V],
+        ttl: float | dt.timedelta | None = None,
+        *,
+        stale: float = 0.0,
+        lease: float = 30.0,
+    ) -> V:
+        """Return the value of a key; where there is none, what `make()` returns, which is stored for `ttl`.
+
+        Of all callers, of all processes, one computes it. The others wait, and look again after 5 to 200 ms; when
+        `make` fails, its error goes to who called it, and the next one computes.
+
+        stale: seconds before the end in which one caller computes the value anew, while others still get the old one.
+        lease: seconds after which another caller computes, because the one before may have died.
+        """
+        work = get_or_set(cache, key, ttl, stale, lease)
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                wanted = work.send(answer) if error is None else work.throw(error)
+            except StopIteration as stop:
+                result: V = stop.value
+                return result
+            answer, error = None, None
+            try:
+                if wanted is MAKE:
+                    answer = make()
+                elif isinstance(wanted, Operation):
+                    answer = self.run(wanted)
+                elif isinstance(wanted, tuple):
+                    answer = self.run_all(*wanted)
+                else:
+                    time.sleep(wanted)
+            except BaseException as failed:  # the lease is given back
+                error = failed
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         self._working.submit([atom])
@@ -277,6 +345,56 @@ class AsyncStore(_Base, AsyncRunner):
         """
         core = self._core
         return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
+
+    def holding(
+        self,
+        lease: Lease[K],
+        key: K,
+        *,
+        ttl: dt.timedelta | float = 30.0,
+        holder: str | None = None,
+        wait: float = 0.0,
+    ) -> AsyncHolding[K]:
+        """Return what holds a lease while an `async with` block runs, renewed by a task; see `Store.holding`.
+
+        When the lease is lost, the block is cancelled, as by `asyncio.timeout`, and `LeaseLost` is raised in its place.
+        """
+        return AsyncHolding(self, lease, key, ttl, holder, wait)
+
+    async def get_or_set(
+        self,
+        cache: Cache[K, V],
+        key: K,
+        make: Callable[[], V | Awaitable[V]],
+        ttl: float | dt.timedelta | None = None,
+        *,
+        stale: float = 0.0,
+        lease: float = 30.0,
+    ) -> V:
+        """Return the value of a key, or what `make()` returns or is awaited to; see `Store.get_or_set`."""
+        work = get_or_set(cache, key, ttl, stale, lease)
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                wanted = work.send(answer) if error is None else work.throw(error)
+            except StopIteration as stop:
+                result: V = stop.value
+                return result
+            answer, error = None, None
+            try:
+                if wanted is MAKE:
+                    answer = make()
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                elif isinstance(wanted, Operation):
+                    answer = await self.run(wanted)
+                elif isinstance(wanted, tuple):
+                    answer = await self.run_all(*wanted)
+                else:
+                    await asyncio.sleep(wanted)
+            except BaseException as failed:  # the lease is given back
+                error = failed
 
     async def close(self) -> None:
         """Answer what waits and close the connections. What comes later is refused with `Closed`.

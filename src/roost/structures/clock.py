@@ -30,14 +30,16 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from roost.dialects.dialect import Answer, Row, Statement, Template
-from roost.types.column_types import ColumnType
+from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template
+from roost.errors import Invalid
+from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
 if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan
 
 SECOND = 1_000_000
+MOST_OWED = 16  # writes by themselves of which none removes what is over
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -62,6 +64,17 @@ NOW = {
     "postgresql": "coalesce((SELECT greatest({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
 }
 
+# For a view, which takes no parameters: on SQLite the system's clock, whatever the store's is.
+SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
+SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {table} t)"
+
+# A moment as a view shows it.
+SHOWN = {
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%S.', {0} / 1000000, 'unixepoch') || substr({0} + 10000000, -6)",
+    "mariadb": "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {0} MICROSECOND",
+    "postgresql": "'1970-01-01 00:00:00+00'::timestamptz + {0} * '1 microsecond'::interval",
+}
+
 READ = "SELECT {clock}, t.latest, t.ahead FROM (SELECT 1) one LEFT JOIN {table} t ON t.id = 0"
 TAKE = "SELECT latest, ahead FROM {table} WHERE id = 0 FOR UPDATE SKIP LOCKED"
 ADVANCE = {
@@ -82,6 +95,7 @@ class Seen:
     ahead: int = 0
     moment: int = 0  # the latest one
     read: int = 0  # by the store's clock, when the row was read
+    owed: int = 0  # writes by themselves since something was removed
 
 
 def microseconds(moment: dt.datetime) -> int:
@@ -100,6 +114,34 @@ def datetime_of(moment: int) -> dt.datetime:
     datetime.datetime(1970, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)
     """
     return _EPOCH + moment * _MICROSECOND
+
+
+def duration(where: str, value: Any, most: int) -> int:
+    """Return a timedelta, or a number of seconds, in microseconds; `Invalid` where it is none from 1 to `most`."""
+    found: int | None = None
+    if isinstance(value, dt.timedelta):
+        found = value // _MICROSECOND
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**12:  # NaN is not
+        found = round(value * SECOND)
+    if found is None or not 1 <= found <= most:
+        raise Invalid(
+            f"{where} is a timedelta or a number of seconds, more than 0 and at most {most / SECOND:,.0f}, not "
+            f"{shown(value)}"
+        )
+    return found
+
+
+def at_moment(dialect: Dialect, moment: str) -> str:
+    """Return the expression of a moment as a view shows it."""
+    return dialect.choose(SHOWN).format(moment)
+
+
+def shown_now(plan: StructurePlan) -> str:
+    """Return the expression of the present moment for a view."""
+    dialect, table = plan.dialect, f"roost_{plan.structure.name}_clock"
+    if dialect.name == "sqlite":
+        return SQLITE_SHOWN.format(table=table, clock=SQLITE_CLOCK)
+    return dialect.choose(NOW).format(table=table, clock=dialect.choose(CLOCK))
 
 
 class Clock:
@@ -121,10 +163,22 @@ class Clock:
         self._by_store = dialect.name == "sqlite"
         self._read = Template(READ.format(table=name, clock=self.clock), answer=Answer.ORDINAL)
         self._advance = Template(dialect.choose(ADVANCE).format(table=name))
+        self._rows, self._dialect, self._key = plan.rows_table, dialect, plan.structure.key.columns
         self._skips_locked = dialect.row_locks
         if self._skips_locked:
             self._take = Template(TAKE.format(table=name), answer=Answer.ORDINAL)
             self._make = Template(dialect.choose(MAKE).format(table=name))
+
+    def keys(self, column: str) -> tuple[Template, Template]:
+        """Return the statements that list the keys whose moment is to come: the first ones, and those behind a key."""
+        key = self._dialect.names(self._key)
+        head = f"SELECT {key} FROM {self._rows} r WHERE r.{column} > {self.now}"
+        tail = f"ORDER BY {key} LIMIT {self._dialect.placeholder}"
+        behind = f"AND ({key}) > ({self._dialect.holes(len(self._key))})"
+        return (
+            Template(f"{head} {tail}", answer=Answer.ORDINAL),
+            Template(f"{head} {behind} {tail}", answer=Answer.ORDINAL),
+        )
 
     def clock_row(self, context: Context) -> Row:
         """Return the parameters of `clock`."""
@@ -144,6 +198,25 @@ class Clock:
         True once in a second, and when the clock has jumped.
         """
         return abs(microseconds(context.clock()) - self._seen(context).read) >= SECOND
+
+    def stands(self, context: Context, moment: int) -> bool:
+        """Whether the time that a plain read has told is to be read by `read`: it is due, or does not go on."""
+        seen = self._seen(context)
+        stands = not self._by_store and moment <= seen.moment
+        seen.moment = max(seen.moment, moment)
+        return stands or self.is_due(context)
+
+    def owes(self, context: Context) -> bool:
+        """Count a write of one exchange, which removes nothing; True when it is a batch's turn to."""
+        seen = self._seen(context)
+        seen.owed += 1
+        return seen.owed >= MOST_OWED
+
+    def settled(self, context: Context) -> int:
+        """Return how many writes have removed nothing, to the batch that does it for them."""
+        seen = self._seen(context)
+        owed, seen.owed = seen.owed, 0
+        return owed
 
     def read(self, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
         """Return the present moment, once all locks are held; write it down where that is due.

@@ -12,10 +12,16 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
+from roost.structures.lease.console import LeaseConsole
+from roost.structures.lease.declaration import Lease
+from roost.structures.lease.plan import LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.ranked.console import RankedConsole
 from roost.structures.ranked.declaration import Ranked
 from roost.structures.ranked.plan import RankedPlan
+from roost.structures.rate_limit.console import RateLimitConsole
+from roost.structures.rate_limit.declaration import RateLimit
+from roost.structures.rate_limit.plan import RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring.console import RingConsole
 from roost.structures.ring.declaration import Ring
@@ -23,8 +29,23 @@ from roost.structures.ring.plan import RingPlan
 from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
+from roost.structures.windowed_counter.console import WindowedCounterConsole
+from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.windowed_counter.plan import WindowedCounterPlan
 
-__all__ = ["Adopted", "Cache", "Capped", "Counter", "MemcachedSet", "Ranked", "Ring", "Set"]
+__all__ = [
+    "Adopted",
+    "Cache",
+    "Capped",
+    "Counter",
+    "Lease",
+    "MemcachedSet",
+    "Ranked",
+    "RateLimit",
+    "Ring",
+    "Set",
+    "WindowedCounter",
+]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
@@ -32,3 +53,6 @@ register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
+register(WindowedCounter, WindowedCounterPlan, WindowedCounterConsole)
+register(Lease, LeasePlan, LeaseConsole)
+register(RateLimit, RateLimitPlan, RateLimitConsole)

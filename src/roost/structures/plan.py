@@ -7,7 +7,6 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -18,8 +17,8 @@ from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, R
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.clock import Seen
 from roost.structures.operation import RUNS, Operation
-from roost.structures.overlap import overlap
-from roost.structures.structure import Structure, facts_of
+from roost.structures.overlap import difference, overlap
+from roost.structures.structure import Structure
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
@@ -55,6 +54,7 @@ class Context:
     careful: bool = False  # the optimistic way was tried and did not hold
     nowait: bool = False  # a lock that somebody else holds is not waited for
     seen: dict[str, Seen] = field(default_factory=dict)  # by structure, what a store has seen of its time
+    used: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, keys that were read, to be noted
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -174,6 +174,9 @@ class StructurePlan(TargetPlan):
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
+        # Where a lock of the table does it: for those who know that it is there, as it fails where it is not.
+        self.writing = dialect.lock_table.format(self.rows_table, "ROW EXCLUSIVE")
+        self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
         for verb, run in self.together.items():
@@ -182,6 +185,12 @@ class StructurePlan(TargetPlan):
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":
             self.is_stored = self.is_stored.replace("%", "%%")
+        self.stays_stored = self.is_stored + dialect.for_share
+        if self.writing:
+            # Behind the table lock a statement has a new snapshot, but not in a transaction that keeps its first one.
+            shared = f"SELECT FROM roost_catalog d WHERE d.name = {literal(name)}{dialect.for_share}"
+            committed = "current_setting('transaction_isolation') = 'read committed'"
+            self.stays_stored = f"{self.is_stored} AND CASE WHEN {committed} THEN true ELSE EXISTS ({shared}) END"
         # What one operation by itself is, by its verb.
         self._questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = self._made("ask_")
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
@@ -192,6 +201,14 @@ class StructurePlan(TargetPlan):
         """Return an operation that reads as one statement; None where it is not."""
         ask = self._questions.get(op.verb)
         return None if ask is None or not self.dialect.alone else ask(op, context)
+
+    def transaction(self, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
+        """Return an operation that writes as a transaction of its own, or one exchange; None where it is a batch's."""
+        make = self.transactions.get(op.verb)
+        made = None if make is None else make(op, context)
+        if self.writing and isinstance(made, Exchange):
+            return made._replace(first=self.writing)
+        return made
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
@@ -212,7 +229,7 @@ class StructurePlan(TargetPlan):
 
     def guarded(self, value: str) -> str:
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
-        return f"(SELECT {value} FROM roost_catalog c WHERE {self.is_stored}{self.dialect.for_share})"
+        return f"(SELECT {value} FROM roost_catalog c WHERE {self.stays_stored})"
 
     def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
@@ -307,17 +324,22 @@ class StructurePlan(TargetPlan):
         where = f"WHERE ({names}) > ({self.dialect.holes(self.key_width)})"
         return each(f"{head} {tail}"), each(f"{head} {where} {tail}")
 
-    def plan_keys(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
         """List keys."""
         results = []
+        now = self.moment(context)
         for op in run:
             after, n = op.args
             if after is None:
-                found = yield Statement(self.first_keys, [(n,)])
+                found = yield Statement(self.first_keys, [(*now, n)])
             else:
-                found = yield Statement(self.later_keys, [(*self.key_out(after), n)])
+                found = yield Statement(self.later_keys, [(*now, *self.key_out(after), n)])
             results.append([self.key_value(row) for row in found[0]])
         return results
+
+    def moment(self, context: Context) -> Row:
+        """Return the parameters of the present moment, with which the statements that list keys begin."""
+        return ()
 
     first_keys: Template
     later_keys: Template
@@ -435,45 +457,3 @@ def same_columns(columns: Sequence[Any]) -> Sequence[Any]:
 def same(row: Row) -> Row:
     """Return the row: the converter of columns that need none."""
     return row
-
-
-def difference(stored: str, declared: str) -> str:
-    """Return in words what differs between two definitions.
-
-    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
-    'keep is 5 in the database and 12 in the declaration'
-    """
-    old, new = facts_of(stored), json.loads(declared)
-    differences = []
-    for fact in dict.fromkeys([*old, *new]):
-        before: Any = old.get(fact)
-        after: Any = new.get(fact)
-        if before == after:
-            continue
-        if _are_columns(before) and _are_columns(after):
-            differences.append(_columns_difference(before, after))
-        else:
-            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
-        if fact == "kind":
-            break
-    return "; ".join(differences)
-
-
-def _are_columns(fact: Any) -> bool:
-    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
-
-
-def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
-    old, new = dict(before), dict(after)
-    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
-    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
-    differences += [
-        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
-        for name in old
-        if name in new and old[name] != new[name]
-    ]
-    return "; ".join(differences) or "the columns are in another order"
-
-
-def _shown(fact: Any) -> str:
-    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)

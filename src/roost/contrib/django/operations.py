@@ -66,28 +66,41 @@ class StructureOperation(Operation):
         """Return what this and a later operation on the same structure come to; False when they stay as they are."""
         return False
 
-    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, view: bool) -> None:
+
+class _WholeStructure(StructureOperation):
+    """What `CreateStructure` and `DropStructure` have in common: each is the other's reverse."""
+
+    def __init__(self, structure: Declared, view: bool = True) -> None:
+        super().__init__(structure)
+        self.view = view
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the call that makes this operation again, with the definition as it is now."""
+        more = {} if self.view else {"view": False}
+        return type(self).__name__, [], {"structure": _facts(self.structure), **more}
+
+    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
         """Make the structure, or print how."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, ddl(known.catalog, [plan], view))
+            _collect(schema_editor, ddl(known.catalog, [plan], self.view))
         else:
-            change(create(known.catalog, [plan], view), schema_editor.connection)
+            change(create(known.catalog, [plan], self.view), schema_editor.connection)
 
-    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, view: bool) -> None:
+    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
         """Drop the structure, or print how."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, drop_ddl(known.catalog, [plan], view))
+            _collect(schema_editor, drop_ddl(known.catalog, [plan], self.view))
         else:
             change(drop(known.catalog, [plan]), schema_editor.connection)
 
 
-class CreateStructure(StructureOperation):
+class CreateStructure(_WholeStructure):
     """Make a structure where it is missing; `Mismatch` where it is there and declared otherwise.
 
     Its reverse drops it with all that it holds: view, tables and entry in the catalog.
@@ -100,26 +113,17 @@ class CreateStructure(StructureOperation):
     'Create counter pageviews'
     """
 
-    def __init__(self, structure: Declared, view: bool = True) -> None:
-        super().__init__(structure)
-        self.view = view
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that makes this operation again, with the definition as it is now."""
-        more = {} if self.view else {"view": False}
-        return "CreateStructure", [], {"structure": _facts(self.structure), **more}
-
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Make it."""
-        self.make(app_label, schema_editor, self.view)
+        self.make(app_label, schema_editor)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Drop it."""
-        self.unmake(app_label, schema_editor, self.view)
+        self.unmake(app_label, schema_editor)
 
     def describe(self) -> str:
         """Return a sentence for `migrate --plan`."""
@@ -226,7 +230,7 @@ class AlterStructure(StructureOperation):
         return [operation] if isinstance(operation, DropStructure) and self.reversible else False
 
 
-class DropStructure(StructureOperation):
+class DropStructure(_WholeStructure):
     """Drop a structure with all that it holds; its reverse makes it anew, empty.
 
     view: whether the reverse makes what SQL clients see.
@@ -237,26 +241,17 @@ class DropStructure(StructureOperation):
     'Drop counter pageviews'
     """
 
-    def __init__(self, structure: Declared, view: bool = True) -> None:
-        super().__init__(structure)
-        self.view = view
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that makes this operation again, with the definition as it is now."""
-        more = {} if self.view else {"view": False}
-        return "DropStructure", [], {"structure": _facts(self.structure), **more}
-
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Drop it."""
-        self.unmake(app_label, schema_editor, self.view)
+        self.unmake(app_label, schema_editor)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Make it."""
-        self.make(app_label, schema_editor, self.view)
+        self.make(app_label, schema_editor)
 
     def describe(self) -> str:
         """Return a sentence for `migrate --plan`."""

@@ -57,7 +57,7 @@ GONE = "the server has rolled back the whole transaction: do all of it again"
 
 def at_once(dialect: Dialect, exchange: Exchange) -> str:
     """Return an operation as one text, with its values in it."""
-    work, row, answer, _, _ = exchange
+    work, row, answer, *_ = exchange
     return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
 
 

@@ -71,7 +71,7 @@ SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a que
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
 ALONE = """\
 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest` BIGINT;
+DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt` BIGINT;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
 {work};
@@ -327,7 +327,7 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
         self._runs_on = self.session
-        work, row, answer, _, answers = exchange
+        work, row, answer, _, answers, *_ = exchange
         if self._trace is not None:
             self._trace(work, row)
             self._trace("COMMIT", ())

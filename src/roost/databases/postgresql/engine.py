@@ -342,25 +342,30 @@ class PostgreSQLConnection(ServerConnection):
 
         Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        work, row, answer, source, _ = exchange
+        work, row, answer, source, _, _, first = exchange
         self._mark = self._name
-        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
+        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first)
+        if self._trace is not None:
+            self._trace("COMMIT", ())
         if not rows:
             raise Careful
         number: int = rows[0][0]
         return number
 
-    def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
+    def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "") -> list[Row]:
         # A text of several statements is a transaction.
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
         written = self._text(sql, row)
+        begin = f"SET LOCAL lock_timeout = {wait}{sets}"
+        if first:
+            begin = f"{begin};\n{first}"
         if self._trace is not None:
+            if first:
+                self._trace(first, ())
             self._trace(sql, row)
-            if commits:
-                self._trace("COMMIT", ())
-        text = f"{self._mark}SET LOCAL lock_timeout = {wait}{sets};\n{written}"
+        text = f"{self._mark}{begin};\n{written}"
         self._bound(len(text))
         try:
             return self.raw.results(text)[0]

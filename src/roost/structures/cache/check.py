@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roost.structures.cache.declaration import Cache
 from roost.structures.plan import Rule, StructurePlan
 from roost.structures.rules import Words
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
-    """Every row has a value: none is left of those that are made for their locks."""
+    """Every row has a value, none is left of those that are made for their locks; the head of bounds counts right."""
     words = Words(plan)
+    assert isinstance(plan.structure, Cache)
+    if plan.structure.bounded:
+        first, nulls = words.first, ", ".join(["NULL"] * plan.key_width)
+        yield (
+            "count",
+            f"SELECT {nulls}, "
+            f"{words.message('the head says ? values of ? bytes, there are ? of ?', 'h.n', 'h.bytes', 'q.n', 'q.b')}\n"
+            f"  FROM {words.head} h, (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
+            f"  WHERE h.n <> q.n OR h.bytes <> q.b",
+        )
     yield (
         "value",
         f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"

@@ -13,6 +13,8 @@ from roost.structures.operation import Operation
 class CacheConsole(Console[Cache[Any, Any]]):
     """Keys, and the value of one; an imported record is a value without an end."""
 
+    changes = ("max_items", "max_bytes")
+
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         """Return the operation that reads the value."""
         return self.structure.get(key)

@@ -20,18 +20,25 @@ Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is 
 SECOND = 1_000_000
 MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: a moment with that added fits into 64 bits
 NEVER = INT_MAX  # the end of what has none
+MOST = 2**53  # of items or bytes
 ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # of a number in a text or in bytes, as memcached has it
 
-OWN_COLUMNS = frozenset(["value", "until", "token", "expires"])  # beside the key's
+OWN_COLUMNS = frozenset(["value", "until", "token", "used", "size", "expires"])  # beside the key's
 TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
 class Item(NamedTuple, Generic[V]):
-    """A value, and the token by which `cas` knows that it is still that one."""
+    """A value, the token by which `cas` knows that it is still that one, and the seconds left, None for ever."""
 
     value: V
     token: int
+    ttl: float | None
+
+
+def seconds_of(ttl: Ttl) -> float | None:
+    """Return a ttl in seconds."""
+    return ttl.total_seconds() if isinstance(ttl, dt.timedelta) else ttl
 
 
 class Cache(Structure, Generic[K, V]):
@@ -40,6 +47,12 @@ class Cache(Structure, Generic[K, V]):
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `Counter`.
     value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
+    max_items: how many values it holds at most, exactly; None is no bound.
+    max_bytes: of how many bytes all keys and values are at most; a number or another type of fixed size counts as 8.
+
+    Where a bound would be passed, what is over goes first, then what was used longest ago. Storing is a use. Reading is
+    one when an eighth of all values were used since the last use that is written down; no read writes, so a store notes
+    it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
 
     Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
     clock is the database server's; on SQLite the store's.
@@ -55,17 +68,50 @@ class Cache(Structure, Generic[K, V]):
 
     kind = "cache"
     reads = ("get_many", "gets")
+    options = ("max_items", "max_bytes")
 
     @overload
-    def __init__(self: Cache[str, bytes], name: str) -> None: ...
+    def __init__(
+        self: Cache[str, bytes], name: str, *, max_items: int | None = None, max_bytes: int | None = None
+    ) -> None: ...
     @overload
-    def __init__(self: Cache[K, bytes], name: str, *, key: type[K] | ColumnType[K]) -> None: ...
+    def __init__(
+        self: Cache[K, bytes],
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
     @overload
-    def __init__(self: Cache[str, V], name: str, *, value: type[V] | ColumnType[V]) -> None: ...
+    def __init__(
+        self: Cache[str, V],
+        name: str,
+        *,
+        value: type[V] | ColumnType[V],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
     @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K], value: type[V] | ColumnType[V]) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        value: type[V] | ColumnType[V],
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None: ...
 
-    def __init__(self, name: str, *, key: Any = str, value: Any = bytes) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Any = str,
+        value: Any = bytes,
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
         self.value = column(name, "value", value, key=False)
         if self.value.nullable:
@@ -75,11 +121,27 @@ class Cache(Structure, Generic[K, V]):
             raise Invalid(f"{name}: {taken[0]} is a column of the cache's own; give that part of the key another name")
         self._check_key = self.key.check
         self._check_value = self.value.checker(name)
+        self.max_items, self.max_bytes = (
+            self._bound(what, bound) for what, bound in (("max_items", max_items), ("max_bytes", max_bytes))
+        )
         self._define(
-            {"name": name, "key": key, "value": value},
+            {"name": name, "key": key, "value": value, "max_items": self.max_items, "max_bytes": self.max_bytes},
             key=column_facts(self.key.columns),
             value=column_facts([self.value]),
+            max_items=self.max_items,
+            max_bytes=self.max_bytes,
         )
+
+    def _bound(self, what: str, bound: int | None) -> int | None:
+        found = None if bound is None else whole(bound, 1, MOST)
+        if found != bound:
+            raise Invalid(f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}, not {bound!r}")
+        return found
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an end to what it holds."""
+        return self.max_items is not None or self.max_bytes is not None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -98,7 +160,7 @@ class Cache(Structure, Generic[K, V]):
         return Operation(self, "get_many", (tuple([self._check_key(key) for key in found]),))
 
     def gets(self, key: K) -> Operation[Item[V] | None]:
-        """Ask for the value with its token, which `cas` takes; None where there is none, or it is over."""
+        """Ask for the value with its token, which `cas` takes, and the time that is left; None where there is none."""
         return Operation(self, "gets", (self._check_key(key),))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
@@ -133,10 +195,8 @@ class Cache(Structure, Generic[K, V]):
         True if it was stored, False where another value was stored meanwhile, even an equal one, None where there is
         none any more.
         """
-        found = whole(token, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: a token is what gets() answers, not {shown(token)}")
-        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), found))
+        checked = self._token(token)
+        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), checked))
 
     def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
         """Give a value another end, `ttl` from now; True if there is one.
@@ -185,6 +245,18 @@ class Cache(Structure, Generic[K, V]):
         """Remove the value of a key, as `clear` does."""
         return super().forget(key)
 
+    def lease(self, key: K, ttl: float | dt.timedelta) -> Operation[int | None]:
+        """Ask to be the one who computes the value; None while somebody else is, otherwise a token for `release`.
+
+        It ends by itself after `ttl`, in case its holder never comes back. It keeps nobody from storing a value:
+        `store.get_or_set` is what uses it.
+        """
+        return Operation(self, "lease", (self._check_key(key), self._ttl(ttl, needed=True)))
+
+    def release(self, key: K, token: int) -> Operation[bool]:
+        """Give a lease back; False where it has ended."""
+        return Operation(self, "release", (self._check_key(key), self._token(token)))
+
     def _lengthen(self, verb: str, key: K, value: V) -> Operation[bool]:
         if self.value.type.kind not in TEXTS:
             raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
@@ -199,9 +271,15 @@ class Cache(Structure, Generic[K, V]):
             raise Invalid(f"{self.name}: n is a whole number from 0 to {most}, not {n!r}")
         return found
 
-    def _ttl(self, ttl: Ttl) -> int | None:
+    def _token(self, token: int) -> int:
+        found = whole(token, 0, INT_MAX)
+        if found is None:
+            raise Invalid(f"{self.name}: a token is what gets() or lease() has answered, not {shown(token)}")
+        return found
+
+    def _ttl(self, ttl: Ttl, needed: bool = False) -> int | None:
         # In microseconds.
-        if ttl is None:
+        if ttl is None and not needed:
             return None
         if isinstance(ttl, dt.timedelta):
             found = ttl // dt.timedelta(microseconds=1)
@@ -244,7 +322,7 @@ class Cache(Structure, Generic[K, V]):
             case "cas", (_, value, ttl, token):
                 end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
                 return [repr(key(args[0])), shown(value), repr(token), *end]
-            case "touch", (_, ttl):
+            case (("touch" | "lease"), (_, ttl)):
                 return [repr(key(args[0])), *([] if ttl is None else [f"ttl={ttl / SECOND:g}"])]
         return super()._arguments(verb, args)
 
@@ -253,4 +331,10 @@ class Cache(Structure, Generic[K, V]):
         """Make the declaration from the facts of a definition."""
         ((_, spec),) = facts["value"]
         value = parse_column(name, "value", spec)
-        return cls(name, key=key_from(name, "key", facts["key"]), value=value.type.enum or value.type)
+        return cls(
+            name,
+            key=key_from(name, "key", facts["key"]),
+            value=value.type.enum or value.type,
+            max_items=facts["max_items"],
+            max_bytes=facts["max_bytes"],
+        )

@@ -9,7 +9,8 @@ Statements, in their order, of a run of writes:
 4. A bounded number of rows that are over is removed, whoever's they are: twice as many as were written, so a table
    cannot grow by more than what lives. On MariaDB single sets leave that to the batches.
 
-A run of nothing but sets skips the locks and the look: its upsert takes both in one statement.
+A run of nothing but sets skips the locks and the look: its upsert takes both in one statement. A cache with bounds has
+a row that counts, which is locked before all others and written last (`bounds.py`); one without pays nothing for them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
+from roost.errors import Full
+from roost.structures.cache.alter import ALTERATIONS
+from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally, as_texts
 from roost.structures.cache.check import rules
-from roost.structures.cache.declaration import NEVER, Cache, Item
-from roost.structures.cache.play import MAKING, READ_VALUES, Held, play, stored
+from roost.structures.cache.declaration import NEVER, SECOND, Cache, Item
+from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
+from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
@@ -28,6 +33,7 @@ from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
+    Careful,
     Context,
     Operations,
     Plan,
@@ -40,13 +46,10 @@ from roost.structures.plan import (
     seizing,
     write,
 )
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
-UNTIL = Column("until", ColumnType("int"))
-TOKEN = Column("token", ColumnType("int"))
-
 SWEEPS = 2  # rows that are over and are removed, for each that is written
+MOST_NOTED_ALONE = 8  # uses that a single set writes down
 SWEEP_LEAST = 32  # and at least so many by a batch
 MARIADB_BATCHES = 16  # of single sets, one goes by a batch, which removes what is over
 
@@ -60,13 +63,18 @@ class CachePlan(StructurePlan):
 
     structure: Cache[Any, Any]
     views = VIEWS
-    together: ClassVar[Mapping[str, str]] = dict.fromkeys([*WRITES, "clear", "forget"], "change")
+    alterations = ALTERATIONS
+    together: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys([*WRITES, "clear", "forget"], "change"),
+        **dict.fromkeys(LEASING, "leases"),
+    }
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
         key = structure.key.columns
         kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that is made for its lock
-        columns = (*key, kept, UNTIL, TOKEN)
+        bounded = structure.bounded
+        columns = (*key, kept, UNTIL, TOKEN, *([USED, SIZE] if bounded else []))
         rows, equal = self.rows_table, dialect.equal(key)
         self.table = self.create(rows, columns, dialect.names(key)).replace(", WITHOUT ROWID", "")  # long values
         self.clock = Clock(self)
@@ -86,6 +94,10 @@ class CachePlan(StructurePlan):
             "hole": hole,
             "one_token": self.guarded(hole if dialect.name == "sqlite" else self.clock.now),
             "sweep": str(SWEEPS),
+            "size": "size" if bounded else "0",
+            "old": OLD.format(head=self.head_table, part=PART) if bounded else "0",
+            "one_more": f", {dialect.holes(2)}" if bounded else "",
+            "more": dialect.choose(MORE) if bounded else "",
             # For CUT, which takes a key and an id.
             "pairs": dialect.names(key),
             "equal_pair": equal,
@@ -94,8 +106,14 @@ class CachePlan(StructurePlan):
         }
         some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
         self.indexes = (f"roost_{structure.name}_until",)
-        self.tables = (self.table, f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}", self.clock.table)
+        self.leases = Leases(self, dialect, words, self.clock)
+        until = f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}"
+        self.tables = (self.table, until, self.clock.table, self.leases.table)
         self.read, self.put, self.cut = (dialect.choose(each).format(words) for each in (READ, PUT, CUT))
+        self.bounds = Bounds(self, dialect, words, self.cut) if bounded else None
+        if self.bounds is not None:
+            self.tables += self.bounds.tables
+            self.indexes += (self.bounds.index,)
         find = dialect.choose(FIND)
         self.find_value = find.format({**words, "value": "value"})
         self.find = find.format({**words, "value": "NULL"})
@@ -105,7 +123,7 @@ class CachePlan(StructurePlan):
         self.seize = seizing(dialect, rows, key)
         swept = dialect.choose(SWEPT).format(**words)
         sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = (each if dialect.family == "mariadb" else write)(sweep.format(moment=hole))
+        self.sweep = each(sweep.format(moment=hole))
         self._one_sweep = sweep.format(moment=self.clock.now)
         self.move = write(f"UPDATE {rows} SET until = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
@@ -117,12 +135,15 @@ class CachePlan(StructurePlan):
         self._value_in: Callable[[Row], Row] = dialect.decoder([structure.value]) or same
         self._timed = dialect.name == "sqlite"  # the store's clock is a parameter
         self._now = each(f"SELECT {self.clock.now}")
-        one_set = ONE_SET.get(dialect.name, "")
-        self._one_set = one_set.format(**words)
-        self._one = self.asked_alone(
-            "r.value, r.token", rows, f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
+        counts = f"h.n, h.bytes, h.sequence, (SELECT r.size FROM {rows} r WHERE {dialect.equal(key, 'r.')})"
+        self._head_and_size = (
+            f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
         )
-        self._one_found = self.asked_alone("r.value, r.until, r.token", rows, dialect.equal(key, "r."))
+        self._one_set = ONE_SET.get(dialect.name, "").format(**words)
+        living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
+        noted = f", {words['old']}" if bounded else ""
+        self._one = self.asked_alone(f"r.value{noted}", rows, living)
+        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}{noted}", rows, living)
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
@@ -135,8 +156,12 @@ class CachePlan(StructurePlan):
         asked: list[Row] = [self.key_out(key) for key in keys]
         if self._timed and asked:
             now = yield from self._moment(context)
-            asked = [(now, *key) for key in asked]
+            asked = [(now, now, *key) for key in asked]
         found = (yield Statement(self.read, asked)) if asked else []
+        if self.bounds is not None:
+            for key, rows in zip(keys, found, strict=True):
+                if rows and rows[0][3]:
+                    self.bounds.note(context, self.key_out(key))
         return [rows[0] if rows else None for rows in found]
 
     def _moment(self, context: Context) -> Generator[Wanted, Any, int]:
@@ -156,7 +181,7 @@ class CachePlan(StructurePlan):
     def plan_gets(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up keys, with their tokens."""
         found = yield from self._found([op.args[0] for op in run], context)
-        return [None if row is None else Item(self._value(row[0]), row[1]) for row in found]
+        return [None if row is None else self._item([row]) for row in found]
 
     def plan_get_many(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys."""
@@ -170,19 +195,37 @@ class CachePlan(StructurePlan):
 
     def ask_get(self, op: Operation[Any], context: Context) -> Question:
         """Look up one key."""
-        return Question(self._one, (*self.key_out(op.args[0]), *self.clock.row(context)), self._answer)
+        return self._question(self._one, op, self.clock.row(context), context, self._answer)
 
     def ask_gets(self, op: Operation[Any], context: Context) -> Question:
         """Look up one key, with its token."""
-        return Question(self._one, (*self.key_out(op.args[0]), *self.clock.row(context)), self._item)
+        now = self.clock.row(context)
+        return self._question(self._one_item, op, now, context, self._item)
+
+    def _question(
+        self, sql: str, op: Operation[Any], now: Row, context: Context, answer: Callable[[list[Row]], Any]
+    ) -> Question:
+        key, bounds = self.key_out(op.args[0]), self.bounds
+        row = (*key, *now) if sql is self._one else (*now, *key, *now)
+        if bounds is None:
+            return Question(sql, row, answer)
+
+        def noting(rows: list[Row]) -> Any:
+            if rows[0][-1]:
+                bounds.note(context, key)
+            return answer(rows)
+
+        return Question(sql, row, noting)
 
     def _answer(self, rows: list[Row]) -> Any:
         value = rows[0][0]
         return None if value is None else self._value(value)
 
     def _item(self, rows: list[Row]) -> Any:
-        value, token = rows[0]
-        return None if value is None else Item(self._value(value), token)
+        value, token, left = rows[0][:3]
+        if value is None:
+            return None
+        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND)
 
     def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
         """List keys whose value is not over."""
@@ -201,7 +244,9 @@ class CachePlan(StructurePlan):
 
     def transact_set(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Store a value."""
-        return None if self.clock.is_due(context) else self._set(op, context)
+        if self.clock.is_due(context):
+            return None
+        return self._set(op, context) if self.bounds is None else self._set_within(self.bounds, op, context)
 
     def _set(self, op: Operation[Any], context: Context) -> Transaction:
         key, value, ttl = op.args
@@ -210,9 +255,31 @@ class CachePlan(StructurePlan):
         yield self._one_set, row
         yield self._one_sweep, (*now, SWEEPS)
 
+    def _set_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Transaction:
+        key, value, ttl = op.args
+        key, value = self.key_out(key), self._out(value)
+        now, size = self.clock.row(context), bounds.size((*key, value))
+        found = yield self._head_and_size, key
+        if not found or found[0][0] is None or (bounds.max_bytes is not None and size > bounds.max_bytes):
+            raise Careful
+        n, stored_bytes, sequence, former = found[0]
+        tally = Tally(n, stored_bytes, sequence, sequence)
+        tally.removed([former])
+        for used in bounds.noted(context, MOST_NOTED_ALONE):
+            tally.sequence += 1
+            yield bounds.use.sql, (tally.sequence, *used)
+        tally.sequence += 1
+        tally.n += 1
+        tally.bytes += size
+        yield self._one_set, (*key, value, *now, ttl, now[1], tally.sequence, size)
+        swept = yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))
+        tally.removed([each[-1] for each in swept])
+        yield from as_texts(bounds.evict(tally))
+        yield bounds.write.sql, (tally.n, tally.bytes, tally.sequence)
+
     def exchange_set(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Store a value."""
-        if self.clock.is_due(context):
+        if self.bounds is not None or self.clock.is_due(context):
             return None
         if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
             return None
@@ -224,8 +291,17 @@ class CachePlan(StructurePlan):
     # --- writing: batches -----------------------------------------------------------------------------------------
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, that an operation locks."""
+        """Return the keys, as they are stored, that an operation locks; of a cache with bounds, what all share."""
+        if self.bounds is not None and _counts([op]):
+            return {()}
+        return self._keys_of(op)
+
+    def _keys_of(self, op: Operation[Any]) -> set[Row]:
         return {self.key_out(key) for key, _ in self._keyed(op)}
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        return sorted({key for op in operations if op.writes for key in self._keys_of(op)})
 
     @staticmethod
     def _keyed(op: Operation[Any]) -> list[tuple[Row, Any]]:
@@ -235,35 +311,61 @@ class CachePlan(StructurePlan):
         key, *rest = op.args
         return [] if key is None else [(key, rest[0] if rest else None)]
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the rows of keys that may get a value, and lock those of the others that are written."""
-        made = {head for op in operations if op.verb in MAKING for head in self.heads_of(op)}
-        taken = {head for op in operations if op.writes for head in self.heads_of(op)}
-        if not taken:
+        return (yield from self._lock_all(operations, set()))
+
+    def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
+        made = {key for op in operations if op.verb in MAKING for key in self._keys_of(op)}
+        taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
+        counted = self.bounds is not None and _counts(operations)
+        if not taken and not counted:
             return False
-        yield from self.make_or_take(made, taken, 0, 0)
+        if counted and self.bounds is not None:
+            yield from self.bounds.lock()
+        yield from self.make_or_take(made, taken | noted, 0, 0)
         return True
+
+    def plan_leases(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Give leases and take them back."""
+        return (yield from self.leases.run(run, context))
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Run writes in their order; `clear()` of all keys cuts a run in two."""
-        if not locked and all([op.verb in ("set", "set_many") for op in run]):
+        bounds = self.bounds
+        if bounds is None and not locked and all([op.verb in ("set", "set_many") for op in run]):
             return (yield from self._set_all(run, context))
+        counted = bounds is not None and _counts(run)
+        noted = bounds.noted(context) if bounds is not None and counted and not locked else []
         if not locked and self.lock is not None:
-            locked = yield from self.take_heads(run, context)
+            locked = yield from self._lock_all(run, set(noted))
+        elif bounds is not None and counted and self.lock is None:
+            yield from bounds.lock()
         if not locked:
             yield Control.LOCKED
         now = yield from self.clock.read(context)
+        tally = (yield from bounds.tally()) if bounds is not None and counted else None
+        if bounds is not None and tally is not None and noted:
+            first = tally.sequence + 1
+            yield Statement(bounds.use, [(place, *key) for place, key in enumerate(noted, first)])
+            tally.sequence += len(noted)
         results: list[Any] = []
         part: list[Operation[Any]] = []
         for op in run:
             if op.args[:1] == (None,):
-                results += yield from self._played(part, now)
+                results += yield from self._played(part, now, tally)
                 part = []
                 results.append((yield from self._clear_all(now)))
+                if tally is not None:
+                    tally.n = tally.bytes = 0
             else:
                 part.append(op)
-        results += yield from self._played(part, now)
-        yield from self._sweep(len(run), now, context)
+        results += yield from self._played(part, now, tally)
+        if bounds is None or tally is not None:
+            yield from self._sweep(len(run), now, context, tally)
+        if bounds is not None and tally is not None:
+            yield from bounds.evict(tally)
+            yield Statement(bounds.write, [(tally.n, tally.bytes, tally.sequence)])
         return results
 
     def _set_all(self, run: Operations, context: Context) -> Plan:
@@ -276,58 +378,93 @@ class CachePlan(StructurePlan):
         if rows:
             yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
         yield Control.LOCKED
-        yield from self._sweep(len(rows), now, context)
+        yield from self._sweep(len(rows), now, context, None)
         return [None] * len(run)
 
-    def _played(self, run: Operations, now: int) -> Plan:
+    def _played(self, run: Operations, now: int, tally: Tally | None) -> Plan:
         if not run:
             return []
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
         needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES}
         asked = sorted({key for keys in keyed for key, _ in keys})
-        before: dict[Row, Held | None] = {}
+        found: dict[Row, Row] = {}  # what is stored, over or not, with its size
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
             if some:
                 those = sorted(some)
-                found = yield Statement(find, those)
-                before |= {key: Held(*rows[0]) if rows else None for key, rows in zip(those, found, strict=True)}
-        have = {key: held if held is not None and held.until > now else None for key, held in before.items()}
+                rows = yield Statement(find, those)
+                found |= {key: each[0] for key, each in zip(those, rows, strict=True) if each}
+        have: dict[Row, Held | None] = dict.fromkeys(asked)
+        have |= {key: Held(*row[:3]) for key, row in found.items() if row[1] > now}
         was = dict(have)
-        put: set[Row] = set()
+        put: dict[Row, None] = {}  # keys, in the order of their last use
         results: list[Any] = []
         for op, keys in zip(run, keyed, strict=True):
             result: Any = None
+            after: dict[Row, Held | None] = {}
             if op.verb == "set_many":
                 for (key, value), (*_, ttl) in zip(keys, op.args, strict=True):
-                    have[key] = stored(now, self._out(value), ttl, have[key])
-                    put.add(key)
+                    after[key] = stored(now, self._out(value), ttl, have[key])
             else:
                 ((key, value),) = keys
-                held = have[key]
                 brings = self._out(value) if op.verb in VALUED else None
-                result, have[key] = play(self.structure, op, brings, now, held)
-                if have[key] is not held and op.verb != "touch":
-                    put.add(key)
+                result, after[key] = play(self.structure, op, brings, now, have[key])
+            changed = [key for key, held in after.items() if held is not have[key]]
+            if self._is_too_large(after, changed):
+                results.append(Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}"))
+                continue
+            have |= after
             results.append(result)
+            if op.verb != "touch":
+                for key in changed:
+                    put.pop(key, None)
+                    put[key] = None
+        yield from self._write(found, was, have, put, tally)
+        return results
+
+    def _is_too_large(self, after: Mapping[Row, Held | None], changed: Sequence[Row]) -> bool:
+        bounds = self.bounds
+        if bounds is None or bounds.max_bytes is None:
+            return False
+        sizes = [bounds.size((*key, held.value)) for key in changed if (held := after[key]) and held.value is not None]
+        return max(sizes, default=0) > bounds.max_bytes
+
+    def _write(
+        self,
+        found: Mapping[Row, Row],
+        was: Mapping[Row, Held | None],
+        have: Mapping[Row, Held | None],
+        put: Mapping[Row, None],
+        tally: Tally | None,
+    ) -> Generator[Wanted, Any, None]:
+        # Writes the difference between what is stored and what the keys have now.
         puts: list[Row] = []
-        moves: list[Row] = []
-        gone: list[Row] = []
-        for key in asked:
-            held, former = have[key], was[key]
+        for key in put:
+            held = have[key]
             if held is None:
-                if before[key] is not None:  # one that is over goes along
-                    gone.append(key)
-            elif key in put:
+                continue
+            if tally is None or self.bounds is None:
                 puts.append(key + held)
-            elif former is not None and held.until != former.until:
-                moves.append((held.until, *key))
+                continue
+            size = self.bounds.size((*key, held.value))
+            tally.sequence += 1
+            puts.append((*key, *held, tally.sequence, size))
+            tally.removed([found[key][3]] if key in found else [])
+            tally.n += 1
+            tally.bytes += size
+        moves = [
+            (held.until, *key)
+            for key, held in have.items()
+            if held and key not in put and (former := was[key]) and former.until != held.until
+        ]
+        gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
+        if tally is not None:
+            tally.removed([found[key][3] for key in gone])
         if puts:
-            yield Statement(self.put, puts)
+            yield Statement(self.put, sorted(puts, key=lambda row: row[: self.key_width]))
         if moves:
             yield Statement(self.move, moves)
         if gone:
             yield Statement(self.cut, gone)
-        return results
 
     def _out(self, value: Any) -> Any:
         return self._value_out((value,))[0]
@@ -338,17 +475,23 @@ class CachePlan(StructurePlan):
         number: int = found[0][0][0]
         return number
 
-    def _sweep(self, written: int, now: int, context: Context) -> Generator[Wanted, Any, None]:
+    def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
         # Not in the application's own transaction on MariaDB: one at REPEATABLE READ would lock the gaps between them.
         if context.joined and self.dialect.family == "mariadb":
             return
         most = SWEEPS * written + SWEEP_LEAST
-        found = yield Statement(self.sweep, [(now, most)])
-        if self.dialect.family == "mariadb" and found[0]:
-            yield Statement(self.cut, sorted(found[0]))
+        if tally is not None and self.bounds is not None:
+            most = max(most, self.bounds.excess(tally))  # it goes before what is not over
+        found = (yield Statement(self.sweep, [(now, most)]))[0]
+        if self.dialect.family == "mariadb" and found:
+            yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
+        if tally is not None:
+            tally.removed([row[-1] for row in found])
 
 
-VALUED = frozenset(["set", "add", "replace", "cas", "append", "prepend"])  # verbs whose second argument is a value
+def _counts(run: Operations) -> bool:
+    # Whether something is stored or removed.
+    return any([op.writes and op.verb != "touch" and op.verb not in LEASING for op in run])
 
 
 def _by_key(item: tuple[Row, Row]) -> Row:

@@ -12,6 +12,7 @@ from roost.types.column_types import INT_MAX, INT_MIN
 SLACK = 16  # `touch` writes nothing where the stored end is early by less than this part of the ttl
 # Verbs whose outcome depends on the value that is there, which may be long: for others it is not read.
 READ_VALUES = frozenset(["increment", "decrement", "append", "prepend"])
+VALUED = frozenset(["set", "add", "replace", "cas", "append", "prepend"])  # verbs whose second argument is a value
 MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value where there is none
 
 

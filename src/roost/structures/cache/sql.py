@@ -1,4 +1,4 @@
-"""The statements of a cache, in each dialect.
+"""The statements of a cache, in each dialect. What its bounds need beside them: `bounds.py`.
 
 A row is its own head: it is locked, or made and locked, before anything is decided by it. A row that is made for that
 has the end 0, so that it has never been there for anybody.
@@ -9,16 +9,21 @@ from __future__ import annotations
 from roost.dialects.dialect import Answer, Gather, Template
 from roost.structures.plan import write
 
-# What is there and not over; `now` is the present moment: on SQLite a parameter, in front of the key.
+# What is there and not over; `now` is the present moment: on SQLite two parameters, in front of the key.
 READ = {
-    "sqlite": Template("SELECT value, token FROM {rows} WHERE until > ? AND {equal}", answer=Answer.ORDINAL),
+    "sqlite": Template(
+        "SELECT value, token, until - ?, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL
+    ),
     "mariadb": Template(
-        "SELECT {{i}}, value, token FROM {rows} WHERE {equal} AND until > {now}", Gather.UNION, Answer.ORDINAL
+        "SELECT {{i}}, value, token, until - {now}, {old} FROM {rows} r WHERE {equal} AND until > {now}",
+        Gather.UNION,
+        Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
-SELECT (q."#" - 1)::integer, e.value, e.token FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.value, r.token FROM {rows} r WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT r.value, r.token, r.until - {now}, {old} FROM {rows} r
+    WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -26,14 +31,16 @@ SELECT (q."#" - 1)::integer, e.value, e.token FROM unnest({key_arrays}) WITH ORD
 
 # What is there under the locks, over or not.
 FIND = {
-    "sqlite": Template("SELECT {value}, until, token FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
+    "sqlite": Template("SELECT {value}, until, token, {size} FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
-        "(SELECT {{i}}, {value}, until, token FROM {rows} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL
+        "(SELECT {{i}}, {value}, until, token, {size} FROM {rows} WHERE {equal} FOR UPDATE)",
+        Gather.UNION,
+        Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT {value}, until, token FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
+  CROSS JOIN LATERAL (SELECT {value}, until, token, {size} FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -44,28 +51,28 @@ PUT = {
         """\
 INSERT INTO {rows} ({columns}) VALUES ({holes})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1)""",
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1){more}""",
         "{holes}",
     ),
     "mariadb": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
-    token = GREATEST(VALUES(token), token + 1)""",
+    token = GREATEST(VALUES(token), token + 1){more}""",
         Gather.VALUES,
     ),
     "mysql": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new
   ON DUPLICATE KEY UPDATE value = new.value, until = new.until,
-    token = GREATEST(new.token, {rows}.token + 1)""",
+    token = GREATEST(new.token, {rows}.token + 1){more}""",
         Gather.VALUES,
     ),
     "postgresql": Template(
         """\
 INSERT INTO {rows} AS r ({columns}) SELECT * FROM unnest({arrays})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1)""",
+    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1){more}""",
         Gather.ARRAYS,
     ),
 }
@@ -91,25 +98,25 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
 # Rows that are over, the oldest first, as many as a write removes. What others hold is skipped, and not waited for.
 OVER = "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never} ORDER BY until LIMIT {hole}"
 SWEEP = {
-    "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over})",
+    "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over}) RETURNING {size}",
     "mariadb": "{over} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
-    "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED))",
+    "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED)) RETURNING {size}",
 }
-SWEPT = {"sqlite": "rowid", "mariadb": "{key}", "postgresql": "ctid"}
+SWEPT = {"sqlite": "rowid", "mariadb": "{key}, {size}", "postgresql": "ctid"}
 
 # One set by itself. It fails where the declaration is not stored: the token is NULL then.
 ONE_SET = {
     "sqlite": """\
-INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token})
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token}{one_more})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1)""",
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1){more}""",
     "mariadb": """\
-INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token})
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token}{one_more})
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
     token = GREATEST(VALUES(token), token + 1)""",
     "postgresql": """\
 a AS (INSERT INTO {rows} AS r ({columns})
-    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token})
+    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}{one_more})
   ON CONFLICT ({key}) DO UPDATE
     SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1)),
 o AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}

@@ -1,12 +1,12 @@
 """Cache as a SQL view: what plain SQL clients see, and what their statements do to it.
 
 The view shows what is not over, with its end in the column `expires`, NULL for none. INSERT sets a value, whatever was
-there; UPDATE sets value and end, DELETE removes.
+there; UPDATE sets value and end, DELETE removes. The view of a cache with bounds takes DELETE alone.
 """
 
 from __future__ import annotations
 
-from roost.structures.cache.declaration import NEVER
+from roost.structures.cache.declaration import NEVER, Cache
 from roost.structures.clock import Clock
 from roost.structures.plan import StructurePlan
 from roost.structures.views import mariadb, postgresql, sqlite
@@ -14,6 +14,7 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
+BOUNDED = ": a cache with bounds is written by Roost alone; DELETE removes values"
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
 # SQLite's own clock, to a millisecond: a view knows no store's.
@@ -39,8 +40,21 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     rows, key = words.rows, words.dialect.names(words.key)
     now = SQLITE_NOW.format(clock=f"roost_{words.name}_clock")
     until = SQLITE_UNTIL.format(words.new(EXPIRES))
+    view = f"SELECT {key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}"
+    old = words.is_old(words.key)
+    if _bounded(plan):
+        return sqlite.Made(
+            view=view,
+            insert=[words.refuse(("1", BOUNDED))],
+            update=[words.refuse(("1", BOUNDED))],
+            delete=[
+                f"UPDATE {words.head} SET n = n - 1, bytes = bytes - (SELECT size FROM {rows} WHERE {old})\n"
+                f"    WHERE id = 0 AND EXISTS (SELECT 1 FROM {rows} WHERE {old})",
+                f"DELETE FROM {rows} WHERE {old}",
+            ],
+        )
     return sqlite.Made(
-        view=f"SELECT {key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}",
+        view=view,
         insert=[
             words.refuse(*words.rules([*words.key, value, EXPIRES])),
             f"INSERT INTO {rows} ({key}, value, until, token)\n"
@@ -51,9 +65,9 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
         update=[
             words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES])),
             f"UPDATE {rows} SET value = {words.new(value)}, until = {until}, token = max({now}, token + 1)\n"
-            f"    WHERE {words.is_old(words.key)}",
+            f"    WHERE {old}",
         ],
-        delete=[f"DELETE FROM {rows} WHERE {words.is_old(words.key)}"],
+        delete=[f"DELETE FROM {rows} WHERE {old}"],
     )
 
 
@@ -63,6 +77,8 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     now = Clock(plan).now
 
     def add(words: mariadb.Words) -> mariadb.Door:
+        if _bounded(plan):
+            return words.door([*columns, EXPIRES], [], [words.signal(f"{words.name}{BOUNDED}")])
         return words.door(
             [*columns, EXPIRES],
             [],
@@ -75,7 +91,15 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
         )
 
     def remove(words: mariadb.Words) -> mariadb.Door:
-        return words.door(key, [], [f"DELETE FROM {rows} WHERE {words.is_new(key, f'{rows}.')}"])
+        delete = f"DELETE FROM {rows} WHERE {words.is_new(key, f'{rows}.')}"
+        if not _bounded(plan):
+            return words.door(key, [], [delete])
+        lock = f"SELECT COUNT(*) INTO `locked` FROM {words.head} h WHERE h.id = 0 FOR UPDATE"
+        count = (
+            f"UPDATE {words.head} h JOIN {rows} r ON {words.is_new(key, 'r.')}\n"
+            "    SET h.n = h.n - 1, h.bytes = h.bytes - r.size WHERE h.id = 0"
+        )
+        return words.door(key, [mariadb.LOCKED], [lock, count, delete])
 
     names = plan.dialect.names(columns)
     shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires FROM {rows} WHERE until > {now}"
@@ -86,8 +110,24 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.columns[-1]
     rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES], Clock(plan).now
+    view = f"SELECT {words.names(columns)}, {POSTGRESQL_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}"
+    if _bounded(plan):
+        return postgresql.Made(
+            view=view,
+            insert=[words.stop("0A000", BOUNDED)],
+            update=[words.stop("0A000", BOUNDED)],
+            delete=[
+                words.refuse(),
+                f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;",
+                f"DELETE FROM {rows} WHERE {old} RETURNING size INTO it.size;",
+                "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+                f"UPDATE {words.head} SET n = n - 1, bytes = bytes - it.size WHERE id = 0;",
+                "RETURN OLD;",
+            ],
+            variables=("size bigint",),
+        )
     return postgresql.Made(
-        view=f"SELECT {words.names(columns)}, {POSTGRESQL_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}",
+        view=view,
         insert=[
             words.refuse(*words.rules(new)),
             *words.normal(new),
@@ -112,6 +152,11 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             "RETURN OLD;",
         ],
     )
+
+
+def _bounded(plan: StructurePlan) -> bool:
+    assert isinstance(plan.structure, Cache)
+    return plan.structure.bounded
 
 
 VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}

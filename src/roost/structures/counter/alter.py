@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.plan import Facts, StructurePlan
+from roost.types.columns import Column
 
 
-def change_slots(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Add the slots that go to the first one; `Overflow` when that would leave 64 bits."""
+def change_slots(
+    plan: StructurePlan, old: Facts, new: Facts, more: Sequence[Column] = ()
+) -> Generator[Statement, Any, None]:
+    """Add the slots that go to the first one; `Overflow` when that would leave 64 bits.
+
+    more: columns of what is counted, beside those of the key.
+    """
     before, after = old["slots"] or plan.dialect.slots, new["slots"] or plan.dialect.slots
-    key = plan.dialect.names(plan.structure.key.columns)
+    key = plan.dialect.names([*plan.structure.key.columns, *more])
     table = plan.rows_table
     try:
         for slot in range(after, before):

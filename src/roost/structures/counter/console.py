@@ -16,7 +16,7 @@ class CounterConsole(Console[Counter[Any]]):
     """Keys with their totals; an imported record adds n, or 1 where it has none."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None}
-    changes = ("slots",)
+    changes: ClassVar[Sequence[str]] = ("slots",)
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         """Return one operation for all totals."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
@@ -11,7 +12,11 @@ from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
+if TYPE_CHECKING:
+    from roost.structures.windowed_counter.declaration import WindowedCounter
+
 K = TypeVar("K")
+L = TypeVar("L")
 
 MAX_SLOTS = 1024  # a read sums as many rows as there are slots
 
@@ -25,6 +30,8 @@ class Counter(Structure, Generic[K]):
     slots: over how many rows the adds to one key are spread, 1 to 1,024. None is the engine's own choice: 1 on
         SQLite, which has one writer; 16 elsewhere. A read sums them.
 
+    window, keep: with these it counts per hour, say, and what is older goes: see `WindowedCounter`.
+
     Each slot holds |n| < 2^63; an add that would take one past that is refused with `Overflow`, never wrapped. Totals
     are Python's ints, of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
 
@@ -37,14 +44,46 @@ class Counter(Structure, Generic[K]):
     """
 
     kind = "counter"
-    options = ("slots",)
+    options: ClassVar[tuple[str, ...]] = ("slots",)
+
+    def __new__(cls, *_: Any, window: str | timedelta | None = None, **__: Any) -> Self:
+        """Make a `WindowedCounter` where there are windows."""
+        if cls is Counter and window is not None:
+            from roost.structures.windowed_counter.declaration import WindowedCounter  # derived from this class
+
+            cls = WindowedCounter  # type: ignore[assignment]
+        return super().__new__(cls)
 
     @overload
     def __init__(self: Counter[str], name: str, *, slots: int | None = None) -> None: ...
     @overload
     def __init__(self, name: str, *, key: type[K] | ColumnType[K], slots: int | None = None) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]
+        self: WindowedCounter[str], name: str, *, window: str | timedelta, keep: int, slots: int | None = None
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]
+        self: WindowedCounter[L],
+        name: str,
+        *,
+        key: type[L] | ColumnType[L],
+        window: str | timedelta,
+        keep: int,
+        slots: int | None = None,
+    ) -> None: ...
 
-    def __init__(self, name: str, *, key: Any = str, slots: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Any = str,
+        slots: int | None = None,
+        window: str | timedelta | None = None,
+        keep: int | None = None,
+    ) -> None:
+        if keep is not None:
+            raise Invalid(f"{name}: keep is a number of windows, and goes with window")
         super().__init__(name, Group.declared(name, "key", key))
         self.slots = None if slots is None else whole(slots, 1, MAX_SLOTS)
         if self.slots != slots:

@@ -18,6 +18,7 @@ from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     SLOT,
+    Alteration,
     Careful,
     Context,
     N,
@@ -32,6 +33,7 @@ from roost.structures.plan import (
     write,
 )
 from roost.types.column_types import INT_MAX, INT_MIN
+from roost.types.columns import Column
 
 ADD = {
     # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT
@@ -175,12 +177,12 @@ class CounterPlan(StructurePlan):
 
     structure: Counter[Any]
     views = VIEWS
-    alterations = ALTERATIONS
+    alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"add": "add", "add_all": "add"}
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        columns = structure.key.columns
+        columns = self.cell()
         key = dialect.names(columns)
         words = {
             "rows_table": self.rows_table,
@@ -190,7 +192,7 @@ class CounterPlan(StructurePlan):
             "holes": dialect.holes(len(columns) + 2),
             "arrays": dialect.arrays(columns),
             "q_rows": dialect.same(columns, "r.", "q."),
-            "one_slot": dialect.holes(len(columns) + 1),
+            "one_slot": f"{self.one_cell()}, {dialect.placeholder}",
             "one_n": self.guarded("%s::bigint" if dialect.name == "postgresql" else dialect.placeholder),
         }
 
@@ -215,6 +217,14 @@ class CounterPlan(StructurePlan):
         total = INCREMENTED.get(dialect.name)
         self._incremented = f"CASE WHEN {total} BETWEEN 0 AND {MOST_ANSWER - 1} THEN {total} END"
         self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
+
+    def cell(self) -> tuple[Column, ...]:
+        """Return the columns of what is counted, whose numbers are in slots."""
+        return self.structure.key.columns
+
+    def one_cell(self) -> str:
+        """Return their values, as an add by itself has them."""
+        return self.dialect.holes(len(self.cell()))
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""

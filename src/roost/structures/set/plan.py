@@ -122,7 +122,7 @@ IF `the count` THEN
   INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 1) ON DUPLICATE KEY UPDATE n = n + 1;
 END IF""",
     "postgresql": """\
-c AS (SELECT FROM roost_catalog c WHERE {is_stored} FOR SHARE),
+c AS (SELECT FROM roost_catalog c WHERE {stays_stored}),
 {lock}r AS (INSERT INTO {rows} ({pairs}) SELECT {pair_holes} FROM c{locked} ON CONFLICT DO NOTHING RETURNING 1),
 h AS (INSERT INTO {head} AS h ({key}, n) SELECT {key_holes}, 1 FROM r ON CONFLICT ({key}) DO UPDATE SET n = h.n + 1)""",
 }
@@ -163,7 +163,7 @@ class SetPlan(StructurePlan):
             "nth_pair": nth(dialect, pair),
             "first": dialect.name_of(pair[0]),
             "one": self.guarded("1"),
-            "is_stored": self.is_stored,
+            "stays_stored": self.stays_stored,
         }
         self.tables = (
             self.create(head, [*key, N], words["key"]),

@@ -1,4 +1,4 @@
-"""A cap in MariaDB's words: the notes, the triggers that write them, and the event; see `adoption_mariadb`."""
+"""A cap in MariaDB's words: the notes, the triggers that write them, and the event, which `mariadb.py` installs."""
 
 from __future__ import annotations
 

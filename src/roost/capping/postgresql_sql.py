@@ -1,4 +1,4 @@
-"""A cap in PostgreSQL's words: the functions and the triggers; see `adoption_postgresql`.
+"""A cap in PostgreSQL's words: the functions and the triggers that `postgresql.py` installs.
 
 By whose rights they run, and what they may find:
 

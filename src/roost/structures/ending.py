@@ -1,0 +1,158 @@
+"""What plans share whose keys have one row each, which is over after a moment: how it is read, locked and written.
+
+A plain read decides first. What it refuses locks and writes nothing: a row changes only in ways that refuse it still.
+What may be done is locked, read again behind the lock, and decided by the moment that it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.structures.clock import Clock
+from roost.structures.plan import Context, StructurePlan, each, locking, seizing
+from roost.structures.structure import Structure
+from roost.structures.sweep import Sweep
+from roost.types.columns import Column
+
+SELECT = {
+    "sqlite": Template("SELECT {now}{values} FROM {rows} r WHERE {r_equal}", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        """\
+SELECT q.`#`, {now}{values} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r ON {same}""",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+    "mysql": Template("(SELECT {{i}}, {now}{values} FROM {rows} r WHERE {r_equal})", Gather.UNION, Answer.ORDINAL),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, {now}e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
+  CROSS JOIN LATERAL (SELECT {values} FROM {rows} r WHERE {same} OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Creates the row or takes its lock, and changes nothing.
+LOCK = {
+    "mariadb": Template(
+        "INSERT INTO {rows} ({columns}) VALUES {{rows}} ON DUPLICATE KEY UPDATE {ends} = {ends}", Gather.VALUES
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({key}) DO UPDATE SET {ends} = 0 WHERE false""",
+        Gather.ARRAYS,
+    ),
+}
+
+PUT = {
+    "sqlite": Template("INSERT OR REPLACE INTO {rows} ({columns}) VALUES ({holes})"),
+    "mariadb": Template(
+        """\
+INSERT INTO {rows} ({columns}) VALUES {{rows}}
+  ON DUPLICATE KEY UPDATE {from_values}""",
+        Gather.VALUES,
+    ),
+    "mysql": Template(
+        """\
+INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new
+  ON DUPLICATE KEY UPDATE {from_new}""",
+        Gather.VALUES,
+    ),
+    "postgresql": Template(
+        """\
+INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
+  ON CONFLICT ({key}) DO UPDATE SET {from_excluded}""",
+        Gather.ARRAYS,
+    ),
+}
+
+OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}  # room for HOT updates of what is not the moment
+
+
+class EndingPlan(StructurePlan):
+    """A structure whose keys have one row each, which is over after a moment.
+
+    values: the columns beside the key; the last one is the moment.
+    nothing: what a row has that was only made to be locked.
+    """
+
+    def __init__(self, structure: Structure, dialect: Dialect, values: Sequence[Column], nothing: Row) -> None:
+        super().__init__(structure, dialect)
+        key, rows = structure.key.columns, self.rows_table
+        columns = [*key, *values]
+        names = [dialect.name_of(column) for column in values]
+        self.clock = Clock(self)
+        self.sweep = Sweep(self, names[-1])
+        self.indexes = (self.sweep.name,)
+        self._nothing = nothing
+        self.words = {
+            "rows": rows,
+            "key": dialect.names(key),
+            "key_holes": dialect.holes(len(key)),
+            "key_arrays": dialect.arrays(key),
+            "columns": dialect.names(columns),
+            "values": dialect.names(values, "r."),
+            "ends": names[-1],
+            "holes": dialect.holes(len(columns)),
+            "arrays": dialect.arrays(columns),
+            "equal": dialect.equal(key),
+            "r_equal": dialect.equal(key, "r."),
+            "same": dialect.same(key, "q.", "r."),
+            "from_values": ", ".join(f"{name} = VALUES({name})" for name in names),
+            "from_new": ", ".join(f"{name} = new.{name}" for name in names),
+            "from_excluded": ", ".join(f"{name} = excluded.{name}" for name in names),
+        }
+        self.tables = (
+            self.create(rows, columns, self.words["key"]) + OPTIONS.get(dialect.name, ""),
+            self.sweep.index,
+            self.clock.table,
+        )
+        self.seize = seizing(dialect, rows, key)
+        select, now = dialect.choose(SELECT), f"{self.clock.now}, "
+        self.select = select.format({**self.words, "now": now})
+        self._select_locked = locking(select.format({**self.words, "now": ""}), dialect)
+        self.put = dialect.choose(PUT).format(self.words)
+        if dialect.row_locks:
+            self._lock = dialect.choose(LOCK).format(self.words)
+            self.take = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
+        self.first_keys, self.later_keys = self.clock.keys(names[-1])
+        # The present moment and the row of one key, with NULLs where there is none.
+        self.one = self.asked_alone(now + self.words["values"], rows, self.words["r_equal"])
+
+    def moment(self, context: Context) -> Row:
+        """Return the parameters of the present moment."""
+        return self.clock.row(context)
+
+    def read(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, list[Row | None]]:
+        """Return the present moment with the row of each key, None where there is none. Locks nothing."""
+        now = self.clock.row(context)
+        found = yield Statement(self.select, [now + key for key in keys])
+        return [tuple(rows[0]) if rows else None for rows in found]
+
+    def mend(self, found: Sequence[Row | None], context: Context) -> Generator[Wanted, Any, None]:
+        """Look at the time where nothing is written, for who is refused must not wait for one that stands still."""
+        if self.clock.stands(context, max([row[0] for row in found if row is not None], default=0)):
+            yield from self.clock.read(context, writes=False)
+
+    def locked(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, tuple[int, dict[Row, Row]]]:
+        """Lock the rows of keys, in their order, making them where they are missing; return the moment and the rows."""
+        if self.dialect.row_locks:
+            yield Statement(self._lock, [key + self._nothing for key in keys])
+            yield Control.LOCKED
+        moment = yield from self.clock.read(context)
+        if self.dialect.row_locks:
+            found = yield Statement(self._select_locked, keys)
+            return moment, {key: tuple(rows[0]) for key, rows in zip(keys, found, strict=True)}
+        found = yield from self.read(keys, context)
+        return moment, {key: self._nothing if row is None else row[1:] for key, row in zip(keys, found, strict=True)}
+
+    def removing(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, int]:
+        """Lock the rows of keys that are there; return the moment."""
+        if self.take is not None:
+            yield Statement(self.take, sorted(set(keys)))
+            yield Control.LOCKED
+        return (yield from self.clock.read(context))

@@ -1,0 +1,1 @@
+"""Lease: a lock that ends by itself."""

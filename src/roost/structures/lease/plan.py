@@ -1,0 +1,179 @@
+"""Lease: who holds a key is played in Python, under the lock of the key's row.
+
+A token is the moment of its grant, or one more than the last one where that is larger. So no sequence is shared by all
+keys, and a row may go: a later grant has a later moment. A row stays for as long as a clock that jumps back may take
+time with it, which is a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.structures.clock import SECOND, datetime_of
+from roost.structures.ending import EndingPlan
+from roost.structures.lease.check import rules
+from roost.structures.lease.declaration import HOLDER, Grant, Lease
+from roost.structures.lease.view import VIEWS
+from roost.structures.lease.wire import LeaseWire
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, Operations, Plan, Question, Rule
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+TOKEN, TTL, EXPIRES = (Column(name, ColumnType("int")) for name in ("token", "ttl", "expires"))
+
+NOTHING = ("", 0, 0, 0)
+STAYS = 2 * SECOND  # a row that is over
+
+
+class LeasePlan(EndingPlan):
+    """A lease in one dialect's words: one table, whose row is its own head."""
+
+    wire = LeaseWire
+
+    structure: Lease[Any]
+    views = VIEWS
+    together: ClassVar[Mapping[str, str]] = {"acquire": "change", "renew": "change", "release": "change"}
+
+    def __init__(self, structure: Lease[Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect, [HOLDER, TOKEN, TTL, EXPIRES], NOTHING)
+        hole = dialect.placeholder
+        self.end = Template(
+            f"UPDATE {self.rows_table} SET expires = {hole} WHERE {self.words['equal']} AND expires > {hole}"
+        )
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its table."""
+        return rules(self)
+
+    def plan_change(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Refuse by a plain read what it refuses; lock and play the others, and write each key once."""
+        wanted = [(self.key_out(op.args[0]), op) for op in run]
+        keys = sorted({key for key, _ in wanted})
+        found = yield from self.read(keys, context)
+        first = {key: _Key(row[0], row[1:]) for key, row in zip(keys, found, strict=True) if row is not None}
+        changed: set[Row] = set()
+        results = self._play(wanted, {key: first.get(key) or _Key(0, NOTHING) for key in keys}, changed)
+        if not changed:
+            yield from self.mend(found, context)
+            return results
+        moment, rows = yield from self.locked(sorted(changed), context)
+        states = {key: _Key(moment, row) for key, row in rows.items()}
+        again = [place for place, (key, _) in enumerate(wanted) if key in states]
+        written: set[Row] = set()
+        for place, result in zip(again, self._play([wanted[place] for place in again], states, written), strict=True):
+            results[place] = result
+        if written:
+            yield Statement(self.put, [(*key, *states[key].row) for key in sorted(written)])
+        yield from self.sweep.remove(moment - STAYS, len(written), context)
+        return results
+
+    def _play(self, run: Sequence[tuple[Row, Operation[Any]]], states: dict[Row, _Key], changed: set[Row]) -> list[Any]:
+        changed.update(key for key, state in states.items() if state.is_beyond)
+        results: list[Any] = []
+        for key, op in run:
+            state = states[key]
+            match op.verb:
+                case "acquire":
+                    _, holder, ttl = op.args
+                    done = state.acquire(holder, ttl)
+                case "renew":
+                    _, token, ttl = op.args
+                    done = state.renew(token, ttl)
+                case _:
+                    done = state.release(op.args[1])
+            if done:
+                changed.add(key)
+            if op.verb == "release":
+                results.append(done)
+            else:
+                results.append(self._grant(op.args[0], state.row) if done else None)
+        return results
+
+    def _grant(self, key: Row, row: Row) -> Grant[Any]:
+        holder, token, _, expires = row
+        return Grant(self.structure.key.value(key), holder, token, datetime_of(expires))
+
+    def plan_peek(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read rows."""
+        found = yield from self.read([self.key_out(op.args[0]) for op in run], context)
+        return [self._peeked(op.args[0], row) for op, row in zip(run, found, strict=True)]
+
+    def ask_peek(self, op: Operation[Any], context: Context) -> Question:
+        """Read one row."""
+        key = op.args[0]
+        row = self.clock.row(context) + self.key_out(key)
+        return Question(self.one, row, lambda rows: self._peeked(key, None if rows[0][1] is None else tuple(rows[0])))
+
+    def _peeked(self, key: Row, found: Row | None) -> Grant[Any] | None:
+        if found is None:
+            return None
+        state = _Key(found[0], found[1:])
+        return self._grant(key, state.row) if state.is_held else None
+
+    def plan_holder(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read rows."""
+        grants = yield from self.plan_peek(run, context, _)
+        return [None if grant is None else grant.holder for grant in grants]
+
+    def ask_holder(self, op: Operation[Any], context: Context) -> Question:
+        """Read one row."""
+        sql, row, peek = self.ask_peek(op, context)
+        return Question(sql, row, lambda rows: getattr(peek(rows), "holder", None))
+
+    def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:
+        """End the leases of keys."""
+        keys = [self.key_out(op.args[0]) for op in run]
+        moment = yield from self.removing(keys, context)
+        results = []
+        for key in keys:
+            results.append((yield Statement(self.end, [(moment, *key, moment)])))
+        return results
+
+    plan_forget = plan_clear
+
+
+class _Key:
+    """A key as it is at a moment, and what becomes of it."""
+
+    def __init__(self, moment: int, row: Row) -> None:
+        self._moment = moment
+        self._holder, self._token, self._ttl, self._expires = row
+        # Nobody holds it for so long: the clock has jumped. It lasts for its whole time from now, and no longer.
+        self.is_beyond = self._expires - moment > self._ttl + SECOND
+        if self.is_beyond:
+            self._expires = moment + self._ttl
+
+    @property
+    def row(self) -> Row:
+        """The row as it is now."""
+        return self._holder, self._token, self._ttl, self._expires
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody holds it."""
+        return bool(self._expires > self._moment)
+
+    def acquire(self, holder: str, ttl: int) -> bool:
+        """Hold it, or renew it; return whether."""
+        if self.is_held:
+            return self._holder == holder and self._renewed(ttl)
+        self._holder, self._token = holder, max(self._moment, self._token + 1)
+        return self._renewed(ttl)
+
+    def renew(self, token: int, ttl: int) -> bool:
+        """Renew it for who has this token; return whether."""
+        return self.is_held and self._token == token and self._renewed(ttl)
+
+    def release(self, token: int) -> bool:
+        """End it for who has this token; return whether."""
+        if not self.is_held or self._token != token:
+            return False
+        self._expires = self._moment
+        return True
+
+    def _renewed(self, ttl: int) -> bool:
+        self._ttl, self._expires = ttl, self._moment + ttl
+        return True

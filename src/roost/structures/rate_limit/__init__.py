@@ -1,0 +1,1 @@
+"""RateLimit: how often somebody may."""

@@ -1,0 +1,126 @@
+"""RateLimit: how often somebody may do something. What users call; it checks values and makes operations."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+from roost.dialects.dialect import MOST_ANSWER
+from roost.errors import Invalid
+from roost.structures.clock import duration
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.types.column_types import ColumnType, whole
+from roost.types.columns import Column
+
+K = TypeVar("K")
+
+MOST = 2**62  # limit times window: what is computed with is a sum of two such, in 64 bits
+RESERVED = frozenset(["part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What `take` answers.
+
+    allowed: whether it may be done. It was counted then, and not otherwise.
+    remaining: how many more may be taken at once, now.
+    retry_after: seconds after which the same `take` is allowed, if nobody else takes meanwhile; 0.0 where it was.
+    """
+
+    allowed: bool
+    remaining: int
+    retry_after: float
+
+
+class RateLimit(Structure, Generic[K]):
+    """How often each key may do something: at most `limit` times at once, and then once in `per / limit`.
+
+    name: lower-case identifier, at most 40 characters.
+    key: the type of a key, as for `roost.Counter`.
+    limit: how many may be taken at once, by a key that has not taken for `per`.
+    per: the window, a timedelta or seconds: for as long as it takes until all of them are there again.
+
+    In any time t a key is allowed at most `limit + t * limit / per`, however many processes take at once: it is the
+    generic cell rate algorithm (ITU-T I.371, annex A; as a limit for requests, https://brandur.org/rate-limiting). What
+    was taken comes back evenly, one each `per / limit`, not all at the end of a window; so no window has an edge at
+    which twice as many pass. It is computed in whole numbers, without rounding, by the database's clock.
+
+    A key has one row, which goes some time after all is there again: a bounded number with each write. What is refused
+    is decided by a read, and writes and locks nothing.
+
+    >>> import roost
+    >>> logins = roost.RateLimit("logins", limit=2, per=60)
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(logins)
+    ...     [store.run(logins.take("ada")).allowed for _ in range(3)]
+    [True, True, False]
+    """
+
+    kind = "rate_limit"
+    options = ("limit", "window")
+    reads: ClassVar[tuple[str, ...]] = ("peek",)
+
+    @overload
+    def __init__(self: RateLimit[str], name: str, *, limit: int, per: dt.timedelta | float) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | ColumnType[K], limit: int, per: dt.timedelta | float) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str, limit: int, per: dt.timedelta | float) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        for column in self.key.columns:
+            if column.name.lower() in RESERVED:
+                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
+        found = whole(limit, 1, MOST_ANSWER - 1)
+        if found is None:
+            raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
+        self.limit = found
+        self.window = duration(f"{name}: per", per, MOST // found)
+        self._define(
+            {"name": name, "key": key, "limit": limit, "per": per},
+            key=column_facts(self.key.columns),
+            limit=self.limit,
+            window=self.window,  # in microseconds
+        )
+
+    @property
+    def per(self) -> dt.timedelta:
+        """The window."""
+        return self.window * _MICROSECOND
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key."""
+        return self.key.columns
+
+    def take(self, key: K, n: int = 1) -> Operation[Taken]:
+        """Take `n` at once, 1 to `limit`: all of them, or none where they are not there."""
+        found = whole(n, 1, self.limit)
+        if found is None:
+            raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
+        return Operation(self, "take", (self.key.check(key), found))
+
+    def peek(self, key: K) -> Operation[Taken]:
+        """Ask what taking one would answer, without taking it; `remaining` is how many there are now."""
+        return Operation(self, "peek", (self.key.check(key),))
+
+    def clear(self, key: K) -> Operation[int]:
+        """Let the key take `limit` again; the answer is 1 where it had taken any that were not there again, else 0."""
+        return super().clear(key)
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Ask for the first `n` keys behind `after`, in key order, of those that have taken some within `per`."""
+        return super().keys(after, n)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> RateLimit[Any]:
+        """Make the declaration from the facts of a definition."""
+        return cls(
+            name,
+            key=key_from(name, "key", facts["key"]),
+            limit=facts["limit"],
+            per=facts["window"] * _MICROSECOND,
+        )

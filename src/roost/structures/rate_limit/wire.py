@@ -1,0 +1,28 @@
+"""A rate limit over HandlerSocket: what a key may still do; deleting lets it do all again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roost.structures.operation import Operation
+from roost.structures.wire import Values, Wire, notimpl
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+
+class RateLimitWire(Wire):
+    """Every key has a row: how many remain, and the seconds until one more does."""
+
+    more = (Column("remaining", ColumnType("int")), Column("retry_after", ColumnType("float")))
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Ask for what remains."""
+        return self.structure.peek(head)  # type: ignore[no-any-return]
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return the key with what remains."""
+        return [(*key, found.remaining, found.retry_after)]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        """Refuse: who takes wants to know whether it was allowed, and an insert has no answer for that."""
+        raise notimpl(f"{self.structure.name} takes no insert")

@@ -1,0 +1,1 @@
+"""Windowed counter: totals per key and window of time, of which the last ones are kept."""

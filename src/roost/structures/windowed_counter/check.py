@@ -1,0 +1,18 @@
+"""What `check` verifies of a windowed counter, beside what it verifies of a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roost.structures.plan import Rule, StructurePlan
+from roost.structures.rules import Words
+
+
+def rules(plan: StructurePlan, size: int) -> Iterator[Rule]:
+    """Every window begins where one does."""
+    words = Words(plan)
+    yield (
+        "start",
+        f"SELECT {words.r_key}, {words.message('no window begins at ?', 'start')} FROM {words.rows} r\n"
+        f"  WHERE {words.dialect.modulo.format('start', size)} <> 0",
+    )

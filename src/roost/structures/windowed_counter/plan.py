@@ -1,0 +1,273 @@
+"""Windowed counter: a counter whose slots belong to a key and a window; an add counts in the current one.
+
+A batch that writes looks at the clock first: all that it counts is counted in the window of that moment. Behind what it
+writes it removes a bounded number of rows that are over, the oldest first; that somebody else holds is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from roost.dialects.dialect import Answer, Dialect, Exchange, Row, Statement, Template, Wanted
+from roost.structures.clock import CLOCK, datetime_of, microseconds
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.operation import RUNS, Operation
+from roost.structures.plan import CUT, SLOT, Context, Operations, Plan, Question, Rule, Transaction, each, same
+from roost.structures.windowed_counter.alter import ALTERATIONS
+from roost.structures.windowed_counter.check import rules
+from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.windowed_counter.sql import CLEAR, KEYS, LOOK, OVER, START, TOP, WINDOWS
+from roost.structures.windowed_counter.start import START_COLUMN
+from roost.structures.windowed_counter.view import VIEWS
+from roost.types.columns import Column
+
+SWEEPS = 4  # rows that are over and go, for each that a batch writes
+SWEEPS_LEAST = 128  # and at least so many
+ALONE = 16  # adds by themselves of which one goes by a batch, which removes what is over
+
+
+class WindowedCounterPlan(CounterPlan):
+    """A windowed counter in one dialect's words."""
+
+    structure: WindowedCounter[Any]
+    views = VIEWS
+    alterations = ALTERATIONS
+
+    def __init__(self, structure: WindowedCounter[Any], dialect: Dialect) -> None:
+        self._start = START.get(dialect.family, "?").format(clock=dialect.choose(CLOCK), size=structure.size)
+        super().__init__(structure, dialect)
+        key, cell = structure.key.columns, self.cell()
+        self.key_out = dialect.encoder(cell) or same
+        self._bare_out: Callable[[Row], Row] = dialect.encoder(key) or same
+        self._by_store = dialect.name == "sqlite"
+        index = f"roost_{structure.name}_over"
+        self.indexes = (index,)
+        self.tables = (*self.tables, f"CREATE INDEX {index} ON {self.rows_table} (start)")
+        pair = (*cell, SLOT)
+        words = {
+            "rows": self.rows_table,
+            "key": dialect.names(key),
+            "cell": dialect.names(cell),
+            "equal": dialect.equal(key),
+            "arrays": dialect.arrays(key),
+            "same": dialect.same(key, "r.", "q."),
+            "in_order": dialect.in_order(key),
+            "clock": dialect.choose(CLOCK),
+            "start": self._start,
+            "index": index,
+            "pairs": dialect.names(pair),
+            "equal_pair": dialect.equal(pair),
+            "same_pair": dialect.same(pair, "q.", "r."),
+            "pair_arrays": dialect.arrays(pair),
+        }
+        self.windows = dialect.choose(WINDOWS).format(words)
+        self.top = each(dialect.choose(TOP).format(**words))
+        keys = dialect.choose(KEYS)
+        behind = f" AND ({words['key']}) > ({dialect.holes(len(key))})"
+        self.first_keys, self.later_keys = (each(keys.format(**words, after=after)) for after in ("", behind))
+        self.look = each(dialect.choose(LOOK).format(**words))
+        self.clear_key = each(dialect.choose(CLEAR).format(**words))
+        self.delete_key = Template(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
+        self.cut = dialect.choose(CUT).format(words)
+        over = dialect.choose(OVER).format(**words)
+        self.over = Template(over, answer=Answer.ORDINAL) if dialect.family == "mariadb" else Template(over)
+        self._one_total = self.asked_alone(
+            "r.n",
+            self.rows_table,
+            f"{dialect.equal(key, 'r.')} AND r.start >= {self._start}{'' if self._by_store else ' - %s'}",
+        )
+        self._alone = 0
+
+    def cell(self) -> tuple[Column, ...]:
+        """Return the columns of a key and of the begin of a window."""
+        return (*self.structure.key.columns, START_COLUMN)
+
+    def one_cell(self) -> str:
+        """Return their values, as an add by itself has them: on a server it asks the clock."""
+        return f"{self.dialect.holes(len(self.structure.key.columns))}, {self._start}"
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        yield from super().rules()
+        yield from rules(self, self.structure.size)
+
+    def key_value(self, stored: Sequence[Any]) -> Any:
+        """Return the caller's key for the stored columns of one, or of a key and a window."""
+        return super().key_value(stored[: self.key_width])
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, that an operation writes."""
+        rows = op.args if op.verb in RUNS else [op.args[0]]
+        return {self._bare_out(row[: self.key_width]) for row in rows}
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the slots of the current window that operations will write; others than an add take all of them."""
+        slot, out = self.slot(context), self.key_out
+        rows = {(*out(cell), slot, 0) for op in operations if op.verb in ("add", "add_all") for cell in _cells_of(op)}
+        cells = {out(op.args[0]) for op in operations if op.verb in ("clear", "forget", "increment")}
+        rows |= {(*cell, each, 0) for cell in cells for each in range(self.slots)}
+        return sorted(rows)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Look at the clock where something is written, and remove what is over."""
+        if not any([op.writes for op in operations]):
+            return (yield from super().run(operations, context))
+        found = yield Statement(self.look, [()])
+        clock, oldest = found[0][0]
+        start = self._begin(microseconds(context.clock()) if self._by_store else clock)
+        placed = [self._placed(op, start) if op.writes else op for op in operations]
+        results = yield from super().run(placed, context)
+        first = start - (self.structure.keep - 1) * self.structure.size
+        # What the application's transaction removes stays locked until its end: there it is left to others.
+        if oldest is not None and oldest < first and not (context.joined and self.dialect.row_locks):
+            written = sum([len(op.args) if op.verb in RUNS else 1 for op in placed])
+            yield from self._remove_over(first, max(SWEEPS_LEAST, SWEEPS * written))
+        return results
+
+    def _begin(self, moment: int) -> int:
+        size: int = self.structure.size
+        return moment - moment % size
+
+    @staticmethod
+    def _placed(op: Operation[Any], start: int) -> Operation[Any]:
+        # An operation as one of the counter whose key has the window in it.
+        if op.verb in RUNS:
+            return Operation(op.structure, op.verb, tuple([(*row[:-1], start, row[-1]) for row in op.args]))
+        return Operation(op.structure, op.verb, ((*op.args[0], start), *op.args[1:]))
+
+    def _remove_over(self, first: int, most: int) -> Generator[Wanted, Any, None]:
+        found = yield Statement(self.over, [(first, most)])
+        if self.over.returns and found[0]:
+            yield Statement(self.cut, sorted([tuple(row) for row in found[0]]))
+
+    def _goes_alone(self) -> bool:
+        self._alone += 1
+        return self._alone % ALONE != 0
+
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:  # type: ignore[override]
+        """Add to one key."""
+        return super().transact_add(self._now(op, context), context) if self._goes_alone() else None
+
+    def transact_increment(self, op: Operation[Any], context: Context) -> Transaction | None:  # type: ignore[override]
+        """Add to one key, and sum the slots of the window."""
+        return self._increment(self._now(op, context), context) if self._goes_alone() else None
+
+    def _increment(self, op: Operation[Any], context: Context) -> Transaction:
+        yield from CounterPlan.transact_add(self, op, context)
+        rows = yield self.select.sql, self.key_out(op.args[0])
+        return sum([n for (n,) in rows])
+
+    def _now(self, op: Operation[Any], context: Context) -> Operation[Any]:
+        return self._placed(op, self._begin(microseconds(context.clock())))
+
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:  # type: ignore[override]
+        """Add to one key."""
+        if not self._goes_alone():
+            return None
+        key, n = op.args
+        return Exchange(self._one_add, (*self._bare_out(key), self.slot(context), n))
+
+    def exchange_increment(self, op: Operation[Any], context: Context) -> None:
+        """Leave it to a batch."""
+
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove the windows of keys; the answer is the total of those that were not over."""
+        if self.lock is not None and not locked:
+            yield from self.take_heads(run, context)
+        keys = [self._bare_out(op.args[0][:-1]) for op in run]
+        asked = sorted(set(keys))
+        removed = yield Statement(self.clear_key, asked)
+        if not self.dialect.returning:
+            yield Statement(self.delete_key, asked)
+        first = run[0].args[0][-1] - (self.structure.keep - 1) * self.structure.size if run else 0
+        totals = {
+            key: sum([n for start, n in rows if start >= first]) for key, rows in zip(asked, removed, strict=True)
+        }
+        return [totals.pop(key, 0) for key in keys]
+
+    plan_forget = plan_clear
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def _since(self, last: int | None, context: Context) -> int:
+        # The parameter for the first of the last windows: when it began; on a server how long before the current one.
+        keep: int = self.structure.keep
+        back = (min(last or keep, keep) - 1) * self.structure.size
+        return self._begin(microseconds(context.clock())) - back if self._by_store else back
+
+    def plan_total(self, run: Operations, context: Context, __: bool) -> Plan:
+        """Sum the windows of one key each."""
+        asked = [(*self._bare_out(key), self._since(last, context)) for key, last in [op.args for op in run]]
+        found = yield Statement(self.windows, asked)
+        return [sum([n for _, n in rows]) for rows in found]
+
+    def ask_total(self, op: Operation[Any], context: Context) -> Question:
+        """Sum the windows of one key."""
+        key, last = op.args
+        key_row = self._bare_out(key)
+        return Question(self._one_total, (*key_row, self._since(last, context)), _total)
+
+    def plan_totals(self, run: Operations, context: Context, __: bool) -> Plan:
+        """Sum the windows of many keys."""
+        asked = [
+            (*self._bare_out(key), since)
+            for keys, last in [op.args for op in run]
+            for since in [self._since(last, context)]
+            for key in keys
+        ]
+        found = (yield Statement(self.windows, asked)) if asked else []
+        totals = iter([sum([n for _, n in rows]) for rows in found])
+        value = self.structure.key.value
+        return [{value(key): next(totals) for key in op.args[0]} for op in run]
+
+    def plan_series(self, run: Operations, context: Context, __: bool) -> Plan:
+        """Sum the slots of each window of one key each."""
+        looked = yield Statement(self.look, [()])
+        current = self._begin(microseconds(context.clock()) if self._by_store else looked[0][0][0])
+        size, keep = self.structure.size, self.structure.keep
+        asked = [(*self._bare_out(key), self._since(last, context)) for key, last in [op.args for op in run]]
+        found = yield Statement(self.windows, asked)
+        results: list[list[tuple[datetime, int]]] = []
+        for op, rows in zip(run, found, strict=True):
+            totals: dict[int, int] = {}
+            for start, n in rows:
+                totals[start] = totals.get(start, 0) + n
+            wanted = range(min(op.args[1] or keep, keep) - 1, -1, -1)
+            results.append(
+                [(datetime_of(start), totals.get(start, 0)) for start in [current - n * size for n in wanted]]
+            )
+        return results
+
+    def plan_top(self, run: Operations, context: Context, __: bool) -> Plan:
+        """Read every key."""
+        asked = [(self._since(last, context), n) for n, last in [op.args for op in run]]
+        found = yield Statement(self.top, asked)
+        width = self.key_width
+        return [
+            [(self.key_value(row), (int(row[width]) << 32) + int(row[width + 1])) for row in rows] for rows in found
+        ]
+
+    def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
+        """List the keys that were counted in a window that is kept."""
+        results = []
+        since = self._since(None, context)
+        for op in run:
+            after, n = op.args
+            if after is None:
+                found = yield Statement(self.first_keys, [(since, n)])
+            else:
+                found = yield Statement(self.later_keys, [(since, *self._bare_out(after), n)])
+            results.append([self.key_value(row) for row in found[0]])
+        return results
+
+
+def _cells_of(op: Operation[Any]) -> list[Row]:
+    return [row[:-1] for row in op.args] if op.verb in RUNS else [op.args[0]]
+
+
+def _total(rows: list[Row]) -> int:
+    return sum([n for (n,) in rows if n is not None])

@@ -1,0 +1,68 @@
+"""The statements of a windowed counter, beside those of a counter whose key is a key and the begin of a window."""
+
+from __future__ import annotations
+
+from roost.dialects.dialect import Answer, Gather, Template
+
+# When the current window began, by the database's clock; on SQLite the plan knows. PostgreSQL's clock goes on while a
+# statement runs, and an index takes nothing that may change: so it is asked once.
+START = {
+    "mariadb": "({clock} - MOD({clock}, {size}))",
+    "postgresql": "(SELECT m - MOD(m, {size}) FROM (SELECT {clock} AS m) c)",
+}
+
+# The clock, and when the oldest window that is stored began.
+LOOK = {
+    "sqlite": "SELECT 0, min(start) FROM {rows}",
+    "mariadb": "SELECT {clock}, (SELECT MIN(start) FROM {rows})",
+    "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows})",
+}
+
+# The windows of keys on from one, asked with a key and the begin of that: on servers how long before the current one.
+WINDOWS = {
+    "sqlite": Template("SELECT start, n FROM {rows} WHERE {equal} AND start >= ?", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        "SELECT {{i}}, start, n FROM {rows} WHERE {equal} AND start >= {start} - %s", Gather.UNION, Answer.ORDINAL
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, "back", "#")
+  CROSS JOIN LATERAL (SELECT r.start, r.n FROM {rows} r WHERE {same} AND r.start >= {start} - q.back OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
+TOP = {
+    "sqlite": """\
+SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows} WHERE start >= ? GROUP BY {key}
+  ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
+    "mariadb": """\
+SELECT {key}, 0, SUM(n) AS total FROM {rows} WHERE start >= {start} - %s GROUP BY {key}
+  ORDER BY total DESC, {in_order} LIMIT %s""",
+}
+TOP["postgresql"] = TOP["mariadb"]
+
+KEYS = {
+    "sqlite": "SELECT DISTINCT {key} FROM {rows} WHERE start >= ?{after} ORDER BY {key} LIMIT ?",
+    "mariadb": "SELECT DISTINCT {key} FROM {rows} WHERE start >= {start} - %s{after} ORDER BY {key} LIMIT %s",
+}
+KEYS["postgresql"] = KEYS["mariadb"]
+
+CLEAR = {
+    "sqlite": "DELETE FROM {rows} WHERE {equal} RETURNING start, n",
+    "mariadb": "DELETE FROM {rows} WHERE {equal} RETURNING start, n",
+    "mysql": "SELECT start, n FROM {rows} WHERE {equal} FOR UPDATE",
+    "postgresql": "DELETE FROM {rows} WHERE {equal} RETURNING start, n",
+}
+
+# Windows that are over, the oldest first, as many rows as a batch removes. What others hold is skipped.
+OVER = {
+    "sqlite": "DELETE FROM {rows} WHERE ({cell}, slot) IN"
+    " (SELECT {cell}, slot FROM {rows} WHERE start < ? ORDER BY start LIMIT ?)",
+    "mariadb": "SELECT {cell}, slot FROM {rows} FORCE INDEX ({index}) WHERE start < %s ORDER BY start LIMIT %s"
+    " FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
+    "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY(\n"
+    "  SELECT ctid FROM {rows} WHERE start < %s ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED))",
+}

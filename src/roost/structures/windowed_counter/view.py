@@ -1,0 +1,143 @@
+"""Windowed counter as a SQL view: the totals of each key and window; what is inserted counts in the current one."""
+
+from __future__ import annotations
+
+from roost.dialects.conditions import wanted
+from roost.structures.clock import CLOCK
+from roost.structures.plan import StructurePlan
+from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.windowed_counter.sql import START
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
+from roost.types.columns import Column
+
+TOTAL = Column("total", ColumnType("int"))
+BEYOND = ": the sum would leave 64 bits"
+SET_BY_ROOST = ": start is set by Roost; leave it out"
+FIXED = ": a window's total cannot be changed; insert what is to be added"
+
+# A moment as the view shows it, and the moment of what it shows. Windows begin at whole seconds.
+SQLITE_SHOWN = "strftime('%Y-%m-%d %H:%M:%S.000000', start / 1000000, 'unixepoch')"
+MARIADB_SHOWN = "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL start MICROSECOND"
+POSTGRESQL_SHOWN = "'1970-01-01 00:00:00+00'::timestamptz + start * '1 microsecond'::interval"
+
+
+def on_sqlite(plan: StructurePlan) -> sqlite.Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    structure, slots = _counter(plan)
+    words = sqlite.Words(plan)
+    key, rows, seconds = words.dialect.names(words.key), words.rows, structure.seconds
+    start = f"(CAST(strftime('%s', 'now') AS INTEGER) / {seconds} * {structure.size})"
+    # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
+    low = "sum(n & 4294967295)"
+    total = "n" if slots == 1 else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
+    group = "" if slots == 1 else f" GROUP BY {key}, start"
+    there = f"{words.is_new(words.key)} AND start = {start} AND slot = 0"
+    return sqlite.Made(
+        view=(
+            f"SELECT {key}, {SQLITE_SHOWN} AS start, {total} AS total FROM {rows}\n"
+            f"  WHERE start >= {start} - {_back(structure)}{group}"
+        ),
+        insert=[
+            words.refuse(
+                ("NEW.start IS NOT NULL", SET_BY_ROOST),
+                *words.rules([*words.key, TOTAL]),
+                (f"(SELECT typeof(n + {words.new(TOTAL)}) FROM {rows} WHERE {there}) = 'real'", BEYOND),
+            ),
+            f"INSERT INTO {rows} ({key}, start, slot, n)\n"
+            f"    VALUES ({words.news(words.key)}, {start}, 0, {words.new(TOTAL)})\n"
+            f"    ON CONFLICT ({key}, start, slot) DO UPDATE SET n = n + excluded.n",
+        ],
+        update=[words.refuse(("1", FIXED))],
+        delete=[
+            f"DELETE FROM {rows} WHERE {words.is_old(words.key)}\n"
+            "    AND start = CAST(strftime('%s', OLD.start) AS INTEGER) * 1000000"
+        ],
+    )
+
+
+def on_mariadb(plan: StructurePlan) -> mariadb.Made:
+    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+    structure, _ = _counter(plan)
+    start = _start(plan)
+
+    def add(words: mariadb.Words) -> mariadb.Door:
+        key = words.names(words.key)
+        beyond = words.signal(f"{words.name}{BEYOND}")
+        return words.door(
+            [*words.key, TOTAL],
+            ["DECLARE `the slots` BIGINT", f"DECLARE EXIT HANDLER FOR {mariadb.OUT_OF_RANGE} {beyond}"],
+            [
+                words.option("slots", str(plan.dialect.slots)),
+                f"INSERT INTO {words.rows} ({key}, start, slot, n)\n"
+                f"    VALUES ({words.news(words.key)}, {start}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
+                "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
+            ],
+        )
+
+    def remove(words: mariadb.Words) -> mariadb.Door:
+        delete = f"DELETE FROM {words.rows} WHERE {words.is_new(words.key, f'{words.rows}.')}"
+        return words.door(words.key, [], [delete])
+
+    key = plan.dialect.names(plan.structure.key.columns)
+    summed = (
+        f"SELECT {key}, start, SUM(n) AS total FROM {plan.rows_table}\n"
+        f"    WHERE start >= {start} - {_back(structure)} GROUP BY {key}, start"
+    )
+    return mariadb.Made(
+        f"SELECT {key}, {MARIADB_SHOWN} AS start, total\n  FROM ({summed}) {{mark}}", add, remove, False
+    )
+
+
+def on_postgresql(plan: StructurePlan) -> postgresql.Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    structure, slots = _counter(plan)
+    words = postgresql.Words(plan)
+    key, rows, start = words.names(words.key), words.rows, _start(plan)
+    slot = f"pg_backend_pid() % {slots}" if slots > 1 else "0"
+    in_range = f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
+    total = (
+        f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
+        "23514",
+        f".total: it takes {wanted(words.dialect, TOTAL)}",
+    )
+    return postgresql.Made(
+        view=(
+            f"SELECT {key}, {POSTGRESQL_SHOWN} AS start, sum(n) AS total FROM {rows}\n"
+            f"  WHERE start >= {start} - {_back(structure)} GROUP BY {key}, start"
+        ),
+        insert=[
+            words.refuse(("NEW.start IS NOT NULL", "0A000", SET_BY_ROOST), *words.rules(words.key), total),
+            f"INSERT INTO {rows} AS r ({key}, start, slot, n)\n"
+            f"  VALUES ({words.values(words.key)}, {start}, {slot}, NEW.total)\n"
+            f"  ON CONFLICT ({key}, start, slot) DO UPDATE SET n = r.n + excluded.n\n"
+            f"  WHERE r.n::numeric + excluded.n::numeric {in_range};",
+            f"IF NOT FOUND THEN\n  {words.stop('22003', BEYOND)}\nEND IF;",
+            "RETURN NEW;",
+        ],
+        update=[words.refuse(("true", "0A000", FIXED))],
+        delete=[
+            words.refuse(),
+            f"DELETE FROM {rows} WHERE {words.equal(words.key, 'OLD')}\n"
+            "  AND start = (extract(epoch FROM OLD.start) * 1000000)::bigint;",
+            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+            "RETURN OLD;",
+        ],
+    )
+
+
+def _counter(plan: StructurePlan) -> tuple[WindowedCounter[object], int]:
+    assert isinstance(plan.structure, WindowedCounter)
+    return plan.structure, plan.structure.slots or plan.dialect.slots
+
+
+def _start(plan: StructurePlan) -> str:
+    structure, _ = _counter(plan)
+    return plan.dialect.choose(START).format(clock=plan.dialect.choose(CLOCK), size=structure.size)
+
+
+def _back(structure: WindowedCounter[object]) -> int:
+    return (structure.keep - 1) * structure.size
+
+
+VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}

@@ -1,0 +1,224 @@
+"""The bounds of a cache: never more than they say, and what was used longest ago goes first."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.clients import Client
+from tests.suite.passing import passes
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+pytestmark = pytest.mark.needs("cache")
+
+few = roost.Cache("few", key=int, value=roost.text(100), max_items=4)
+small = roost.Cache("small", key=int, value=bytes, max_bytes=1000)
+both = roost.Cache("both", key=str, value=str, max_items=10, max_bytes=500)
+
+
+def test_never_more_than_max_items_and_the_first_goes_first(make: Make) -> None:
+    store = make(few)
+    for n in range(1, 6):
+        store.run(few.set(n, "x"))
+    assert store.run(few.keys()) == [2, 3, 4, 5]
+    store.run(few.set(2, "again"))  # a use
+    store.run(few.set(6, "x"))
+    assert store.run(few.keys()) == [2, 4, 5, 6]
+    store.run(few.set_many(dict.fromkeys(range(10, 30), "y")))
+    assert store.run(few.keys()) == [26, 27, 28, 29]
+    assert store.run_all(few.add(26, "no"), few.add(1, "yes"), few.delete(29), few.keys()) == (
+        False,
+        True,
+        True,
+        [1, 26, 27, 28],
+    )
+    assert store.run_all(few.clear(), few.set(1, "a"), few.keys()) == (4, None, [1])
+
+
+def test_what_is_read_stays(make: Make) -> None:
+    store = make(few)
+    for n in range(1, 5):
+        store.run(few.set(n, "x"))
+    assert store.run(few.get(1)) == "x"
+    store.run(few.set(5, "x"))
+    assert store.run(few.keys()) == [1, 3, 4, 5]
+    assert store.run_all(few.get(3), few.get_many([4, 9])) == ("x", {4: "x"})
+    store.run(few.set(6, "x"))
+    store.run(few.set(7, "x"))
+    assert store.run(few.keys()) == [3, 4, 6, 7]
+    item = store.run(few.gets(3))
+    assert store.run(few.cas(3, "y", item.token)) is True
+
+
+def test_a_read_writes_nothing(open_store: Make, statements: list[str]) -> None:
+    store = open_store(few)
+    store.run(few.set_many({1: "a", 2: "b"}))
+    statements.clear()
+    for _ in range(10):
+        store.run(few.get(1))
+        store.run_all(few.get(1), few.get_many([1, 2]))
+    assert not [each for each in statements if each.startswith(("UPDATE", "INSERT", "DELETE"))]
+
+
+@pytest.mark.needs("second store")
+def test_what_is_over_goes_before_what_is_not(make: Make, sql: Client) -> None:
+    store = make(few)
+    store.run(few.set_many({1: "a", 2: "b"}))
+    store.run(few.set_many({3: "c", 4: "d"}, ttl=10))
+    passes(sql, few, 11)
+    store.run_all(few.set(5, "e"), few.set(6, "f"))
+    assert store.run(few.keys()) == [1, 2, 5, 6]
+
+
+def test_the_bytes_of_keys_and_values_stay_below_max_bytes(make: Make) -> None:
+    store = make(small)
+    for n in range(20):
+        store.run(small.set(n, b"x" * 92))
+    assert store.run(small.keys()) == list(range(10, 20))
+    store.run(small.set(20, b"x" * 500))
+    assert store.run(small.keys()) == [16, 17, 18, 19, 20]
+    assert store.run(small.append(20, b"y" * 93)) is True
+    assert store.run(small.keys()) == [17, 18, 19, 20]
+    store.run(small.set(20, b""))
+    store.run(small.set_many(dict.fromkeys(range(6), b"x" * 92)))
+    assert len(store.run(small.keys())) == 10
+    with pytest.raises(roost.Full, match="max_bytes, 1,000"):
+        store.run(small.set(30, b"x" * 1000))
+    with pytest.raises(roost.Full):
+        store.run(small.append(5, b"x" * 950))
+    assert store.run(small.get(5)) == b"x" * 92
+
+
+def test_a_text_counts_by_its_bytes(make: Make) -> None:
+    store = make(both)
+    store.run(both.set("é", "ü" * 249))
+    assert store.run(both.keys()) == ["é"]
+    with pytest.raises(roost.Full):
+        store.run(both.set("é", "ü" * 250))
+    store.run_all(*[both.set(str(n), "v") for n in range(12)])
+    assert sorted(store.run(both.keys()), key=int) == [str(n) for n in range(2, 12)]
+
+
+def test_random_writes_are_those_of_an_ordered_dictionary(make: Make) -> None:
+    store, dice = make(few), random.Random(5)
+    model: OrderedDict[int, str] = OrderedDict()
+    for _ in range(60):
+        atom: list[Any] = []
+        for _ in range(dice.choice([1, 1, 2, 5])):
+            key, value = dice.randrange(8), f"{dice.random()}"
+            match dice.randrange(4):
+                case 0 | 1:
+                    atom.append(few.set(key, value))
+                    model[key] = value
+                    model.move_to_end(key)
+                case 2:
+                    atom.append(few.delete(key))
+                    model.pop(key, None)
+                case _:
+                    atom.append(few.append(key, "!"))
+                    if key in model:
+                        model[key] += "!"
+                        model.move_to_end(key)
+        store.run_all(*atom) if len(atom) > 1 else store.run(atom[0])
+        while len(model) > 4:  # a batch evicts at its end
+            model.popitem(last=False)
+        assert store.run(few.keys()) == sorted(model)
+
+
+@pytest.mark.needs("second store")
+def test_nobody_ever_sees_too_many(open_store: Make, sql: Client) -> None:
+    stores = [open_store(few, timeout=60.0) for _ in range(3)]
+    seen: list[int] = []
+
+    def write(store: roost.Store, seed: int) -> None:
+        dice = random.Random(seed)
+        for _ in range(25):
+            store.run_all(*[few.set(dice.randrange(50), "x") for _ in range(3)], few.delete(dice.randrange(50)))
+            store.run(few.add(dice.randrange(50), "y"))
+            store.run(few.get(dice.randrange(50)))
+            store.run(few.touch(dice.randrange(50), 100))
+
+    threads = [threading.Thread(target=write, args=(store, seed)) for seed, store in enumerate(stores * 2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        found: Any = sql.execute("SELECT count(*) FROM roost_few_rows").fetchone()
+        seen.append(found[0])
+    for thread in threads:
+        thread.join()
+    assert max(seen) <= 4
+    assert stores[0].check() == []
+
+
+def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
+    store, one = open_store(few), app()
+    store.run(few.set_many(dict.fromkeys(range(4), "x")))
+    one.run(few.set(10, "y"))
+    assert one.run(few.keys()) == [1, 2, 3, 10]
+    one.rollback()
+    assert store.run(few.keys()) == [0, 1, 2, 3]
+    one.run_all(few.delete(3), few.set(11, "z"))
+    one.commit()
+    assert store.run(few.keys()) == [0, 1, 2, 11]
+
+
+@pytest.mark.needs("second store")
+def test_a_count_that_is_wrong_is_told_and_mended(open_store: Make, sql: Client) -> None:
+    store = open_store(few)
+    store.run(few.set_many(dict.fromkeys(range(4), "x")))
+    sql.execute("DELETE FROM roost_few_rows")
+    assert [each.rule for each in store.check(few)] == ["count"]
+    store.run(few.set(1, "y"))
+    assert store.run(few.get(1)) == "y"
+    assert store.check() == []
+
+
+def test_bounds_can_be_altered(open_store: Make) -> None:
+    store = open_store(few)
+    store.run_all(*[few.set(n, "x") for n in range(4)])
+    fewer = few.replaced(max_items=2)
+    assert store.alter(fewer) == ["max_items: 4 -> 2"]
+    assert store.run(fewer.keys()) == [2, 3]
+    store.run(few.set(7, "y"))  # by what is stored
+    assert store.run(few.keys()) == [3, 7]
+    assert store.alter(few.replaced(max_items=3, max_bytes=100_000))
+    with pytest.raises(roost.Invalid, match="no order of use"):
+        store.alter(few.replaced(max_items=None))
+
+
+@pytest.mark.needs("views", "cache")
+def test_plain_sql_reads_and_deletes(open_store: Make, sql: Client) -> None:
+    store = open_store(few)
+    store.run(few.set_many({1: "a", 2: "b"}))
+    assert sql.execute("SELECT key, value FROM few ORDER BY key").fetchall() == [(1, "a"), (2, "b")]
+    sql.execute("DELETE FROM few WHERE key = 1")
+    with pytest.raises(sql.Error, match="bounds"):
+        sql.execute("INSERT INTO few (key, value) VALUES (3, 'c')")
+    with pytest.raises(sql.Error, match="bounds"):
+        sql.execute("UPDATE few SET value = 'c'")
+    assert store.run(few.keys()) == [2]
+
+
+@pytest.mark.needs("pymysql", "cache")
+def test_plain_sql_reads_and_deletes_on_mariadb(open_store: Make, sql: Client) -> None:
+    store = open_store(few)
+    store.run(few.set_many({1: "a", 2: "b"}))
+    sql.execute("INSERT INTO few_out (`key`) VALUES (1), (7)")
+    with pytest.raises(sql.Error, match="bounds"):
+        sql.execute("INSERT INTO few_in (`key`, value) VALUES (3, 'c')")
+    assert store.run(few.keys()) == [2]
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for bound in (0, -1, True, 1.5, "1", 2**54):
+        with pytest.raises(roost.Invalid, match="max_items is None or a whole number"):
+            roost.Cache("few", max_items=bound)  # type: ignore[arg-type]
+        with pytest.raises(roost.Invalid, match="max_bytes is None or a whole number"):
+            roost.Cache("few", max_bytes=bound)  # type: ignore[arg-type]

@@ -1,0 +1,371 @@
+"""Lease: one holder at most, tokens that only grow, whatever the clock does and however many want it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import random
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roost
+from roost.structures.clock import microseconds
+from roost.structures.registry import from_definition
+from tests.suite.clients import Client
+from tests.suite.passing import Hand, Jumping, passes
+from tests.suite.shapes import pageviews
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+
+DAY = 86_400
+
+jobs = roost.Lease("jobs")
+second = pytest.mark.needs("counter", "second store")
+
+
+class Place(NamedTuple):
+    host: str
+    number: int
+
+
+class Bad(NamedTuple):
+    host: str
+    token: int
+
+
+def size(sql: Client) -> int:
+    """How many rows there are."""
+    found: Any = sql.execute("SELECT count(*) FROM roost_jobs_rows").fetchone()
+    return int(found[0])
+
+
+def test_a_key_has_one_holder(make: Make) -> None:
+    store = make(jobs)
+    before = dt.datetime.now(dt.UTC)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    assert (grant.key, grant.holder) == ("daily", "ada")
+    assert dt.timedelta(days=1) <= grant.expires - before < dt.timedelta(days=1, minutes=5)
+    assert store.run(jobs.acquire("daily", "bob", DAY)) is None
+    assert store.run(jobs.holder("daily")) == "ada"
+    assert store.run(jobs.peek("daily")) == grant
+    assert (store.run(jobs.holder("weekly")), store.run(jobs.peek("weekly"))) == (None, None)
+    assert store.run(jobs.release(grant)) is True
+    assert store.run(jobs.release(grant)) is False
+    assert store.run(jobs.renew(grant, DAY)) is None
+    assert store.run(jobs.holder("daily")) is None
+    later = store.run(jobs.acquire("daily", "bob", DAY))
+    assert later.token > grant.token
+    assert store.run(jobs.release(grant)) is False
+    assert store.run(jobs.renew(grant, DAY)) is None
+    assert store.run(jobs.peek("daily")) == later
+
+
+def test_a_holder_renews(make: Make) -> None:
+    store = make(jobs)
+    grant = store.run(jobs.acquire("daily", "ada", 3600))
+    renewed = store.run(jobs.renew(grant, dt.timedelta(days=2)))
+    assert (renewed.token, renewed.holder) == (grant.token, "ada")
+    assert renewed.expires - grant.expires > dt.timedelta(days=1)
+    again = store.run(jobs.acquire("daily", "ada", 3600))
+    assert again.token == grant.token
+    assert again.expires < renewed.expires
+    assert store.run(jobs.release(grant)) is True
+
+
+def test_in_a_batch_each_has_its_turn(make: Make) -> None:
+    store = make(jobs, pageviews)
+    first, none, name, _, other, ended, held = store.run_all(
+        jobs.acquire("daily", "ada", DAY),
+        jobs.acquire("daily", "bob", DAY),
+        jobs.holder("daily"),
+        pageviews.add("/"),
+        jobs.acquire("weekly", "bob", DAY),
+        jobs.clear("daily"),
+        jobs.acquire("daily", "bob", DAY),
+    )
+    assert (none, name, ended) == (None, "ada", 1)
+    assert held.token > first.token
+    found = store.run_all(jobs.release(first), jobs.release(held), jobs.acquire("daily", "cy", DAY), jobs.peek("daily"))
+    assert found[:2] == (False, True)
+    assert found[2] == found[3]
+    assert found[2].token > held.token
+    assert store.run(jobs.peek("weekly")) == other
+
+
+def test_keys_that_are_held_are_listed_and_ended(make: Make) -> None:
+    places = roost.Lease("places", key=Place)
+    store = make(places)
+    for n in range(4):
+        store.run(places.acquire(Place("a", n), "ada", DAY))
+    assert store.run(places.keys(n=2)) == [Place("a", 0), Place("a", 1)]
+    assert store.run_all(places.clear(Place("a", 1)), places.forget(Place("a", 3)), places.clear(Place("b", 1))) == (
+        *(1, 1),
+        0,
+    )
+    assert store.run(places.keys()) == [Place("a", 0), Place("a", 2)]
+    assert store.run(places.peek(Place("a", 2))).key == Place("a", 2)
+
+
+@second
+def test_it_ends_by_itself(make: Make, sql: Client) -> None:
+    store = make(jobs)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    passes(sql, jobs, DAY)
+    assert store.run(jobs.peek("daily")) is None
+    assert store.run(jobs.keys()) == []
+    assert store.run_all(jobs.renew(grant, DAY), jobs.release(grant), jobs.clear("daily")) == (None, False, 0)
+    later = store.run(jobs.acquire("daily", "ada", DAY))
+    assert later.token > grant.token  # for ada could not know whether somebody else had it meanwhile
+
+
+@second
+def test_tokens_grow_when_the_row_has_gone_and_when_the_clock_jumps_back(
+    open_store: Make, sql: Client, store_url: str
+) -> None:
+    clock = Jumping(sql, store_url)
+    store = open_store(jobs, **clock.options)
+    tokens = []
+    for n in range(12):
+        grant = store.run(jobs.acquire("daily", f"worker {n}", 10))
+        tokens.append(grant.token)
+        if n % 4 == 1:
+            store.run(jobs.release(grant))
+        else:
+            clock.jumps(jobs, 10)
+        if n % 3 == 2:
+            clock.jumps(jobs, 5)
+            store.run(jobs.acquire(f"other {n}", "x", 1))  # sweeps
+            assert size(sql) <= 2
+            clock.jumps(jobs, -DAY)
+    assert tokens == sorted(set(tokens))
+
+
+@second
+def test_a_clock_that_jumps_back_ends_a_lease_no_later(make: Make, sql: Client, store_url: str) -> None:
+    clock = Jumping(sql, store_url)
+    store = make(jobs, **clock.options)
+    clock.jumps(jobs, 400 * DAY)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    gone = store.run(jobs.acquire("hourly", "ada", 1))
+    clock.jumps(jobs, 60)
+    assert store.run(jobs.acquire("weekly", "bob", DAY)) is not None
+    clock.jumps(jobs, -400 * DAY)
+    assert store.run(jobs.acquire("daily", "bob", DAY)) is None
+    assert store.run(jobs.peek("hourly")) is None
+    assert store.run(jobs.renew(gone, 10)) is None
+    clock.jumps(jobs, DAY)
+    later = store.run(jobs.acquire("daily", "bob", DAY))
+    assert later.token > grant.token
+
+
+@second
+def test_a_row_from_a_clock_that_was_years_ahead_ends_after_its_time(open_store: Make, sql: Client) -> None:
+    store = open_store(jobs)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    sql.execute(f"UPDATE roost_jobs_rows SET expires = expires + {400 * DAY}000000")
+    assert store.run(jobs.peek("daily")).expires - grant.expires < dt.timedelta(minutes=5)
+    assert store.run(jobs.acquire("daily", "bob", DAY)) is None
+    passes(sql, jobs, DAY + 1)
+    assert store.run(jobs.acquire("daily", "bob", DAY)).holder == "bob"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_what_random_calls_answer_is_what_a_model_answers(data: st.DataObject) -> None:
+    clock, lease = Hand(), roost.Lease("lease")
+    begin = microseconds(clock())
+    held: dict[str, tuple[str, int, int]] = {}
+    last: dict[str, int] = {}
+    grants: list[Any] = []
+    latest = ahead = raw = 0
+    with roost.Store("sqlite://", clock=clock) as store:
+        store.create(lease)
+        store.run(lease.acquire("begin", "x", 1))
+        for _ in range(data.draw(st.integers(1, 30))):
+            moved = data.draw(
+                st.one_of(st.just(0), st.integers(0, 9_000_000), st.integers(-(10**9), -2_000_000)), "moved"
+            )
+            clock.time += dt.timedelta(microseconds=moved)
+            raw += moved
+            store.run(lease.acquire("tick", f"{raw}", 10**-6))  # a read alone does not mend time
+            ahead += max(0, latest - raw - ahead)
+            latest = raw + ahead
+            now = begin + latest
+            key, holder = data.draw(st.sampled_from("ab")), data.draw(st.sampled_from("xyz"))
+            ttl = data.draw(st.integers(1, 12))
+            name, token, expires = held.get(key, ("", 0, 0))
+            alive = expires > now
+            verb = data.draw(st.sampled_from(["acquire", "acquire", "renew", "release", "peek", "clear"]))
+            grant: Any = data.draw(st.sampled_from(grants)) if grants else None
+            if verb in ("renew", "release"):
+                if grant is None:
+                    continue
+                key = grant.key
+                name, token, expires = held[key]
+                mine = expires > now and token == grant.token
+                found: Any = store.run(lease.renew(grant, ttl) if verb == "renew" else lease.release(grant))
+                assert bool(found) == mine
+                if mine:
+                    held[key] = (name, token, now + ttl * 10**6 if verb == "renew" else now)
+            elif verb == "acquire":
+                found = store.run(lease.acquire(key, holder, ttl))
+                assert (found is not None) == (not alive or name == holder)
+                if found is not None:
+                    assert microseconds(found.expires) == now + ttl * 10**6
+                    if alive:
+                        assert found.token == token
+                    else:
+                        assert found.token > last.get(key, 0)
+                    last[key] = found.token
+                    held[key] = (holder, found.token, now + ttl * 10**6)
+                    grants.append(found)
+            elif verb == "peek":
+                found = store.run(lease.peek(key))
+                assert (found and (found.holder, found.token)) == ((name, token) if alive else None)
+            else:
+                assert store.run(lease.clear(key)) == alive
+                if alive:
+                    held[key] = (name, token, now)
+
+
+def test_what_is_refused_writes_and_locks_nothing(make: Make, statements: list[str]) -> None:
+    store = make(jobs)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    store.run(jobs.release(grant))
+    store.run_all(jobs.acquire("daily", "bob", DAY), jobs.acquire("weekly", "bob", DAY))
+    statements.clear()
+    assert store.run(jobs.acquire("daily", "ada", DAY)) is None
+    assert store.run_all(jobs.acquire("weekly", "ada", DAY), jobs.renew(grant, 1), jobs.release(grant)) == (
+        *(None, None),
+        False,
+    )
+    rows = [sql for sql in statements if "roost_jobs_rows" in sql]
+    assert [sql for sql in rows if re.search("INSERT|UPDATE|DELETE|FOR SHARE", sql)] == []
+
+
+@second
+def test_the_table_is_as_large_as_what_lives(make: Make, sql: Client) -> None:
+    store = make(jobs)
+    store.run_all(*[jobs.acquire(f"old {n}", "ada", 5) for n in range(300)])
+    passes(sql, jobs, 100)
+    for n in range(90):
+        store.run(jobs.acquire(f"new {n}", "ada", DAY))
+    store.run_all(*[jobs.acquire(f"late {n}", "ada", DAY) for n in range(80)])
+    assert size(sql) == 170
+
+
+def test_many_at_once_hold_it_one_by_one(open_store: Make, store_url: str) -> None:
+    stores = [open_store(jobs)]
+    if store_url != "sqlite://":
+        stores += [open_store() for _ in range(3)]
+    start, held, inside = threading.Barrier(8), list[int](), list[int]()
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        store, dice = stores[number % len(stores)], random.Random(number)
+        start.wait()
+        for _ in range(12):
+            grant = store.run(jobs.acquire("one", f"thread {number}", DAY))
+            if grant is None:
+                continue
+            inside.append(number)
+            held.append(grant.token)
+            if dice.random() < 0.5 and store.run(jobs.renew(grant, DAY)) != grant and not store.run(jobs.peek("one")):
+                wrong.append("lost")
+            if len(inside) > 1:
+                wrong.append(f"two inside: {inside}")
+            inside.remove(number)
+            if not store.run(jobs.release(grant)):
+                wrong.append("not released")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert held == sorted(set(held))
+    assert held
+
+
+def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
+    store, one = open_store(jobs), app()
+    grant = one.run(jobs.acquire("daily", "ada", DAY))
+    assert one.run(jobs.holder("daily")) == "ada"
+    one.rollback()
+    assert store.run(jobs.holder("daily")) is None
+    other = one.run(jobs.acquire("daily", "bob", DAY))
+    one.commit()
+    assert other.token > grant.token
+    assert store.run(jobs.peek("daily")) == other
+
+
+@pytest.mark.needs("views", "counter")
+def test_plain_sql_reads_it_and_ends_it(open_store: Make, sql: Client, store_url: str) -> None:
+    store = open_store(jobs)
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    store.run(jobs.acquire("weekly", "bob", DAY))
+    rows = list(sql.execute("SELECT * FROM jobs ORDER BY token"))
+    assert [row[:2] for row in rows] == [("daily", "ada"), ("weekly", "bob")]
+    expires = rows[0][3]
+    expires = dt.datetime.fromisoformat(expires) if isinstance(expires, str) else expires
+    assert (expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)) == grant.expires
+    mysql = store_url.startswith("mysql")
+    with pytest.raises(Exception, match="held by acquire"):
+        sql.execute("INSERT INTO jobs_in (`key`) VALUES ('cy')" if mysql else "INSERT INTO jobs (key) VALUES ('cy')")
+    if mysql:
+        sql.execute("INSERT INTO jobs_out (`key`) VALUES ('daily')")
+    else:
+        with pytest.raises(Exception, match="held by acquire"):
+            sql.execute("UPDATE jobs SET holder = 'cy'")
+        sql.execute("DELETE FROM jobs WHERE key = 'daily'")
+    assert [row[0] for row in sql.execute("SELECT * FROM jobs")] == ["weekly"]
+    assert store.run(jobs.holder("daily")) is None
+    assert store.run(jobs.acquire("daily", "cy", DAY)).token > grant.token
+
+
+@second
+def test_check_finds_a_row_without_a_token(open_store: Make, sql: Client) -> None:
+    store = open_store(jobs)
+    store.run(jobs.acquire("daily", "ada", DAY))
+    sql.execute("UPDATE roost_jobs_rows SET token = 0")
+    assert [(each.rule, each.key) for each in store.check(jobs)] == [("token", "daily")]
+    sql.execute("UPDATE roost_jobs_rows SET token = 1")
+
+
+def test_what_cannot_be_is_refused_when_it_is_asked() -> None:
+    for ttl in (0, -1, "1h", float("inf"), dt.timedelta(0), 10**10, None, True):
+        with pytest.raises(roost.Invalid, match="ttl is a timedelta or a number of seconds"):
+            jobs.acquire("daily", "ada", ttl)  # type: ignore[arg-type]
+    for holder in ("x" * 256, None, 7):
+        with pytest.raises(roost.Invalid, match="holder"):
+            jobs.acquire("daily", holder, 1)  # type: ignore[arg-type]
+    for grant in (None, "ada", 7):
+        with pytest.raises(roost.Invalid, match="is not a Grant"):
+            jobs.release(grant)  # type: ignore[arg-type]
+    with pytest.raises(roost.Invalid, match="token"):
+        roost.Lease("jobs", key=Bad)
+
+
+@pytest.mark.needs("no nul in text", "counter")
+def test_a_holder_with_a_nul_is_refused(make: Make) -> None:
+    store = make(jobs)
+    with pytest.raises(roost.Invalid, match=r"jobs\.holder: .* has a NUL"):
+        store.run(jobs.acquire("daily", "a\0b", 1))
+
+
+def test_a_declaration_is_a_value() -> None:
+    made = from_definition(jobs.definition)
+    assert made == jobs == pickle.loads(pickle.dumps(jobs))
+    assert isinstance(made, roost.Lease)
+    assert repr(jobs.acquire("daily", "ada", 2)) == "jobs.acquire('daily', 'ada', 2000000)"
+    grant = roost.Grant("daily", "ada", 7, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    assert repr(jobs.release(grant)) == "jobs.release('daily', 7)"
+    assert pickle.loads(pickle.dumps(grant)) == grant

@@ -1,0 +1,401 @@
+"""RateLimit: what is allowed, exactly, on every database, whatever the clock does and however many take at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import random
+import re
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roost
+from roost.structures.clock import microseconds
+from roost.structures.registry import from_definition
+from tests.suite.clients import Client
+from tests.suite.passing import Hand, Jumping, passes
+from tests.suite.shapes import pageviews
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+
+DAY = 86_400
+
+logins = roost.RateLimit("logins", limit=3, per=DAY)  # real time does not bring one back while a test runs
+second = pytest.mark.needs("counter", "second store")
+
+
+class Bad(NamedTuple):
+    tat: int
+    ip: str
+
+
+class Place(NamedTuple):
+    ip: str
+    path: str
+
+
+def allowed(taken: roost.Taken) -> bool:
+    return taken.allowed
+
+
+def size(sql: Client) -> int:
+    """How many rows there are."""
+    found: Any = sql.execute("SELECT count(*) FROM roost_logins_rows").fetchone()
+    return int(found[0])
+
+
+def test_so_many_at_once_and_no_more(make: Make) -> None:
+    store = make(logins)
+    assert store.run(logins.peek("ada")) == roost.Taken(True, 3, 0.0)
+    assert [store.run(logins.take("ada")) for _ in range(3)] == [roost.Taken(True, n, 0.0) for n in (2, 1, 0)]
+    for _ in range(3):
+        refused = store.run(logins.take("ada"))
+        assert (refused.allowed, refused.remaining) == (False, 0)
+        assert DAY / 3 - 60 < refused.retry_after <= DAY / 3
+    peeked = store.run(logins.peek("ada"))
+    assert (peeked.allowed, peeked.remaining) == (False, 0)
+    assert store.run(logins.take("bob", 2)) == roost.Taken(True, 1, 0.0)
+    refused = store.run(logins.take("bob", 3))
+    assert (refused.allowed, refused.remaining) == (False, 1)
+    assert 2 * DAY / 3 - 60 < refused.retry_after <= 2 * DAY / 3
+    assert store.run(logins.take("bob")) == roost.Taken(True, 0, 0.0)
+
+
+def test_in_a_batch_each_takes_in_its_turn(make: Make) -> None:
+    store = make(logins, pageviews)
+    found = store.run_all(
+        logins.take("ada", 2),
+        logins.take("bob"),
+        logins.take("ada", 2),
+        pageviews.add("/login"),
+        logins.take("ada"),
+        logins.take("ada"),
+        logins.peek("ada"),
+        logins.clear("ada"),
+        logins.take("ada", 3),
+        logins.take("bob", 3),
+    )
+    answers = [None if each is None or each == 1 else (each.allowed, each.remaining) for each in found]
+    assert answers == [
+        *((True, 1), (True, 2), (False, 1), None, (True, 0), (False, 0), (False, 0)),
+        *(None, (True, 0), (False, 2)),
+    ]
+    assert found[7] == 1
+    many = store.run_all(*[logins.take(f"u{n % 50}") for n in range(200)])
+    assert [each.allowed for each in many] == [True] * 150 + [False] * 50
+
+
+def test_keys_that_have_taken_are_listed_and_cleared(make: Make) -> None:
+    places = roost.RateLimit("places", key=Place, limit=2, per=DAY)
+    store = make(places)
+    for n in range(4):
+        store.run(places.take(Place("::1", f"/{n}"), 2))
+    assert store.run(places.keys(n=2)) == [Place("::1", "/0"), Place("::1", "/1")]
+    assert store.run(places.keys(after=Place("::1", "/1"))) == [Place("::1", "/2"), Place("::1", "/3")]
+    assert store.run_all(places.clear(Place("::1", "/2")), places.forget(Place("::1", "/9"))) == (1, 0)
+    assert store.run(places.take(Place("::1", "/2"), 2)).allowed
+
+
+@second
+def test_what_was_taken_comes_back_evenly(make: Make, sql: Client) -> None:
+    store = make(logins)
+    assert store.run(logins.take("ada", 3)).allowed
+    passes(sql, logins, DAY / 3 - 100)
+    assert not store.run(logins.take("ada")).allowed
+    passes(sql, logins, 100)
+    assert store.run(logins.take("ada")) == roost.Taken(True, 0, 0.0)
+    assert not store.run(logins.take("ada")).allowed
+    passes(sql, logins, DAY)
+    assert store.run(logins.peek("ada")).remaining == 3
+    assert store.run(logins.keys()) == []
+    assert store.run(logins.clear("ada")) == 0
+
+
+@second
+def test_a_clock_that_jumps_back_lets_nobody_wait_longer_than_a_window(make: Make, sql: Client, store_url: str) -> None:
+    clock = Jumping(sql, store_url)
+    store = make(logins, **clock.options)
+    store.run(logins.take("ada", 3))
+    clock.jumps(logins, 400 * DAY)
+    assert all(map(allowed, store.run_all(logins.take("ada", 2), logins.take("ada"))))
+    clock.jumps(logins, -400 * DAY)
+    refused = store.run(logins.take("ada"))
+    assert not refused.allowed
+    assert refused.retry_after <= DAY / 3
+    clock.jumps(logins, refused.retry_after)
+    assert store.run(logins.take("ada")).allowed
+    assert not store.run(logins.take("ada")).allowed
+
+
+@second
+def test_refused_takes_alone_mend_time(open_store: Make, sql: Client, store_url: str) -> None:
+    clock = Jumping(sql, store_url)
+    store, other = open_store(logins, **clock.options), open_store(**clock.options)
+    clock.jumps(logins, 400 * DAY)
+    assert all(map(allowed, store.run_all(logins.take("ada", 2), logins.take("ada"))))
+    clock.jumps(logins, -400 * DAY)
+    assert not other.run(logins.take("ada")).allowed
+    clock.jumps(logins, DAY / 3)
+    assert other.run(logins.take("ada")).allowed
+
+
+class Model:
+    """The generic cell rate algorithm, as it is described, in fractions."""
+
+    def __init__(self, limit: int, window: int) -> None:
+        self.limit, self.window = limit, window
+        self.interval = Fraction(window, limit)
+        self.tat: dict[str, Fraction] = {}
+
+    def take(self, key: str, n: int, now: int, counts: bool = True) -> tuple[bool, int, int]:
+        tat = max(self.tat.get(key, Fraction(0)), Fraction(now))
+        new = tat + n * self.interval
+        wait = new - self.window - now
+        if wait <= 0 and counts:
+            self.tat[key] = tat = new
+        remaining = (now + self.window - tat) / self.interval
+        return wait <= 0, int(remaining), max(0, -int(-wait // 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_it_is_the_generic_cell_rate_algorithm_without_rounding(data: st.DataObject) -> None:
+    limit = data.draw(st.integers(1, 13), "limit")
+    window = data.draw(st.integers(1, 40), "window")
+    clock, model = Hand(), Model(limit, window)
+    rates = roost.RateLimit("rates", limit=limit, per=dt.timedelta(microseconds=window))
+    latest = ahead = raw = 0
+    begin = microseconds(clock())
+    with roost.Store("sqlite://", clock=clock) as store:
+        store.create(rates)
+        assert store.run(rates.take("c")).allowed
+        assert model.take("c", 1, begin)
+        for _ in range(data.draw(st.integers(1, 25))):
+            moved = data.draw(
+                st.one_of(st.integers(0, 2 * window), st.integers(0, 3_000_000), st.integers(-(10**9), -2_000_000))
+            )
+            clock.time += dt.timedelta(microseconds=moved)
+            raw += moved
+            wanted = [("c", 1, True)] + [  # a read alone does not mend time
+                (data.draw(st.sampled_from("ab")), data.draw(st.integers(1, limit)), data.draw(st.booleans()))
+                for _ in range(data.draw(st.integers(1, 4)))
+            ]
+            ops = [rates.take(key, n) if takes else rates.peek(key) for key, n, takes in wanted]
+            found = store.run_all(*ops)
+            ahead += max(0, latest - raw - ahead)  # time that would go back goes on from where it was
+            latest = raw + ahead
+            moment = begin + latest
+            expected = [model.take(key, n if takes else 1, moment, takes) for key, n, takes in wanted]
+            assert [(each.allowed, each.remaining, round(each.retry_after * 10**6)) for each in found] == expected
+
+
+@second
+def test_what_random_takes_answer_is_what_the_model_answers(make: Make, sql: Client) -> None:
+    five = roost.RateLimit("five", limit=5, per=5 * DAY)
+    store, dice, model, now = make(five), random.Random(5), Model(5, 5 * DAY), 10 * DAY
+    for _ in range(25):
+        if dice.random() < 0.5:  # by half days and a bit more than the test may take
+            days = dice.randrange(1, 8) * DAY // 2
+            passes(sql, five, days)
+            now += days
+        wanted = [(dice.choice("abc"), dice.randrange(1, 6)) for _ in range(dice.randrange(1, 6))]
+        found = store.run_all(*[five.take(*each) for each in wanted])
+        assert [each.allowed for each in found] == [model.take(*each, now)[0] for each in wanted]
+        if dice.random() < 0.2:
+            store.run_all(five.take(f"before {now}"), five.take(f"before {now}"))
+            passes(sql, five, -3 * DAY)  # time goes on all the same
+            store.run_all(five.take(f"behind {now}"), five.take(f"behind {now}"))
+
+
+def test_what_is_refused_writes_and_locks_nothing(make: Make, statements: list[str]) -> None:
+    store = make(logins)
+    store.run_all(logins.take("ada", 3), logins.take("bob", 3))
+    statements.clear()
+    assert not any(map(allowed, store.run_all(logins.take("ada"), logins.take("bob", 2), logins.take("ada"))))
+    rows = [sql for sql in statements if "roost_logins_rows" in sql]
+    assert [sql for sql in rows if re.search("INSERT|UPDATE|DELETE|FOR SHARE", sql)] == []
+
+
+@second
+def test_the_table_is_as_large_as_what_lives(make: Make, sql: Client) -> None:
+    store = make(logins)
+    store.run_all(*[logins.take(f"old {n}") for n in range(300)])
+    passes(sql, logins, 2 * DAY)
+    for n in range(100):
+        store.run(logins.take(f"new {n}"))
+    store.run_all(*[logins.take(f"late {n}") for n in range(80)])
+    assert size(sql) == 180
+
+
+@second
+def test_a_simulated_year_of_visitors(open_store: Make, sql: Client) -> None:
+    store, day = open_store(logins), 0
+    sizes = []
+    for day in range(365):
+        store.run_all(*[logins.take(f"{day} {n}") for n in range(20)])
+        passes(sql, logins, DAY)
+        sizes.append(size(sql))
+    assert max(sizes) <= 3 * 20
+
+
+def test_many_at_once_get_no_more_than_the_limit(open_store: Make, store_url: str) -> None:
+    limit = roost.RateLimit("limit", limit=40, per=30 * DAY)
+    stores = [open_store(limit)]
+    if store_url != "sqlite://":
+        stores += [open_store() for _ in range(3)]
+    start, found = threading.Barrier(8), list[bool]()
+
+    def work(number: int) -> None:
+        store = stores[number % len(stores)]
+        start.wait()
+        for n in range(15):
+            if n % 3:
+                found.append(store.run(limit.take("one")).allowed)
+            else:
+                found.extend(map(allowed, store.run_all(limit.take("one"), limit.take("two"), limit.take("one"))))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 * (10 + 15)
+    assert sum(found) == 80
+    assert [stores[0].run(limit.peek(key)).remaining for key in ("one", "two")] == [0, 0]
+
+
+def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
+    store, one = open_store(logins), app()
+    assert one.run(logins.take("ada", 2)).remaining == 1
+    assert [each.allowed for each in one.run_all(logins.take("ada"), logins.take("ada"))] == [True, False]
+    one.rollback()
+    assert store.run(logins.peek("ada")).remaining == 3
+    one.run(logins.take("ada"))
+    one.commit()
+    assert store.run(logins.peek("ada")).remaining == 2
+
+
+@pytest.mark.needs("counter", "second store")
+def test_a_refused_take_in_a_transaction_leaves_no_lock(
+    open_store: Make, app: Callable[..., App], store_url: str
+) -> None:
+    store, one = open_store(logins, timeout=1.0), app()
+    store.run(logins.take("ada", 3))
+    assert not one.run(logins.take("ada")).allowed
+    if not store_url.startswith("sqlite"):  # there the transaction is the one writer
+        assert store.run(logins.clear("ada")) == 1
+    one.rollback()
+
+
+@pytest.mark.needs("views", "counter")
+def test_plain_sql_reads_it_and_gives_back(open_store: Make, sql: Client, store_url: str) -> None:
+    store = open_store(logins)
+    store.run_all(logins.take("ada", 2), logins.take("bob"))
+    rows = list(sql.execute("SELECT * FROM logins ORDER BY remaining"))
+    assert [row[:2] for row in rows] == [("ada", 1), ("bob", 2)]
+    restored = rows[0][2]
+    restored = dt.datetime.fromisoformat(restored) if isinstance(restored, str) else restored
+    restored = restored if restored.tzinfo else restored.replace(tzinfo=dt.UTC)
+    wait = restored - dt.datetime.now(dt.UTC)
+    assert dt.timedelta(hours=15) < wait <= dt.timedelta(hours=16)
+    place = "logins_in (key)" if store_url.startswith("mysql") else "logins (key)"
+    with pytest.raises(Exception, match="taken from by take"):
+        sql.execute(f"INSERT INTO {place.replace('key', '`key`' if '_in' in place else 'key')} VALUES ('cy')")
+    if store_url.startswith("mysql"):
+        sql.execute("INSERT INTO logins_out (`key`) VALUES ('ada')")
+    else:
+        with pytest.raises(Exception, match="taken from by take"):
+            sql.execute("UPDATE logins SET remaining = 3")
+        sql.execute("DELETE FROM logins WHERE key = 'ada'")
+    assert store.run(logins.peek("ada")).remaining == 3
+
+
+@second
+def test_what_is_over_is_not_in_the_view(open_store: Make, sql: Client) -> None:
+    store = open_store(logins)
+    store.run_all(logins.take("ada"), logins.take("bob", 3))
+    passes(sql, logins, DAY / 3 + 100)
+    assert [row[:2] for row in sql.execute("SELECT * FROM logins")] == [("bob", 1)]
+
+
+def test_limit_and_window_can_be_altered(open_store: Make) -> None:
+    store = open_store(logins)
+    store.run(logins.take("ada", 2))
+    more = roost.RateLimit("logins", limit=7, per=7 * DAY)
+    assert store.alter(more) == ["limit: 3 -> 7", f"window: {DAY}000000 -> {7 * DAY}000000"]
+    assert store.run(more.peek("ada")).remaining == 6  # two thirds of a day are left of seven days
+    assert store.run(more.take("ada", 6)).allowed
+    assert store.run(logins.take("ada")).allowed is False  # what is stored decides, while both are used
+    shorter = roost.RateLimit("logins", limit=2, per=60)
+    store.alter(shorter)
+    refused = store.run(shorter.take("ada"))
+    assert not refused.allowed
+    assert refused.retry_after <= 30.0
+    assert store.stats().overlaps == 1
+
+
+@pytest.mark.needs("counter", "second store")
+def test_check_finds_what_is_no_moment(open_store: Make, sql: Client) -> None:
+    store = open_store(logins)
+    store.run_all(logins.take("ada"), logins.take("bob"))
+    sql.execute("UPDATE roost_logins_rows SET part = 3")
+    found = store.check(logins)
+    assert sorted((each.rule, each.key) for each in found) == [("tat", "ada"), ("tat", "bob")]
+    sql.execute("UPDATE roost_logins_rows SET part = 2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limit": 0, "per": 1}, "limit is a whole number"),
+        ({"limit": True, "per": 1}, "limit is a whole number"),
+        ({"limit": 2.0, "per": 1}, "limit is a whole number"),
+        ({"limit": 2, "per": 0}, "per is a timedelta or a number of seconds"),
+        ({"limit": 2, "per": -1}, "per is a timedelta"),
+        ({"limit": 2, "per": "1h"}, "per is a timedelta"),
+        ({"limit": 2, "per": float("nan")}, "per is a timedelta"),
+        ({"limit": 2, "per": dt.timedelta(0)}, "per is a timedelta"),
+        ({"limit": 10**9, "per": 10**6}, "at most 4,612"),
+    ],
+)
+def test_what_is_no_limit_is_refused_when_it_is_declared(arguments: Any, message: str) -> None:
+    with pytest.raises(roost.Invalid, match=message):
+        roost.RateLimit("logins", **arguments)
+
+
+def test_what_cannot_be_taken_is_refused_when_it_is_asked() -> None:
+    for n in (0, -1, 4, 1.0, True, None):
+        with pytest.raises(roost.Invalid, match="from 1 to 3"):
+            logins.take("ada", n)  # type: ignore[arg-type]
+    with pytest.raises(roost.Invalid, match="tat"):
+        roost.RateLimit("logins", key=Bad, limit=1, per=1)
+
+
+def test_a_declaration_is_a_value() -> None:
+    made = from_definition(logins.definition)
+    assert made == logins == pickle.loads(pickle.dumps(logins))
+    assert isinstance(made, roost.RateLimit)
+    assert (made.limit, made.per) == (3, dt.timedelta(days=1))
+    assert repr(logins.take("ada", 2)) == "logins.take('ada', 2)"
+    assert repr(logins.peek("ada")) == "logins.peek('ada')"
+    assert roost.RateLimit("logins", limit=3, per=dt.timedelta(days=1)) == logins
+    assert roost.RateLimit("logins", limit=3, per=86_400.5) != logins
+
+
+@second
+def test_a_row_from_a_clock_that_was_years_ahead_lets_nobody_wait_longer(make: Make, sql: Client) -> None:
+    store = make(logins)
+    store.run_all(logins.take("ada", 3), logins.take("bob", 3))
+    sql.execute(f"UPDATE roost_logins_rows SET tat = tat + {400 * DAY}000000")  # by who wrote nothing else down
+    refused = [store.run(logins.take("ada")), *store.run_all(logins.take("bob"), logins.take("bob", 2))]
+    assert not any(map(allowed, refused))
+    assert [round(each.retry_after / DAY, 2) for each in refused] == [0.33, 0.33, 0.67]
+    passes(sql, logins, DAY / 3)
+    assert [store.run(logins.take(key)).allowed for key in ("ada", "bob")] == [True, True]
