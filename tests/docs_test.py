@@ -158,7 +158,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 PAGE_OF = {"rate_limit": "rate-limits"}
 
 
-@pytest.mark.parametrize("kind", ["counter", "ring", "capped", "set", "lease", "rate_limit"])
+@pytest.mark.parametrize("kind", ["cache", "counter", "ring", "capped", "set", "lease", "rate_limit"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     from roost.structures.registry import declaration_of
 

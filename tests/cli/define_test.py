@@ -212,7 +212,7 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
         (
             ("structures", "--keep", "5"),
             2,
-            "--keep goes with a KIND (counter, ring, capped, ranked, set, windowed_counter)",
+            "--keep goes with a KIND (cache, counter, ring, capped, ranked, set, windowed_counter)",
         ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is no column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),
@@ -417,3 +417,19 @@ def test_a_store_of_a_program_understands_what_the_command_line_made(shell: Shel
     with roost.Store("sqlite:///roost.db") as store:
         assert store.run(likes.add(7, "ada")) == 1
         assert [json.loads(each.definition) for each in store.structures()] == shell.json("list")
+
+
+def test_a_cache_in_words(shell: Shell) -> None:
+    made = shell("create", "cache", "pages", "--key", "text(40)", "--value", "text(100)", "--max-items", "3")
+    assert made == "pages: made\n"
+    assert shell("list").splitlines()[1:] == ["pages\tcache\tkey text(40)\tvalue text(100)\tmax_items 3"]
+    shell.write("pages.csv", "key,value\n/home,Home\n/about,About\n/a,A\n/b,B\n")
+    assert shell.json("import", "pages", "pages.csv")["imported"] == 4
+    assert shell("show", "pages").splitlines() == ["key", "/a", "/about", "/b"]
+    assert shell("show", "pages", "/a").splitlines() == ["value", "A"]
+    assert shell("alter", "pages", "--max-items", "2", "--yes") == "pages: max_items: 3 -> 2\n"
+    assert shell("clear", "pages", "/b", "--yes") == "pages: 1 value removed from key /b\n"
+    assert shell("show", "pages").splitlines() == ["key", "/a"]
+    assert shell("check") == "every promise is kept\n"
+    assert shell("create", "cache", "sessions") == "sessions: made\n"
+    assert shell("list").splitlines()[2:] == ["sessions\tcache\tkey text(255)\tvalue binary(1000000)\t"]

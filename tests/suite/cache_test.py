@@ -415,3 +415,20 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(roost.Invalid):
             wrong()
+
+
+@pytest.mark.needs("file", "cache")
+def test_a_touch_that_writes_nothing_waits_for_no_writer(open_store: Make, sql: Client) -> None:
+    store = open_store(pages, timeout=0)
+    store.run(pages.set("/", b"session", ttl=1600))
+    store.run(pages.set("/a", b"session"))
+    store.run(pages.get("/"))  # connects
+    sql.execute("BEGIN IMMEDIATE")
+    assert store.run(pages.touch("/", 1600)) is True
+    assert store.run(pages.touch("/a")) is True
+    assert store.run(pages.touch("/b", 1600)) is False
+    for changing in (pages.touch("/", 1000), pages.touch("/"), pages.touch("/a", 10)):
+        with pytest.raises(roost.Busy):
+            store.run(changing)
+    sql.execute("ROLLBACK")
+    assert store.run(pages.touch("/a", 10)) is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import sys
 import threading
@@ -33,14 +34,39 @@ latest = roost.Capped("latest", Visit, per="uid", keep=3, unique="visitor", on_d
 few = roost.Capped("few", Visit, per="uid", keep=3, unique="visitor", on_full="reject")
 likes = roost.Set("likes", key=int, member=str)
 
-ALL = (pageviews, slotted, tickets, visits, long, last, latest, few, likes)
+
+@dataclass(frozen=True)
+class Points:
+    uid: int
+    visitor: int
+    points: float
+
+
+best = roost.Capped("best", Points, per="uid", keep=3, unique="visitor", order="points", on_duplicate="best")
+unequal = roost.Capped("unequal", Points, per="uid", keep=3, unique="visitor", order="points")
+replacing = roost.Capped(
+    "replacing", Points, per="uid", keep=2, unique="visitor", order="points", on_duplicate="refresh"
+)
+windowed = roost.Counter("windowed", key=int, window=dt.timedelta(days=366), keep=3)
+
+ALL = (pageviews, slotted, tickets, visits, long, last, latest, few, likes, best, unequal, replacing, windowed)
 
 
 def chosen(chance: random.Random) -> roost.Operation[Any]:
     key, id_ = chance.randrange(3), chance.randrange(6)
     row = Visit(key, id_, chance.choice([None, "", "a'b\\", "NULL"]))
     ring, capped = chance.choice([visits, long]), chance.choice([last, latest, few])
+    ranked, points = chance.choice([best, unequal, replacing]), Points(key, id_, chance.randrange(5) / 4)
     made: list[Callable[[], roost.Operation[Any]]] = [
+        lambda: ranked.add(points),
+        lambda: ranked.add(points),
+        lambda: ranked.remove(key, id_),
+        lambda: ranked.top(key, 2),
+        lambda: ranked.rank(key, id_),
+        lambda: ranked.count(key),
+        lambda: windowed.add(key, 2),
+        lambda: windowed.increment(key),
+        lambda: windowed.total(key),
         lambda: pageviews.add(f"/{key}", chance.randint(-2, 2)),
         lambda: pageviews.total(f"/{key}"),
         lambda: pageviews.increment(f"/{key}", chance.randint(-2, 2)),

@@ -141,9 +141,13 @@ def keys(draw: st.DrawFn, taken: frozenset[str] = frozenset()) -> Any:
 def structures(draw: st.DrawFn) -> Structure:
     """Draw a declaration of any kind."""
     name = draw(STRUCTURE_NAMES)
-    kind = draw(st.sampled_from(["counter", "set", "ring", "capped"]))
+    kind = draw(st.sampled_from(["counter", "windowed_counter", "set", "ring", "capped", "ranked"]))
     if kind == "counter":
         return roost.Counter(name, key=draw(keys()), slots=draw(st.none() | st.integers(1, 1024)))
+    if kind == "windowed_counter":
+        window: Any = draw(st.sampled_from(["minute", "hour", "day", dt.timedelta(seconds=90)]))
+        key: Any = draw(keys(frozenset(["start"])))
+        return roost.Counter(name, key=key, window=window, keep=draw(st.integers(1, 1000)))
     if kind == "set":
         key = draw(keys(frozenset(["member"])))
         taken = frozenset(field.lower() for field in getattr(key, "_fields", ["key"])) | {"key"}
@@ -161,6 +165,12 @@ def structures(draw: st.DrawFn) -> Structure:
     )
     if kind == "ring":
         return roost.Ring(name, row, per=given_per, keep=keep)
+    if kind == "ranked":
+        used = {each.lower() for each in types}
+        score = next(each for each in ("score", "points", "best", "seconds") if each not in used)
+        kinds = st.sampled_from([int, float, dt.date, dt.datetime])
+        row = dataclasses.make_dataclass("Row", [*((each, types[each]) for each in order), (score, draw(kinds))])
+        return roost.Capped(name, row, per=given_per, keep=keep, unique=unique, order=score)
     return roost.Capped(
         name,
         row,

@@ -159,7 +159,7 @@ class Known:
                     raise Careful
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
-        if trusted and context.joined and alone and len(operations) == 1:
+        if trusted and context.joined and alone and len(operations) == 1 and operations[0].verb in READS:
             asked = plan.question(operations[0], context)
             rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
             if asked is not None and rows:

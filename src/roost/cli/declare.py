@@ -35,6 +35,8 @@ KEEP = click.option(
     "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
 )
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
+MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Values at most (cache).")
+MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Bytes of keys and values at most (cache).")
 ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="Beyond N rows (capped).")
 ON_DUPLICATE = click.option(
     "--on-duplicate",
@@ -54,8 +56,13 @@ def declaring(command: F) -> F:
         click.option("--order", metavar="NAME", help="The column by which the best rows are kept (ranked)."),
         ON_FULL,
         ON_DUPLICATE,
-        click.option("--key", multiple=True, metavar="[NAME:]TYPE", help="The key (counter, set); text by default."),
+        click.option(
+            "--key", multiple=True, metavar="[NAME:]TYPE", help="The key (cache, counter, set); text by default."
+        ),
         click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (set); text by default."),
+        click.option("--value", metavar="TYPE", help="The value (cache); binary by default."),
+        MAX_ITEMS,
+        MAX_BYTES,
         click.option("--window", metavar="LENGTH", help="minute, hour, day, or seconds (windowed_counter)."),
         SLOTS,
         click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
@@ -153,6 +160,8 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         **given,
         **{option: _group(option, given.get(option, ())) for option in GROUPS if option in takes},
     }
+    if "value" in given:
+        facts["value"] = [("value", given["value"])]
     if "per" in takes:
         facts |= _columns(given)
     try:

@@ -9,7 +9,18 @@ import click
 
 import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
-from roost.cli.declare import KEEP, ON_DUPLICATE, ON_FULL, SLOTS, altered, declared, declaring, imported
+from roost.cli.declare import (
+    KEEP,
+    MAX_BYTES,
+    MAX_ITEMS,
+    ON_DUPLICATE,
+    ON_FULL,
+    SLOTS,
+    altered,
+    declared,
+    declaring,
+    imported,
+)
 from roost.cli.screen import answer
 from roost.structures.overlap import difference
 from roost.structures.registry import console_of
@@ -61,6 +72,8 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.command()
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
 @KEEP
+@MAX_ITEMS
+@MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
 @ON_FULL
 @ON_DUPLICATE

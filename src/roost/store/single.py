@@ -62,11 +62,15 @@ class Single:
         if dialect.exchanges and not self._known.trusts(plan):
             return UNANSWERED  # the statement would fail if another declaration is stored
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
-        if op.verb in READS:
-            question = plan.question(op, context)
-            if question is None:
-                return UNANSWERED
-            return self._alone(self._readers[reader], partial(self._ask, question, plan.by_settings, wait))
+        reads = op.verb in READS
+        question = plan.question(op, context)
+        if question is not None:
+            asked = partial(self._ask, question, plan.by_settings, wait)
+            found = self._alone(self._readers[reader], asked)
+            if reads or found is not UNANSWERED:
+                return found
+        elif reads:
+            return UNANSWERED
         transaction = plan.transaction(op, context)
         if transaction is None:
             return UNANSWERED

@@ -225,8 +225,16 @@ class Clock:
 
         writes: the transaction writes in any case; otherwise time is only mended, where the clock has jumped back.
         """
+        found = yield self.question(context)
+        return (yield from self.told(found, context, writes=writes))
+
+    def question(self, context: Context) -> Statement:
+        """Return the statement of `read`, to go out along with others; `told` takes its answer."""
+        return Statement(self._read, [self.clock_row(context)])
+
+    def told(self, found: Any, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
+        """Return the present moment from the answer to `question`, and write it down where that is due."""
         seen, ours = self._seen(context), microseconds(context.clock())
-        found = yield Statement(self._read, [(ours,) if self._by_store else ()])
         clock, latest, ahead = found[0][0]
         there = latest is not None
         latest, ahead = latest or 0, ahead or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.structures.clock import Clock
 from roost.structures.plan import Context, StructurePlan, each, locking, seizing
 from roost.structures.structure import Structure
@@ -141,14 +141,19 @@ class EndingPlan(StructurePlan):
     def locked(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, tuple[int, dict[Row, Row]]]:
         """Lock the rows of keys, in their order, making them where they are missing; return the moment and the rows."""
         if self.dialect.row_locks:
-            yield Statement(self._lock, [key + self._nothing for key in keys])
+            lock = Statement(self._lock, [key + self._nothing for key in keys])
+            _, found, time = yield Together((lock, Statement(self._select_locked, keys), self.clock.question(context)))
             yield Control.LOCKED
-        moment = yield from self.clock.read(context)
-        if self.dialect.row_locks:
-            found = yield Statement(self._select_locked, keys)
+            moment = yield from self.clock.told(time, context)
             return moment, {key: tuple(rows[0]) for key, rows in zip(keys, found, strict=True)}
+        moment = yield from self.clock.read(context)
         found = yield from self.read(keys, context)
         return moment, {key: self._nothing if row is None else row[1:] for key, row in zip(keys, found, strict=True)}
+
+    def write(self, rows: Sequence[Row], context: Context, over: int, written: int) -> Generator[Wanted, Any, None]:
+        """Write rows, and remove some that were over at a moment, for each of those that were written."""
+        put = [Statement(self.put, rows)] if rows else []
+        yield from self.sweep.remove(over, written, context, put)
 
     def removing(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, int]:
         """Lock the rows of keys that are there; return the moment."""

@@ -30,8 +30,6 @@ Operations = Sequence[Operation[Any]]
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
-
-
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
@@ -198,7 +196,7 @@ class StructurePlan(TargetPlan):
         )
 
     def question(self, op: Operation[Any], context: Context) -> Question | None:
-        """Return an operation that reads as one statement; None where it is not."""
+        """Return an operation as one statement that reads; None where it is not. A write may answer `Careful`."""
         ask = self._questions.get(op.verb)
         return None if ask is None or not self.dialect.alone else ask(op, context)
 

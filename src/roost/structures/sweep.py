@@ -6,10 +6,11 @@ nobody is waited for: the rows' order is no order of locks.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roost.dialects.dialect import Answer, Statement, Template
+from roost.dialects.dialect import Answer, Statement, Template, Together, Wanted
+from roost.structures.plan import CUT
 
 if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan
@@ -38,8 +39,9 @@ class Sweep:
         self.name = f"roost_{plan.structure.name}_over"
         self.index = f"CREATE INDEX {self.name} ON {rows} ({column})"
         self._row_locks = dialect.row_locks
-        self._key = dialect.family == "mariadb"  # it deletes by what it has read
-        key = dialect.names(plan.structure.key.columns)
+        self._deletes: Template | None = None  # what was read, where that is a statement of its own
+        columns = plan.structure.key.columns
+        key = dialect.names(columns)
         words = {
             "rows": rows + INDEXED.get(dialect.family, "").format(index=self.name),
             "key": "ctid" if dialect.name == "postgresql" else key,
@@ -48,19 +50,28 @@ class Sweep:
             "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
         }
         select = SELECT.format(**words)
-        if self._key:
+        if dialect.family == "mariadb":
             self.statement = Template(select, answer=Answer.ORDINAL)
-            self.delete = Template(f"DELETE FROM {rows} WHERE {dialect.equal(plan.structure.key.columns)}")
+            same = dialect.same(columns, "q.", "r.")
+            self._deletes = dialect.choose(CUT).format({"rows": rows, "pairs": key, "same_pair": same})
         else:
             self.statement = Template(DELETE[dialect.name].format(rows=rows, key=key, select=select))
 
-    def remove(self, moment: int, written: int, context: Context) -> Generator[Statement, Any, None]:
+    def remove(
+        self, moment: int, written: int, context: Context, before: Sequence[Statement] = ()
+    ) -> Generator[Wanted, Any, None]:
         """Remove rows that were over at a moment, some for each of those that are written.
 
         What the application's own transaction would lock stays so until its end, so there it is left to others.
+
+        before: statements that go out along with it.
         """
-        if not written or (context.joined and self._row_locks):
+        work = list(before)
+        removes = written and not (context.joined and self._row_locks)
+        if removes:
+            work.append(Statement(self.statement, [(moment, min(EACH * written, MOST))]))
+        if not work:
             return
-        found = yield Statement(self.statement, [(moment, min(EACH * written, MOST))])
-        if self._key and found[0]:
-            yield Statement(self.delete, [tuple(key) for key in found[0]])
+        *_, found = yield Together(work)
+        if removes and self._deletes is not None and found[0]:
+            yield Statement(self._deletes, [tuple(key) for key in found[0]])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, assert_type
 from unittest import skipIf, skipUnless
 
 from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import SimpleTestCase, TransactionTestCase
 
@@ -316,3 +317,37 @@ class ForbiddenTests(SimpleTestCase):
     def test_a_test_that_may_not_use_the_database_cannot_use_a_batch_either(self) -> None:
         with self.assertRaisesMessage(AssertionError, "not allowed"):
             store.run(pageviews.add("/"))
+
+
+@skipUnless(connection.vendor == "mysql", "MariaDB alone ends a statement without running its handlers")
+class InterruptedTests(Checked):
+    def test_nothing_is_left_of_an_operation_whose_statement_is_ended(self) -> None:
+        store.create(visits)
+        done = 0
+        for n in range(60):
+            limited(0)
+            try:
+                with transaction.atomic():
+                    Page.objects.create(name=str(n))
+                    limited((4 + 2 * n) / 100_000)
+                    with suppress(roost.Busy):  # nothing was done, and the block goes on
+                        store.run(visits.push(Visit(1, n)))
+                        done += 1
+                    limited(0)
+            except roost.Conflict:  # all of the block has gone
+                pass
+        self.assertLess(done, 60)
+        newest = store.run(visits.entries(1))[-1:]
+        self.assertEqual([each.sequence for each in newest], [done] if done else [])
+
+
+def limited(seconds: float) -> None:
+    """Let MariaDB end each statement of this connection after so many seconds; 0: none."""
+    while True:
+        try:
+            connection.cursor().execute(f"SET SESSION max_statement_time = {seconds}")
+        except OperationalError as error:
+            if error.args[0] != 1969:
+                raise
+        else:
+            return

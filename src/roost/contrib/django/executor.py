@@ -97,20 +97,28 @@ class DjangoExecutor(ServerExecutor):
         return self._at_once_on_postgresql(exchange) if self._vendor == "postgresql" else None
 
     def _at_once_on_mariadb(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.mariadb import GONE, at_once, is_gone
+        from roost.databases.callers.mariadb import GONE, at_once, attempted, is_gone
 
         self._look()
-        text = at_once(self._dialect, exchange)
+        texts = attempted(at_once(self._dialect, exchange))
         try:
-            return self._rows(text)[0]
-        except DjangoError as error:
-            if error.__cause__ is not None and is_gone(error.__cause__):
-                self.lose()
-                raise Conflict(f"{_place(self._connection)}: {GONE}") from error
-            found = self.failed(error, text)
-            if isinstance(found, (Busy, Conflict, ConnectionLost)):
-                raise found from error
-        return None
+            text = next(texts)
+            while True:
+                try:
+                    rows = self._rows(text)
+                except DjangoError as error:
+                    if error.__cause__ is not None and is_gone(error.__cause__):
+                        self.lose()
+                        found: Exception = Conflict(f"{_place(self._connection)}: {GONE}")
+                    else:
+                        found = self.failed(error, text)
+                    found.__cause__ = error
+                    text = texts.throw(found)
+                else:
+                    text = texts.send(rows)
+        except StopIteration as stop:
+            row: Row | None = stop.value
+            return row
 
     def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
         from roost.databases.callers.postgresql import UNDO, at_once

@@ -70,6 +70,29 @@ def is_gone(error: Any) -> bool:
     return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
+def attempted(text: str) -> Texts:
+    """Yield a compound statement of `at_once`, and return its row; None where it failed and left nothing behind."""
+    try:
+        return (yield text)[0]
+    except Busy as error:
+        if number_of(error) in INTERRUPTED:  # no handler has run
+            yield from _undo(error)
+        raise
+    except (Conflict, ConnectionLost):
+        raise
+    except Error:
+        return None
+
+
+def _undo(error: Busy) -> Texts:
+    try:
+        yield "ROLLBACK TO SAVEPOINT roost_joined"
+    except Conflict:  # it is not there: the operation had not begun, or was done
+        raise Conflict(f"{error}; whether the operation was done is not known: roll back, and do all again") from error
+    yield "RELEASE SAVEPOINT roost_joined"
+    return None
+
+
 class MariaDBCaller(Caller):
     """The savepoint of one call on a connection to MariaDB."""
 
@@ -96,26 +119,7 @@ class MariaDBCaller(Caller):
         """Yield a compound statement; where it fails, the transaction is as it was, or gone."""
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
-        try:
-            return (yield at_once(self._dialect, exchange))[0]
-        except Busy as error:
-            if number_of(error) in INTERRUPTED:  # no handler has run
-                yield from self._undo(error)
-            raise
-        except (Conflict, ConnectionLost):
-            raise
-        except Error:
-            return None
-
-    def _undo(self, error: Busy) -> Texts:
-        try:
-            yield "ROLLBACK TO SAVEPOINT roost_joined"
-        except Conflict:  # it is not there: the operation had not begun, or was done
-            raise Conflict(
-                f"{error}; whether the operation was done is not known: roll back, and do all again"
-            ) from error
-        yield "RELEASE SAVEPOINT roost_joined"
-        return None
+        return (yield from attempted(at_once(self._dialect, exchange)))
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""

@@ -227,11 +227,11 @@ class Cache(Structure, Generic[K, V]):
 
         `Invalid` where it becomes longer than the declared limit.
         """
-        return self._lengthen("append", key, value)
+        return self._lengthen("append", key, value)  # type: ignore[no-any-return]
 
     def prepend(self, key: K, value: V) -> Operation[bool]:
         """Put something before the value, bytes or a text; True if there is one. The end stays."""
-        return self._lengthen("prepend", key, value)
+        return self._lengthen("prepend", key, value)  # type: ignore[no-any-return]
 
     def delete(self, key: K) -> Operation[bool]:
         """Remove a value; True if there was one."""
@@ -257,7 +257,7 @@ class Cache(Structure, Generic[K, V]):
         """Give a lease back; False where it has ended."""
         return Operation(self, "release", (self._check_key(key), self._token(token)))
 
-    def _lengthen(self, verb: str, key: K, value: V) -> Operation[bool]:
+    def _lengthen(self, verb: str, key: K, value: V) -> Any:
         if self.value.type.kind not in TEXTS:
             raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
         return Operation(self, verb, (self._check_key(key), self._check_value(value)))

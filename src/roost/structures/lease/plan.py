@@ -65,9 +65,8 @@ class LeasePlan(EndingPlan):
         written: set[Row] = set()
         for place, result in zip(again, self._play([wanted[place] for place in again], states, written), strict=True):
             results[place] = result
-        if written:
-            yield Statement(self.put, [(*key, *states[key].row) for key in sorted(written)])
-        yield from self.sweep.remove(moment - STAYS, len(written), context)
+        put = [(*key, *states[key].row) for key in sorted(written)]
+        yield from self.write(put, context, moment - STAYS, len(put))
         return results
 
     def _play(self, run: Sequence[tuple[Row, Operation[Any]]], states: dict[Row, _Key], changed: set[Row]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Dialect, Row, Statement
 from roost.structures.capped.plan import CappedPlan
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Operations, Plan, Question, each, same
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, Transaction, each, same
 from roost.structures.ranked.alter import ALTERATIONS
 from roost.structures.ranked.declaration import Ranked
 from roost.structures.ranked.simulation import RankedGame
@@ -34,8 +34,8 @@ class RankedPlan(CappedPlan):
     def __init__(self, structure: Ranked[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
         self.optimistic = None  # whether a row is stored depends on what is there
-        self.transactions.pop("add", None)
         self._score_of = dialect.decoder([structure.score]) or same
+        self._score_at = structure.columns.index(structure.score)
         rows, key, hole = self.rows_table, structure.key.columns, dialect.placeholder
         score = dialect.name_of(structure.score)
         values = dialect.names(structure.columns, "r.")
@@ -46,10 +46,49 @@ class RankedPlan(CappedPlan):
         self.rank = each(f"SELECT {better} FROM {rows} r WHERE {of_key} AND {of_id}")
         self._one_top = self.asked_alone(f"r.sequence, {values}", rows, of_key, f" {best}")
         self._one_rank = self.asked_alone(f"r.sequence, {better}", rows, f"{of_key} AND {of_id}")
+        self._one_place = self.asked_alone(f"r.{score}, r.sequence", rows, f"{of_key} AND {of_id}")
+        names, holes = dialect.names(key), dialect.holes(len(key))
+        self._one_next = (
+            f"INSERT INTO {self.head_table} ({names}, sequence, n) VALUES ({holes}, 1, 1)\n"
+            f"  ON CONFLICT ({names}) DO UPDATE SET sequence = sequence + 1, n = n + {hole} RETURNING sequence"
+        )
 
     def game(self) -> RankedGame:
         """Return one key's collection before the run."""
         return RankedGame(self.structure, self._score_of)
+
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
+        """Add one row that is good enough; where the collection is full, the worst one goes."""
+        values, keep = op.args[0], self.structure.keep
+        key, id_, others = self._key_of(values), self._id_of(values), self._others_of(values)
+        found = yield self._one_place, (*key, *id_)
+        if not found:
+            raise Careful  # the declaration is not stored
+        there = found[0][1] is not None
+        if there:
+            if self.structure.on_duplicate == "error":
+                raise Careful
+            if self.structure.on_duplicate == "best" and not self._is_better(values, found[0]):
+                return False
+        full = False
+        if not there:
+            heads = yield self.head.sql, key
+            full = bool(heads) and heads[0][1] >= keep
+            if full:
+                worst = yield self.oldest.sql, (*key, 1)
+                if worst and not self._is_better(values, worst[0][-2:]):
+                    return False
+                if not worst or heads[0][1] > keep or (heads[0][0] + 1) % keep == 0:
+                    raise Careful  # it was miscounted, or is to be counted
+                yield self.delete_row.sql, (*key, *worst[0][:-2])
+        ((sequence,),) = yield self._one_next, (*key, 0 if there or full else 1)
+        (at,) = self._at_out((context.clock(),))
+        yield self.put_row.sql, (*key, *id_, *others, sequence, at)
+        return True
+
+    def _is_better(self, values: Row, place: Row) -> bool:
+        (score,) = self._score_of(place[:1])
+        return bool(values[self._score_at] > score)
 
     def answer(self, op: Operation[Any], played: list[Any]) -> Any:
         """Return the result of an operation: whether each of its rows was stored."""

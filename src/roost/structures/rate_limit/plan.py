@@ -27,6 +27,8 @@ from roost.types.columns import Column
 
 PART, TAT = Column("part", ColumnType("int")), Column("tat", ColumnType("int"))
 
+STAYS = SECOND  # a row that is over, so that what is taken again and again is not made anew each time
+
 # The debt of a row. A microsecond of what is over is as good as all of it, and keeps the product in 64 bits.
 DEBT = "LEAST(GREATEST(LEAST(GREATEST(r.tat - {moment}, -1), {window}) * {limit} + r.part, 0), {cap})"
 
@@ -143,10 +145,7 @@ class RateLimitPlan(EndingPlan):
         for place, taken in zip(again, self._play([wanted[place] for place in again], debts), strict=True):
             results[place] = taken
         written = [self._row(key, moment, debts[key]) for key in changed if debts[key] != before[key] or key in beyond]
-        if written:
-            yield Statement(self.put, written)
-        # A row whose moment is this one may have a part.
-        yield from self.sweep.remove(moment - 1, len(written) + self.clock.settled(context), context)
+        yield from self.write(written, context, moment - STAYS, len(written) + self.clock.settled(context))
         return results
 
     def _row(self, key: Row, moment: int, debt: int) -> Row:
@@ -166,7 +165,7 @@ class RateLimitPlan(EndingPlan):
         taken = self._taken(debt, n)
         if taken.allowed or self._is_beyond(row):
             yield self.put.sql, self._row(key, moment, debt + n * self.window * taken.allowed)
-            yield self.sweep.statement.sql, (moment - 1, EACH)
+            yield self.sweep.statement.sql, (moment - STAYS, EACH)
         return taken
 
     def exchange_take(self, op: Operation[Any], context: Context) -> Exchange | None:

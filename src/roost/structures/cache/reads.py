@@ -1,0 +1,133 @@
+"""What only reads a cache: one statement for one key, or for many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.structures.cache.bounds import Bounds
+from roost.structures.cache.declaration import NEVER, SECOND, Cache, Item
+from roost.structures.cache.play import Held, touched
+from roost.structures.clock import Clock
+from roost.structures.operation import Operation
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, StructurePlan
+
+
+class CacheReads(StructurePlan):
+    """The reading half of a cache's plan."""
+
+    structure: Cache[Any, Any]
+    clock: Clock
+    bounds: Bounds | None
+    read: Template
+    _timed: bool
+    _now: Template
+    _one: str
+    _one_item: str
+    _one_left: str
+    _value_in: Callable[[Row], Row]
+
+    def _found(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, list[Any]]:
+        # The value and the token of each key, none where there is none.
+        asked: list[Row] = [self.key_out(key) for key in keys]
+        if self._timed and asked:
+            now = yield from self._moment(context)
+            asked = [(now, now, *key) for key in asked]
+        found = (yield Statement(self.read, asked)) if asked else []
+        if self.bounds is not None:
+            for key, rows in zip(keys, found, strict=True):
+                if rows and rows[0][3]:
+                    self.bounds.note(context, self.key_out(key))
+        return [rows[0] if rows else None for rows in found]
+
+    def _moment(self, context: Context) -> Generator[Wanted, Any, int]:
+        # The present moment, for what only reads.
+        found = yield Statement(self._now, [self.clock.row(context)])
+        moment: int = found[0][0][0]
+        return moment
+
+    def _value(self, stored: Any) -> Any:
+        return self._value_in((stored,))[0]
+
+    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up keys."""
+        found = yield from self._found([op.args[0] for op in run], context)
+        return [None if row is None else self._value(row[0]) for row in found]
+
+    def plan_gets(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up keys, with their tokens."""
+        found = yield from self._found([op.args[0] for op in run], context)
+        return [None if row is None else self._item([row]) for row in found]
+
+    def plan_get_many(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up many keys."""
+        found = iter((yield from self._found([key for op in run for key in op.args[0]], context)))
+        value = self.structure.key.value
+        results = []
+        for op in run:
+            rows = [(value(key), next(found)) for key in op.args[0]]
+            results.append({key: self._value(row[0]) for key, row in rows if row is not None})
+        return results
+
+    def ask_get(self, op: Operation[Any], context: Context) -> Question:
+        """Look up one key."""
+        return self._question(self._one, op, self.clock.row(context), context, self._answer)
+
+    def ask_gets(self, op: Operation[Any], context: Context) -> Question:
+        """Look up one key, with its token."""
+        now = self.clock.row(context)
+        return self._question(self._one_item, op, now, context, self._item)
+
+    def _question(
+        self, sql: str, op: Operation[Any], now: Row, context: Context, answer: Callable[[list[Row]], Any]
+    ) -> Question:
+        key, bounds = self.key_out(op.args[0]), self.bounds
+        row = (*key, *now) if sql is self._one else (*now, *key, *now)
+        if bounds is None:
+            return Question(sql, row, answer)
+
+        def noting(rows: list[Row]) -> Any:
+            if rows[0][-1]:
+                bounds.note(context, key)
+            return answer(rows)
+
+        return Question(sql, row, noting)
+
+    def ask_touch(self, op: Operation[Any], context: Context) -> Question:
+        """Look whether the end is near enough: then nothing is written, and no lock is taken."""
+        key, ttl = op.args
+        now = self.clock.row(context)
+
+        def answer(rows: list[Row]) -> bool:
+            left = rows[0][0]
+            if left is None:
+                return False
+            if touched(0, ttl, Held(None, left, 0)).until != left and (ttl is not None or left < NEVER // 2):
+                raise Careful
+            return True
+
+        return Question(self._one_left, (*now, *self.key_out(key), *now), answer)
+
+    def _answer(self, rows: list[Row]) -> Any:
+        value = rows[0][0]
+        return None if value is None else self._value(value)
+
+    def _item(self, rows: list[Row]) -> Any:
+        value, token, left = rows[0][:3]
+        if value is None:
+            return None
+        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND)
+
+    def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
+        """List keys whose value is not over."""
+        now = yield from self._moment(context)
+        results = []
+        for op in run:
+            after, n = op.args
+            if after is None:
+                found = yield Statement(self.first_keys, [(now, n)])
+            else:
+                found = yield Statement(self.later_keys, [(now, *self.key_out(after), n)])
+            results.append([self.key_value(row) for row in found[0]])
+        return results
