@@ -305,6 +305,22 @@ def test_sql_clients_count_read_and_delete(open_store: Make, sql: Client, store_
     assert list(rows(sql, f"SELECT * FROM {name}")) == []
 
 
+@pytest.mark.needs("application")
+@each
+def test_what_is_over_goes_where_only_sql_writes(open_store: Make, sql: Client, store_url: str, counter: Any) -> None:
+    store = open_store(counter)
+    mariadb = store_url.startswith("mysql")
+    into, key = (f"{counter.name}_in", "`key`") if mariadb else (counter.name, "key")
+    for _ in range(20):
+        for page in ("/home", "/about"):
+            sql.execute(f"INSERT INTO {into} ({key}, total) VALUES ('{page}', 1)")
+            sql.execute(f"INSERT INTO {into} ({key}, total) VALUES ('{page}', 1)")
+        passes(store, counter)
+    ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
+    assert left <= 2 * 4
+    assert store.run(counter.total("/home")) == 2 * 2  # of the last two windows, as the current one has nothing
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -25,6 +25,7 @@ from roost.types.columns import Column
 
 SWEEPS = 4  # rows that are over and go, for each that a batch writes
 SWEEPS_LEAST = 128  # and at least so many
+WINDOWS_READ = frozenset(["total", "totals", "series"])
 ALONE = 16  # adds by themselves of which one goes by a batch, which removes what is over
 
 
@@ -62,7 +63,11 @@ class WindowedCounterPlan(CounterPlan):
             "same_pair": dialect.same(pair, "q.", "r."),
             "pair_arrays": dialect.arrays(pair),
         }
-        self.windows = dialect.choose(WINDOWS).format(words)
+        since = {"postgresql": "q.back"}.get(dialect.name, hole := dialect.placeholder)
+        by_clock = since if self._by_store else f"{self._start} - {since}"
+        windows = dialect.choose(WINDOWS)
+        self.windows = windows.format({**words, "since": by_clock})
+        self.windows_at = windows.format({**words, "since": since})  # of a moment that the batch has read
         self.top = each(dialect.choose(TOP).format(**words))
         keys = dialect.choose(KEYS)
         behind = f" AND ({words['key']}) > ({dialect.holes(len(key))})"
@@ -76,7 +81,7 @@ class WindowedCounterPlan(CounterPlan):
         self._one_total = self.asked_alone(
             "r.n",
             self.rows_table,
-            f"{dialect.equal(key, 'r.')} AND r.start >= {self._start}{'' if self._by_store else ' - %s'}",
+            f"{dialect.equal(key, 'r.')} AND r.start >= {self._start}{'' if self._by_store else f' - {hole}'}",
         )
         self._alone = 0
 
@@ -119,7 +124,7 @@ class WindowedCounterPlan(CounterPlan):
         found = yield Statement(self.look, [()])
         clock, oldest = found[0][0]
         start = self._begin(microseconds(context.clock()) if self._by_store else clock)
-        placed = [self._placed(op, start) if op.writes else op for op in operations]
+        placed = [self._placed(op, start) for op in operations]
         results = yield from super().run(placed, context)
         first = start - (self.structure.keep - 1) * self.structure.size
         # What the application's transaction removes stays locked until its end: there it is left to others.
@@ -134,7 +139,9 @@ class WindowedCounterPlan(CounterPlan):
 
     @staticmethod
     def _placed(op: Operation[Any], start: int) -> Operation[Any]:
-        # An operation as one of the counter whose key has the window in it.
+        # An operation as one of the counter whose key has the window in it; what reads windows is told the current one.
+        if not op.writes:
+            return Operation(op.structure, op.verb, (*op.args, start) if op.verb in WINDOWS_READ else op.args)
         if op.verb in RUNS:
             return Operation(op.structure, op.verb, tuple([(*row[:-1], start, row[-1]) for row in op.args]))
         return Operation(op.structure, op.verb, ((*op.args[0], start), *op.args[1:]))
@@ -193,53 +200,55 @@ class WindowedCounterPlan(CounterPlan):
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
-    def _since(self, last: int | None, context: Context) -> int:
-        # The parameter for the first of the last windows: when it began; on a server how long before the current one.
+    def _since(self, last: int | None, context: Context, current: int | None = None) -> int:
+        # The parameter for the first of the last windows: when it began; on a server how long before the current one,
+        # where that is not known.
         keep: int = self.structure.keep
         back = (min(last or keep, keep) - 1) * self.structure.size
-        return self._begin(microseconds(context.clock())) - back if self._by_store else back
+        if current is None and self._by_store:
+            current = self._begin(microseconds(context.clock()))
+        return back if current is None else current - back
+
+    def _windows(self, asked: Sequence[tuple[Row, int | None]], context: Context, current: int | None) -> Plan:
+        # The windows of keys, each asked with the number of the last ones.
+        rows = [(*self._bare_out(key), self._since(last, context, current)) for key, last in asked]
+        template = self.windows if current is None else self.windows_at
+        found: list[Any] = (yield Statement(template, rows)) if rows else []
+        return found
 
     def plan_total(self, run: Operations, context: Context, __: bool) -> Plan:
         """Sum the windows of one key each."""
-        asked = [(*self._bare_out(key), self._since(last, context)) for key, last in [op.args for op in run]]
-        found = yield Statement(self.windows, asked)
+        found = yield from self._windows([op.args[:2] for op in run], context, _current(run))
         return [sum([n for _, n in rows]) for rows in found]
 
     def ask_total(self, op: Operation[Any], context: Context) -> Question:
         """Sum the windows of one key."""
         key, last = op.args
-        key_row = self._bare_out(key)
-        return Question(self._one_total, (*key_row, self._since(last, context)), _total)
+        return Question(self._one_total, (*self._bare_out(key), self._since(last, context)), _total)
 
     def plan_totals(self, run: Operations, context: Context, __: bool) -> Plan:
         """Sum the windows of many keys."""
-        asked = [
-            (*self._bare_out(key), since)
-            for keys, last in [op.args for op in run]
-            for since in [self._since(last, context)]
-            for key in keys
-        ]
-        found = (yield Statement(self.windows, asked)) if asked else []
+        asked = [(key, op.args[1]) for op in run for key in op.args[0]]
+        found = yield from self._windows(asked, context, _current(run))
         totals = iter([sum([n for _, n in rows]) for rows in found])
         value = self.structure.key.value
         return [{value(key): next(totals) for key in op.args[0]} for op in run]
 
     def plan_series(self, run: Operations, context: Context, __: bool) -> Plan:
         """Sum the slots of each window of one key each."""
-        looked = yield Statement(self.look, [()])
-        current = self._begin(microseconds(context.clock()) if self._by_store else looked[0][0][0])
+        current = _current(run)
+        if current is None:
+            looked = yield Statement(self.look, [()])
+            current = self._begin(microseconds(context.clock()) if self._by_store else looked[0][0][0])
         size, keep = self.structure.size, self.structure.keep
-        asked = [(*self._bare_out(key), self._since(last, context)) for key, last in [op.args for op in run]]
-        found = yield Statement(self.windows, asked)
+        found = yield from self._windows([op.args[:2] for op in run], context, current)
         results: list[list[tuple[datetime, int]]] = []
         for op, rows in zip(run, found, strict=True):
             totals: dict[int, int] = {}
             for start, n in rows:
                 totals[start] = totals.get(start, 0) + n
-            wanted = range(min(op.args[1] or keep, keep) - 1, -1, -1)
-            results.append(
-                [(datetime_of(start), totals.get(start, 0)) for start in [current - n * size for n in wanted]]
-            )
+            starts = [current - n * size for n in range(min(op.args[1] or keep, keep) - 1, -1, -1)]
+            results.append([(datetime_of(start), totals.get(start, 0)) for start in starts])
         return results
 
     def plan_top(self, run: Operations, context: Context, __: bool) -> Plan:
@@ -263,6 +272,11 @@ class WindowedCounterPlan(CounterPlan):
                 found = yield Statement(self.later_keys, [(since, *self._bare_out(after), n)])
             results.append([self.key_value(row) for row in found[0]])
         return results
+
+
+def _current(run: Operations) -> int | None:
+    # The begin of the current window, where the run is one of a batch that writes.
+    return run[0].args[2] if len(run[0].args) > 2 else None
 
 
 def _cells_of(op: Operation[Any]) -> list[Row]:

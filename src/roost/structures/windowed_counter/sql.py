@@ -18,16 +18,17 @@ LOOK = {
     "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows})",
 }
 
-# The windows of keys on from one, asked with a key and the begin of that: on servers how long before the current one.
+# The windows of keys on from one, asked with a key and what `since` takes: when that one began, or, by the server's
+# clock, how long before the current one.
 WINDOWS = {
-    "sqlite": Template("SELECT start, n FROM {rows} WHERE {equal} AND start >= ?", answer=Answer.ORDINAL),
+    "sqlite": Template("SELECT start, n FROM {rows} WHERE {equal} AND start >= {since}", answer=Answer.ORDINAL),
     "mariadb": Template(
-        "SELECT {{i}}, start, n FROM {rows} WHERE {equal} AND start >= {start} - %s", Gather.UNION, Answer.ORDINAL
+        "SELECT {{i}}, start, n FROM {rows} WHERE {equal} AND start >= {since}", Gather.UNION, Answer.ORDINAL
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, "back", "#")
-  CROSS JOIN LATERAL (SELECT r.start, r.n FROM {rows} r WHERE {same} AND r.start >= {start} - q.back OFFSET 0) e""",
+  CROSS JOIN LATERAL (SELECT r.start, r.n FROM {rows} r WHERE {same} AND r.start >= {since} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),

@@ -1,4 +1,7 @@
-"""Windowed counter as a SQL view: the totals of each key and window; what is inserted counts in the current one."""
+"""Windowed counter as a SQL view: the totals of each key and window; what is inserted counts in the current one.
+
+An INSERT removes what is over, as the library's writes do: so the table follows what is kept where only SQL writes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from roost.types.columns import Column
 TOTAL = Column("total", ColumnType("int"))
 BEYOND = ": the sum would leave 64 bits"
 SET_BY_ROOST = ": start is set by Roost; leave it out"
+SWEEP = 4  # rows that are over and go with a row that is inserted; on MariaDB one
 FIXED = ": a window's total cannot be changed; insert what is to be added"
 
 # A moment as the view shows it, and the moment of what it shows. Windows begin at whole seconds.
@@ -47,6 +51,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
             f"INSERT INTO {rows} ({key}, start, slot, n)\n"
             f"    VALUES ({words.news(words.key)}, {start}, 0, {words.new(TOTAL)})\n"
             f"    ON CONFLICT ({key}, start, slot) DO UPDATE SET n = n + excluded.n",
+            f"DELETE FROM {rows} WHERE ({key}, start, slot) IN (SELECT {key}, start, slot FROM {rows}\n"
+            f"    WHERE start < {start} - {_back(structure)} ORDER BY start LIMIT {SWEEP})",
         ],
         update=[words.refuse(("1", FIXED))],
         delete=[
@@ -62,16 +68,32 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     start = _start(plan)
 
     def add(words: mariadb.Words) -> mariadb.Door:
-        key = words.names(words.key)
+        key, rows = words.names(words.key), words.rows
         beyond = words.signal(f"{words.name}{BEYOND}")
+        first = f"{start} - (`the keep` - 1) * {structure.size}"
+        over = ", ".join([f"`over {each.name}`" for each in words.key])
+        is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in words.key])
         return words.door(
             [*words.key, TOTAL],
-            ["DECLARE `the slots` BIGINT", f"DECLARE EXIT HANDLER FOR {mariadb.OUT_OF_RANGE} {beyond}"],
+            [
+                *(f"DECLARE `over {each.name}` {plan.dialect.types[each.type.kind](each)}" for each in words.key),
+                "DECLARE `the slots`, `the keep`, `over start`, `over slot` BIGINT",
+                f"DECLARE EXIT HANDLER FOR {mariadb.OUT_OF_RANGE} {beyond}",
+            ],
             [
                 words.option("slots", str(plan.dialect.slots)),
+                words.option("keep"),
                 f"INSERT INTO {words.rows} ({key}, start, slot, n)\n"
                 f"    VALUES ({words.news(words.key)}, {start}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
                 "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
+                # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up
+                # those who insert there.
+                f"IF (SELECT MIN(r.start) FROM {rows} r) < {first} THEN\n"
+                f"    SELECT {words.names(words.key, 'r.')}, r.start, r.slot INTO {over}, `over start`, `over slot`\n"
+                f"      FROM {rows} r FORCE INDEX ({plan.indexes[0]}) WHERE r.start < {first}\n"
+                "      ORDER BY r.start LIMIT 1 FOR UPDATE SKIP LOCKED;\n"
+                f"    DELETE FROM {rows} WHERE {is_over} AND start = `over start` AND slot = `over slot`;\n"
+                "  END IF",
             ],
         )
 
@@ -113,6 +135,11 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             f"  ON CONFLICT ({key}, start, slot) DO UPDATE SET n = r.n + excluded.n\n"
             f"  WHERE r.n::numeric + excluded.n::numeric {in_range};",
             f"IF NOT FOUND THEN\n  {words.stop('22003', BEYOND)}\nEND IF;",
+            # At another level a row that has been removed since the snapshot would be an error.
+            "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
+            f"  DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}\n"
+            f"    WHERE start < {start} - {_back(structure)} ORDER BY start LIMIT {SWEEP} FOR UPDATE SKIP LOCKED));\n"
+            "END IF;",
             "RETURN NEW;",
         ],
         update=[words.refuse(("true", "0A000", FIXED))],
