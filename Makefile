@@ -50,6 +50,7 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.django_suite
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
+	$(BIN)/python -m tests.campaigns.handlersocket twin --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
 	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
 
