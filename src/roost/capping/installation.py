@@ -126,9 +126,19 @@ class Adoption(ABC):
     def fits(self, cap: Cap) -> Asking:
         """Raise `Invalid` when the columns of a cap cannot do what they are to."""
 
-    @abstractmethod
     def none_in_the_way(self, cap: Cap) -> Asking:
-        """Raise `Invalid` when something has a name that is needed."""
+        """Raise `Invalid` when something has a name that is needed, or was left by the cap of a renamed table."""
+        found = yield self.leftovers(cap)
+        if found[0]:
+            type_, name, table = found[0][0]
+            raise Invalid(
+                f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; `roost "
+                "uncap` of the name that the table had removes it"
+            )
+
+    @abstractmethod
+    def leftovers(self, cap: Cap) -> Statement:
+        """Return the query for type, name and table of objects that a cap has left when its table was renamed."""
 
     @abstractmethod
     def index(self, cap: Cap) -> Asking:

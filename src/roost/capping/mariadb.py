@@ -122,21 +122,15 @@ class MariaDBAdoption(Adoption):
         )
         return dict(found[0])
 
-    def none_in_the_way(self, cap: Cap) -> Asking:
-        """Raise `Invalid` for what a renamed table has kept: triggers stay, under the names that they had."""
+    def leftovers(self, cap: Cap) -> Statement:
+        """Return the query for objects of a cap that kept their names when their table was renamed."""
         names = list(self.words(cap).triggers)
-        found = yield read(
-            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
+        return read(
+            "SELECT 'trigger', TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
             "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
             "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
             *(*names, cap.table, cap.table, *names),
         )
-        if found[0]:
-            name, other = found[0][0]
-            raise Invalid(
-                f"{cap.table}: there is trigger {name} on {other}, of a cap from before a table was renamed; `roost "
-                "uncap` of the name that the table had removes it"
-            )
 
     def foreign_keys(self, parent: str) -> Asking:
         """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""

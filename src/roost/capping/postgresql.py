@@ -180,10 +180,10 @@ class PostgreSQLAdoption(Adoption):
         found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
         return {name: KeyType(*facts) for name, *facts in found[0]}
 
-    def none_in_the_way(self, cap: Cap) -> Asking:
-        """Raise `Invalid` for what a renamed table has kept: objects of a cap stay, under the names that they had."""
+    def leftovers(self, cap: Cap) -> Statement:
+        """Return the query for objects of a cap that kept their names when their table was renamed."""
         words, table = self.words(cap), self.dialect.quoted(cap.table)
-        found = yield read(
+        return read(
             "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
             "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
             "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
@@ -193,12 +193,6 @@ class PostgreSQLAdoption(Adoption):
             "  WHERE i.relname = %s AND pg_table_is_visible(i.oid) AND r.oid <> to_regclass(%s)",
             *(table, list(words.triggers), list(words.functions), cap.index_name, table),
         )
-        if found[0]:
-            type_, name, other = found[0][0]
-            raise Invalid(
-                f"{cap.table}: there is {type_} {name} on {other}, of a cap from before a table was renamed; `roost "
-                "uncap` of the name that the table had removes it"
-            )
 
     def foreign_keys(self, parent: str) -> Asking:
         """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""

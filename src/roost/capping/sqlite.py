@@ -141,21 +141,15 @@ class SQLiteAdoption(Adoption):
         told = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
         return f"{table}: {told}" if self.folded(table) in ROWS else ""
 
-    def none_in_the_way(self, cap: Cap) -> Asking:
-        """Raise `Invalid` for what a renamed table has kept: objects of a cap stay, under the names that they had."""
+    def leftovers(self, cap: Cap) -> Statement:
+        """Return the query for objects of a cap that kept their names when their table was renamed."""
         names = (*self.words(cap).triggers, cap.index_name)
-        found = yield read(
+        return read(
             "SELECT type, name, tbl_name FROM sqlite_master\n"
             r"  WHERE (name IN (?, ?, ?) AND lower(tbl_name) <> lower(?))"
             r" OR (lower(tbl_name) = lower(?) AND name LIKE 'roostcap\_%' ESCAPE '\' AND name NOT IN (?, ?, ?))",
             *(*names, cap.table, cap.table, *names),
         )
-        if found[0]:
-            type_, name, table = found[0][0]
-            raise Invalid(
-                f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; `roost "
-                "uncap` of the name that the table had removes it"
-            )
 
     def foreign_keys(self, parent: str) -> Asking:
         """Return the foreign keys to a table: rows of table, number, column and what ON DELETE says."""
