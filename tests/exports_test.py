@@ -206,6 +206,7 @@ OPTIONAL = {
     "click": {"cli"},
     "rich": {"cli"},
     "alembic": {"contrib.alembic"},
+    "cachelib": {"contrib.cachelib"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
     "uvloop": {"server"},

@@ -41,6 +41,7 @@ class Score:
     points: int
 
 best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best")
+pages = roost.Cache("pages", value=str)
 views = roost.Counter("views", window=dt.timedelta(days=366), keep=3)
 store = roost.Store(sys.argv[1])
 """
@@ -64,7 +65,7 @@ def library(url: str, program: str) -> Any:
 
 @pytest.fixture
 def write(db: Database) -> Iterator[Bench]:
-    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views)\n1")
+    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views, pages)\n1")
     with closing(bench(db, "write")) as made:
         yield made
 
@@ -226,3 +227,20 @@ def test_f58_a_row_that_is_found_by_its_id_has_its_sequence_and_moment(write: Be
     deleting = f"1\t=\t2\t5\t7{tail or chr(9).join(['', '1', '0'])}\tD?"
     assert write.say(session, f"{deleting}\n{deleting}") == [wanted, "0\t3"]
     assert write.say(session, "0\t=\t1\t5\t9\t0") == ["0\t3\t5\t8\t\0\t5\t6\t\0"]
+
+
+def test_a_cache(db: Database, write: Bench, session: Session) -> None:
+    assert write.say(session, "P\t9\tmain\tpages\tPRIMARY\tkey,value") == ["0\t1"]
+    assert write.say(session, "9\t+\t2\t/home\tHome\n9\t+\t2\t/home\tHome 2\n9\t=\t1\t/home") == [
+        "0\t1",
+        "0\t1",
+        "0\t2\t/home\tHome 2",
+    ]
+    assert library(db.url, "store.run(pages.get('/home'))") == "Home 2"
+    assert library(db.url, "store.run(pages.set('/about', 'About', ttl=60))\n1") == 1
+    assert write.say(session, "9\t=\t1\t/about\n9\t=\t1\t/home\t1\t0\tD\n9\t=\t1\t/home") == [
+        "0\t2\t/about\tAbout",
+        "0\t1\t1",
+        "0\t2",
+    ]
+    assert library(db.url, "store.run(pages.keys())") == ["/about"]

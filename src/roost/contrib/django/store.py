@@ -32,6 +32,8 @@ class DjangoStore(Runner):
 
     using: its alias.
     timeout, lock_wait: of the batches; see `roost.Store`.
+    joins: False: operations are never part of Django's transaction, except on SQLite, whose one writer that transaction
+        may be: a batch would wait for it, and it for the batch.
 
     Inside `transaction.atomic()` (a view under ATOMIC_REQUESTS, a TestCase) an operation is part of that transaction:
     it commits or rolls back with it, through Django's cursor. One that fails (`Duplicate`, `Full`, …) leaves the block
@@ -47,8 +49,11 @@ class DjangoStore(Runner):
     <DjangoStore 'default'>
     """
 
-    def __init__(self, using: str = DEFAULT_DB_ALIAS, *, timeout: float = 5.0, lock_wait: float = 0.1) -> None:
+    def __init__(
+        self, using: str = DEFAULT_DB_ALIAS, *, timeout: float = 5.0, lock_wait: float = 0.1, joins: bool = True
+    ) -> None:
         self.using = using
+        self._joins = joins
         self._timeout = timeout
         self._lock_wait = lock_wait
         self._batches: tuple[tuple[Any, ...], Store] | None = None
@@ -113,9 +118,10 @@ class DjangoStore(Runner):
         connection = connections[self.using]
         store = self._store(connection)
         core = store._core
-        if connection.in_atomic_block:
+        joins = self._joins or connection.vendor == "sqlite"
+        if joins and connection.in_atomic_block:
             run_joined(atom, connection, core.known, core.joined_context)
-        elif in_memory(connection) or not _autocommit(connection):
+        elif joins and (in_memory(connection) or not _autocommit(connection)):
             _begin_as_the_driver_does(connection)
             with transaction.atomic(using=self.using):
                 run_joined(atom, connection, core.known, core.joined_context)

@@ -79,6 +79,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return Busy(f"{place}: somebody has interrupted a statement ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case 167:  # a column that numbers itself has no number left
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "167")
         case 1021 | 1114 | 3:
             return DiskFull(told)
         case 1290 | 1792 | 1036 | 1836:

@@ -164,6 +164,7 @@ def _column(
         held = _year
     elif kind == "bit":
         held = partial(_bits, precision or 1)
+        held = partial(_of_bytes, held) if wire else held
     elif kind == "decimal":
         held = partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None)
     elif kind in ("float", "double"):
@@ -214,6 +215,10 @@ def _column(
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
         shown_by=shown_by,
     )
+
+
+def _of_bytes(held: exact.Held, value: Any) -> Any:
+    return held(as_bytes(value) if isinstance(value, str) else value)
 
 
 def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
