@@ -48,7 +48,9 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
 	$(BIN)/python -m tests.campaigns.hostile
 	$(BIN)/python -m tests.campaigns.caches
+	$(BIN)/python -m tests.campaigns.django_suite
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
+	$(BIN)/python -m tests.campaigns.handlersocket twin --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
 	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
 

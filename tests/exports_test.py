@@ -206,6 +206,7 @@ OPTIONAL = {
     "click": {"cli"},
     "rich": {"cli"},
     "alembic": {"contrib.alembic"},
+    "cachelib": {"contrib.cachelib"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
     "uvloop": {"server"},
@@ -251,6 +252,7 @@ def test_the_rooms_below_the_databases_do_no_io() -> None:
 def test_the_server_and_protocols_know_no_database() -> None:
     """The server has sockets, turns and processes; a protocol has neither sockets nor SQL."""
     below = {"server", "protocols", "errors", "store.served", "databases.urls", "batching.parts"}
+    below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}
     for module, path in MODULES.items():

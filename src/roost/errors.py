@@ -167,6 +167,7 @@ class CannotOpen(DatabaseError):
     """
 
     retry = True
+    word = "unavailable"
 
 
 class ConnectionLost(CannotOpen):

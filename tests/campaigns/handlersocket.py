@@ -1,7 +1,8 @@
-"""HandlerSocket on SQLite beside the original, and against noise: the long forms of `tests/handlersocket`.
+"""HandlerSocket beside the original, and against noise: the long forms of `tests/handlersocket`.
 
-`compare`: random requests on random tables go to MariaDB's plugin and to Roost; what differs has to be explained by a
-rule, and what is explained has to be what the rules want. `read`: lines of any bytes are read, without a server.
+`compare`: random requests on random tables go to MariaDB's plugin and to Roost on SQLite; what differs has to be
+explained by a rule, and what is explained has to be what the rules want. `twin`: the same, with Roost on the same
+MariaDB. `read`: lines of any bytes are read, without a server.
 `serve`: they are sent to a live one, which answers each.
 """
 
@@ -16,8 +17,9 @@ from pathlib import Path
 
 from tests import servers
 from tests.handlersocket import noise
-from tests.handlersocket.conftest import served
-from tests.handlersocket.differential import Lite, Original, compare
+from tests.handlersocket.conftest import served, served_at
+from tests.handlersocket.differential import Lite, Original, Twin, compare
+from tests.handlersocket.tables import MARIADB
 
 
 class Progress:
@@ -34,7 +36,7 @@ class Progress:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["compare", "read", "serve"])
+    parser.add_argument("what", choices=["compare", "twin", "read", "serve"])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     told = parser.parse_args()
@@ -47,9 +49,14 @@ def main() -> None:
         elif told.what == "serve":
             print(noise.serve(told.seed, told.requests, file, Progress()))
         else:
-            with served(file) as server:
-                original = Original(servers.plugin())
-                found = compare(told.seed, told.requests, original, Lite(file, server), enough=20)
+            original = Original(servers.plugin())
+            if told.what == "twin":
+                twin = Twin(servers.plugin())
+                with served_at(twin.url) as server:
+                    found = compare(told.seed, told.requests, original, twin.at(server), enough=20, types=MARIADB)
+            else:
+                with served(file) as server:
+                    found = compare(told.seed, told.requests, original, Lite(file, server), enough=20)
             print(found)
             for fault in found.faults:
                 print(fault)

@@ -434,19 +434,19 @@ def test_damaged_compression_is_told(visits: Shell) -> None:
 
 
 def test_long_values_pass(shell: Shell) -> None:
-    shell("create", "ring", "blobs", "--per", "uid:int", "--keep", "1", "--column", "content:binary")
+    shell("create", "ring", "blobs", "--per", "uid:int", "--keep", "1", "--column", "content:binary(8000000)")
     shell(
         "import",
         "blobs",
         "-",
         "--format",
         "csv",
-        stdin=f"uid,content\n1,{'ab' * 1_000_000}\n2,{'ab' * 1_000_001}\n",
+        stdin=f"uid,content\n1,{'ab' * 8_000_000}\n2,{'ab' * 8_000_001}\n",
         code=1,
     )
     assert "error: line 3: field larger than field limit" in shell.error
     entry = shell.json("show", "blobs", "1")["entries"][0]
-    assert entry["row"]["content"] == "ab" * 1_000_000
+    assert entry["row"]["content"] == "ab" * 8_000_000
 
 
 def test_what_was_shown_as_json_can_be_imported(visits: Shell) -> None:

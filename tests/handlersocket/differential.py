@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -15,7 +17,7 @@ from tests.handlersocket import rules
 from tests.handlersocket.generator import Chunk, Generator
 from tests.handlersocket.oracle import Rows
 from tests.handlersocket.requests import Open, Request, number, read, token
-from tests.handlersocket.tables import Row, Table, any_table
+from tests.handlersocket.tables import KINDS, Kind, Row, Table, any_table
 from tests.handlersocket.wire import Address, Closed, Ports, Wire
 from tests.servers import Plugin
 
@@ -26,8 +28,7 @@ ROWS = 24
 class Side(Protocol):
     """A server and SQL beside it."""
 
-    @property
-    def ports(self) -> Ports: ...
+    ports: Ports
 
     def make(self, table: Table) -> None: ...
 
@@ -37,6 +38,10 @@ class Side(Protocol):
 
     def drop(self, table: Table) -> None: ...
 
+    def packets(self, packets: Sequence[bytes]) -> Sequence[bytes]:
+        """Return packets as they are sent there."""
+        return packets
+
 
 @dataclass(frozen=True)
 class _Ports:
@@ -44,17 +49,23 @@ class _Ports:
     write: Address
 
 
-class Original:
+class Original(Side):
     """The plugin in MariaDB."""
 
+    ports: Ports
+    name = "hst"
+
     def __init__(self, plugin: Plugin) -> None:
-        self.ports: Ports = _Ports(
+        self.ports = _Ports(
             Address(plugin.host, plugin.read_port, plugin.read_secret),
             Address(plugin.host, plugin.write_port, plugin.write_secret),
         )
+        self._use(plugin)
+
+    def _use(self, plugin: Plugin) -> None:
         self._cursor: Any = plugin.connection().cursor()
-        self._cursor.execute("CREATE DATABASE IF NOT EXISTS hst CHARACTER SET utf8mb4")
-        self._cursor.execute("USE hst")
+        self._cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.name} CHARACTER SET utf8mb4")
+        self._cursor.execute(f"USE {self.name}")
         self._cursor.execute("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
 
     def make(self, table: Table) -> None:
@@ -74,7 +85,29 @@ class Original:
         self._cursor.execute(f"DROP TABLE {table.name}")
 
 
-class Lite:
+class Twin(Original):
+    """Roost on the same MariaDB, in a database of its own, whose name is as long."""
+
+    name = "hs2"
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._use(plugin)
+        self.url = f"{plugin.daemon.url}/{self.name}"
+
+    def at(self, ports: Ports) -> Twin:
+        """Return it, served there."""
+        self.ports = ports
+        return self
+
+    def packets(self, packets: Sequence[bytes]) -> Sequence[bytes]:
+        """Return them with the name of the other database, cut at the same places."""
+        lines = b"".join(packets).split(b"\n")
+        text = b"\n".join([line.replace(b"\thst", b"\ths2", 1) if line[:2] == b"P\t" else line for line in lines])
+        ends = list(accumulate(map(len, packets)))
+        return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+class Lite(Side):
     """Roost on a SQLite file."""
 
     def __init__(self, file: Path, ports: Ports) -> None:
@@ -153,10 +186,12 @@ def _same_number(pair: tuple[bytes, bytes]) -> bool:
 class Comparison:
     """One table, on the original and on another server, with requests on both."""
 
-    def __init__(self, random: Random, original: Side, other: Side, name: str, told: Told, strict: bool) -> None:
+    def __init__(
+        self, random: Random, original: Side, other: Side, name: str, told: Told, strict: bool, types: Sequence[Kind]
+    ) -> None:
         self.random, self.told, self.strict = random, told, strict
         self.sides = (original, other)
-        self.table = any_table(random, name)
+        self.table = any_table(random, name, types)
         rows = [self.table.row(random) for _ in range(random.randrange(ROWS))]
         for side in self.sides:
             side.make(self.table)
@@ -182,7 +217,10 @@ class Comparison:
                 else:
                     chunk = self.generator.chunk(self.random.choice(list(wires)), self.random.choice([1, 1, 4, 16]))
                 try:
-                    answers = [wire.talk(chunk.packets) for wire in wires[chunk.port]]
+                    answers = [
+                        wire.talk(side.packets(chunk.packets))
+                        for side, wire in zip(self.sides, wires[chunk.port], strict=True)
+                    ]
                 except (Closed, OSError) as error:
                     self._fault(f"no answer: {error!r}", chunk)
                     break
@@ -311,7 +349,14 @@ class Comparison:
 
 
 def compare(
-    seed: int, requests: int, original: Side, other: Side, strict: bool = False, enough: int = 1, tag: str = "t"
+    seed: int,
+    requests: int,
+    original: Side,
+    other: Side,
+    strict: bool = False,
+    enough: int = 1,
+    tag: str = "t",
+    types: Sequence[Kind] = KINDS,
 ) -> Told:
     """Compare until that many requests are answered, or that many faults are found.
 
@@ -321,6 +366,6 @@ def compare(
     at = 0
     while told.requests < requests and len(told.faults) < enough:
         random = Random(f"{seed} {at}")
-        Comparison(random, original, other, f"{tag}{at}", told, strict).run()
+        Comparison(random, original, other, f"{tag}{at}", told, strict, types).run()
         at += 1
     return told

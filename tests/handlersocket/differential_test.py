@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.handlersocket import rules
-from tests.handlersocket.conftest import Served
-from tests.handlersocket.differential import Lite, Original, Told, compare, same
+from tests.handlersocket.conftest import Served, served_at
+from tests.handlersocket.differential import Lite, Original, Told, Twin, compare, same
 from tests.handlersocket.requests import Open, Request, is_number, number, read, value
-from tests.handlersocket.tables import KINDS, Column, Key, Table
+from tests.handlersocket.tables import KINDS, MARIADB, Column, Key, Table
 from tests.servers import Plugin
 
 REQUESTS = 1500
@@ -33,6 +33,18 @@ def test_random_requests_differ_from_the_original_by_rules_alone(
     assert not told.faults, "\n".join(told.faults)
     assert told.requests >= REQUESTS
     # Rules explain a small share: what they excuse is not compared.
+    assert told.explained.total() < told.requests / 4, told
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_requests_to_a_twin_in_the_same_mariadb_differ_by_rules_alone(
+    seed: int, handlersocket_plugin: Plugin
+) -> None:
+    original, twin = Original(handlersocket_plugin), Twin(handlersocket_plugin)
+    with served_at(twin.url) as server:
+        told = compare(seed, REQUESTS, original, twin.at(server), tag=f"w{seed}x", types=MARIADB)
+    assert not told.faults, "\n".join(told.faults)
+    assert told.requests >= REQUESTS
     assert told.explained.total() < told.requests / 4, told
 
 

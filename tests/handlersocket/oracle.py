@@ -31,8 +31,8 @@ def canonical(column: Column, given: Value) -> Value:
     """Return a value that the column holds, as it is read again."""
     kind = column.kind
     if given is None or not (kind.is_number or kind.is_numeric) or (kind.is_numeric and not reads_as_number(given)):
-        return given
-    if kind.name == "double" or kind.is_numeric:
+        return None if given is None else kind.written(given)
+    if kind.name in ("double", "decimal") or kind.is_numeric:
         digits = given.strip(BLANKS).lstrip(b"+-")
         if kind.is_numeric and digits.isdigit() and int(digits) < 2**63:
             return b"%d" % int(given.strip(BLANKS))  # kept to the last digit
@@ -49,6 +49,8 @@ def comparable(column: Column, given: Value) -> Any:
         return (2 if is_text(given) else 3, given)
     if column.kind.is_number or column.kind.is_numeric:
         return (1, Decimal(given.strip(BLANKS).decode()))
+    if column.kind.name == "date" and not column.kind.is_numeric:
+        return (1, column.kind.written(given) if column.kind.lite(given) else given)
     if column.kind.name == "mixed":
         return (1, bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in given))
     return (1, given)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
 from random import Random
 
 INT, BIGINT = 2**31, 2**63
 NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INTEGER = re.compile(rb"-?(0|[1-9][0-9]{0,18})")
+ISO = re.compile(rb"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
+BLANKS = b" \t\n\v\f\r"
 ALPHABET = "abcdxyz"
 
 Value = bytes | None
@@ -28,10 +31,11 @@ class Kind:
     usual: Callable[[Random], bytes]
     odd: tuple[bytes, ...]
     same: Callable[[bytes], bool]
-    lite: Callable[[bytes], bool]  # whether SQLite can hold it
+    lite: Callable[[bytes], bool]  # whether Roost can hold it: on SQLite, or in `MARIADB`
     can_be_key: bool = True
     is_number: bool = False
     is_numeric: bool = False  # of SQLite's affinity: numbers become numbers, other text stays
+    written: Callable[[bytes], bytes] = bytes  # how what it holds is read again, where it is no number
 
     def __repr__(self) -> str:
         return self.name
@@ -184,6 +188,60 @@ KINDS = (
 )
 
 
+def _reads_within(bound: int) -> Callable[[bytes], bool]:
+    return lambda value: _reads_as_integer(value) and -bound <= Decimal(value.strip(BLANKS).decode()) < bound
+
+
+def _has_characters(value: bytes) -> bool:
+    return is_text(value) and len(value.decode()) <= 20
+
+
+def _is_decimal(value: bytes) -> bool:
+    if not reads_as_number(value):
+        return False
+    exact = Decimal(value.strip(BLANKS).decode())
+    return abs(exact) < 10**10 and exact == exact.quantize(Decimal("0.01"))
+
+
+def _reads_as_date(value: bytes) -> bool:
+    return ISO.fullmatch(value) is not None and _is_day(*map(int, value.split(b"-")))
+
+
+def _is_day(*parts: int) -> bool:
+    try:
+        date(*parts)
+    except ValueError:
+        return False
+    return True
+
+
+def _iso(value: bytes) -> bytes:
+    return b"%04d-%02d-%02d" % tuple(map(int, value.split(b"-")))
+
+
+_ON_MARIADB: dict[str, Callable[[bytes], bool]] = {
+    "int": _reads_within(INT),
+    "bigint": _reads_within(BIGINT),
+    "text": _has_characters,
+    "mixed": _has_characters,
+    "bytes": lambda value: len(value) <= 40,
+    "decimal": _is_decimal,
+    "date": _reads_as_date,
+}
+# The same types, for Roost on MariaDB.
+MARIADB = tuple(
+    [
+        replace(
+            each,
+            lite=_ON_MARIADB.get(each.name, each.lite),
+            is_numeric=False,
+            written=_iso if each.name == "date" else each.written,
+        )
+        for each in KINDS
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Column:
     """A column: NOT NULL or not, with a constant default or none."""
@@ -298,12 +356,12 @@ def _parts(key: Key) -> str:
     return ", ".join(f"{column.name}{' DESC' if down else ''}" for column, down in key.parts)
 
 
-def any_table(random: Random, name: str) -> Table:
+def any_table(random: Random, name: str, types: Sequence[Kind] = KINDS) -> Table:
     """Make a table up: one to six columns, a primary key of one or two, none to two others."""
     automatic = random.random() < 0.1
-    kinds = [random.choice(KINDS) for _ in range(random.randrange(2, 7))]
+    kinds = [random.choice(types) for _ in range(random.randrange(2, 7))]
     kinds[0] = (
-        KINDS[0] if automatic or random.random() < 0.5 else random.choice([each for each in KINDS if each.can_be_key])
+        types[0] if automatic or random.random() < 0.5 else random.choice([each for each in types if each.can_be_key])
     )
     two = not automatic and len(kinds) > 2 and kinds[1].can_be_key and random.random() < 0.4
     columns = []
@@ -323,7 +381,10 @@ def any_table(random: Random, name: str) -> Table:
     for at in range(random.choice([0, 1, 1, 2]) if able else 0):
         some = random.sample(able, min(len(able), random.choice([1, 1, 2, 3])))
         parts = tuple((column, random.random() < 0.15) for column in some)
-        keys.append(Key(f"{name}_k{at}", parts, random.random() < 0.3))
+        unique = random.random() < 0.3
+        if types is MARIADB and any([column.nullable for column in some]):
+            unique = False  # downwards, equals that are NULL come in another order: see docs/handlersocket.md
+        keys.append(Key(f"{name}_k{at}", parts, unique))
     # MariaDB numbers the unique ones first, and of these those that cannot be NULL.
     keys[1:] = sorted(keys[1:], key=lambda key: 2 if not key.unique else any(each.nullable for each in key.columns))
     return Table(name, tuple(columns), tuple(keys), automatic)

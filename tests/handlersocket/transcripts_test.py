@@ -1,15 +1,21 @@
-"""The recordings of the original, played to Roost on SQLite: equal, or different by a rule on the list, exactly so."""
+"""The recordings of the original, played to Roost: equal, or different by a rule on the list, exactly so."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
+import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
+from roost.databases.mariadb.address import arguments
+from tests import servers
 from tests.handlersocket import transcripts
-from tests.handlersocket.conftest import Served, served
+from tests.handlersocket.conftest import Served, served, served_at
 from tests.handlersocket.differences import DIFFERENCES, RULES, expected
+from tests.handlersocket.differences_mariadb import AS_ON_SQLITE, MARIADB_RULES, ON_MARIADB, expected_on_mariadb
 from tests.handlersocket.transcripts import PLACE, Lite, Transcript
 
 RECORDED = {each.name: each for each in transcripts.recorded()}
@@ -54,6 +60,68 @@ def test_recordings_are_answered_as_by_the_original(
     assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
 
 
+class OnMariaDB:
+    """A database of the tests' own MariaDB with the tables of a recording, and SQL on it beside the server."""
+
+    def __init__(self, daemon: servers.Daemon) -> None:
+        self._connection = pymysql.connect(
+            **{**arguments(f"{daemon.url}/mysql")[0], "conv": {}, "use_unicode": False},
+            autocommit=True,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+        )
+
+    def set_up(self, sql: str) -> None:
+        """Make the tables and their rows, in place of those that are there."""
+        begin = "" if "CREATE DATABASE" in sql.upper() else "CREATE DATABASE hst; USE hst;"
+        self.ask(f"DROP DATABASE IF EXISTS hst; {begin}{sql}")
+        self.ask("USE hst")
+
+    def ask(self, sql: str) -> bytes:
+        """Run statements, and return their rows as MariaDB's command line prints them."""
+        cursor = self._connection.cursor()
+        cursor.execute(sql)
+        rows: list[tuple[bytes | None, ...]] = []
+        while True:
+            rows += cursor.fetchall() if cursor.description else ()
+            if not cursor.nextset():
+                break
+        return b"".join([b"\t".join([b"NULL" if cell is None else cell for cell in row]) + b"\n" for row in rows])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def on_mariadb() -> Iterator[tuple[Served, OnMariaDB]]:
+    """One server for all recordings, on a MariaDB of its own."""
+    try:
+        daemon = servers.mariadb_daemon(blackhole=False)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with contextlib.closing(OnMariaDB(daemon)) as beside:
+        beside.set_up("SELECT 1")
+        with served_at(f"{daemon.url}/hst") as found:
+            yield found, beside
+    daemon.kill()
+
+
+def test_recordings_are_answered_on_mariadb(transcript: Transcript, on_mariadb: tuple[Served, OnMariaDB]) -> None:
+    server, beside = on_mariadb
+    beside.set_up(transcript.setup)
+    told = []
+    for step, answer in transcripts.play(transcript, server, beside.ask):
+        rule, wanted = expected_on_mariadb(transcript.name, step.number, step.response)
+        if rule == "13" or (rule == "seen" and transcript.name == "11_auto_increment"):
+            answer, wanted = (re.sub(rb"[0-9]+", b"1", each) for each in (answer, wanted))
+        if answer != wanted:
+            told.append(
+                f"step {step.number} {step.port} {step.request[:300]!r} {rule}\n"
+                f"  original {step.response[:300]!r}\n  wanted   {wanted[:300]!r}\n  got      {answer[:300]!r}"
+            )
+    assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
+
+
 @pytest.mark.skipif(not RECORDED, reason="NOT RUN: the recordings are not there")
 def test_the_list_names_steps_that_there_are_and_rules_that_there_are() -> None:
     for name, entries in DIFFERENCES.items():
@@ -61,3 +129,8 @@ def test_the_list_names_steps_that_there_are_and_rules_that_there_are() -> None:
         assert len(steps) == len(set(steps)), name
         assert set(steps) <= {step.number for step in RECORDED[name].steps}, name
         assert {rule for rule, _, _ in entries} <= set(RULES), name
+    for name, entries in ON_MARIADB.items():
+        steps = [*AS_ON_SQLITE.get(name, ()), *[step for _, _, numbers in entries for step in numbers]]
+        assert len(steps) == len(set(steps)), name
+        assert set(steps) <= {step.number for step in RECORDED[name].steps}, name
+        assert {rule for rule, _, _ in entries} <= set(MARIADB_RULES), name

@@ -1,4 +1,4 @@
-"""A file, and turns on it, without sockets."""
+"""A database, and turns on it, without sockets."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 from roost.server.turn import Played, Turn
-from roost.store.served import Database
+from roost.store.served import Database as Served
+from roost.store.served_file import FileDatabase
+from roost.store.served_server import connect
+from tests.index.databases import Database
 
 
 @dataclass
 class Bench:
-    """A file, and turns on it."""
+    """A database, and turns on it. Lines call it `main` or `app`."""
 
     path: Path
     turn: Turn
-    database: Database
+    database: Served
     role: Role
     settings: Settings
+    where: Database
+
+    @property
+    def file(self) -> FileDatabase:
+        """Its connection to a file."""
+        assert isinstance(self.database, FileDatabase)
+        return self.database
 
     def session(self) -> Session:
         """Return a new connection."""
@@ -35,10 +45,17 @@ class Bench:
 
     def play(self, *arrived: tuple[Session, str]) -> Played:
         """Play a turn of several connections."""
+        if not self.settings.is_file:
+            named = f"\t{self.database.names[0]}\t"
+            arrived = tuple(
+                [(each, text.replace("\tmain\t", named).replace("\tapp\t", named)) for each, text in arrived]
+            )
         return self.turn.play(arrived)
 
     def sql(self, text: str) -> list[Any]:
-        """Ask the file, from a process of its own: two copies of SQLite must not open it in one."""
+        """Ask the database; a file from a process of its own: two copies of SQLite must not open it in one."""
+        if not self.settings.is_file:
+            return self.where.sql(text)
         program = (
             "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1]);"
             "print(connection.execute(sys.argv[2]).fetchall()); connection.commit()"
@@ -48,12 +65,25 @@ class Bench:
         )
         return eval(ran.stdout)  # type: ignore[no-any-return]
 
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
 
-def bench(path: Path, role: Role, **more: Any) -> Bench:
-    settings = Settings(url=f"sqlite:///{path}", **more)
-    database = Database(settings.url, writes=role == "write", lock_wait=60)
 
-    def may_open(database: str, table: str) -> bool:
-        return database in ("main", "app") and settings.allows(table)
+def bench(where: Path | Database, role: Role, **more: Any) -> Bench:
+    """Return turns on a file, or on another database."""
+    if isinstance(where, Path):
+        where = Database("sqlite", f"sqlite:///{where}")
+    settings = Settings(url=where.url, **more)
+    writes = role == "write"
+    database: Served
+    if settings.is_file:
+        database = FileDatabase(settings.url, writes=writes, lock_wait=60)
+    else:
+        (database,) = connect(settings.url, 1, settings.timeout, writes=writes)
 
-    return Bench(path, Turn(database, may_open, role, Counters()), database, role, settings)
+    def may_open(name: str, table: str) -> bool:
+        return name in ("main", "app", *database.names) and settings.allows(table)
+
+    path = Path(settings.path) if settings.is_file else Path()
+    return Bench(path, Turn(database, may_open, role, Counters()), database, role, settings, where)

@@ -309,7 +309,11 @@ def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> No
     ("arguments", "told"),
     [
         (["sqlite:///nowhere.db"], "error: there is no database nowhere.db; `roost create` makes one"),
-        (["mysql://root:geheim@db/x"], "error: roost serve works on a SQLite file for now"),
+        (
+            ["memcached://root:geheim@db"],
+            "error: roost serve works on sqlite, mysql, mariadb, postgresql, postgres, and",
+        ),
+        (["mysql://root:geheim@127.0.0.1:1/x", "--write", "none", "--workers", "1"], "error: read worker 1 cannot"),
         (["sqlite://"], "error: sqlite:// is in memory"),
         (["--config", "nowhere.toml"], "error: nowhere.toml cannot be read: No such file or directory"),
         (["sqlite:///app.db", "--tls-cert", "nowhere.pem"], "error: TLS: nowhere.pem cannot be read: No such file"),

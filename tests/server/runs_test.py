@@ -141,7 +141,7 @@ def opened(made: Bench) -> Session:
 
 
 def contents(made: Bench) -> list[object]:
-    fetch = made.database._connection.fetch
+    fetch = made.file._connection.fetch
     return [
         fetch("SELECT id, CAST(a AS BLOB), n, typeof(n), r, CAST(b AS BLOB) FROM t ORDER BY id"),
         fetch("SELECT x, CAST(y AS BLOB), n, typeof(n) FROM two ORDER BY x, y"),
@@ -244,7 +244,7 @@ def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, lin
         assert isinstance(run, Ranges)
         assert run.text is not None
         values = (None,) * run.text.sql.count("?")
-        plan = [row[-1] for row in made.database._connection.fetch(f"EXPLAIN QUERY PLAN {run.text.sql}", values)]
+        plan = [row[-1] for row in made.file._connection.fetch(f"EXPLAIN QUERY PLAN {run.text.sql}", values)]
         assert [step.split()[0] for step in plan if step.split()[1] in ("t", "two")] == ["SEARCH"]
         assert not [step for step in plan if "TEMP B-TREE" in step]
     finally:

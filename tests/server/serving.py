@@ -31,11 +31,11 @@ class Client:
 
     def send(self, *lines: str) -> None:
         """Send requests, in one piece."""
-        self.socket.sendall("".join([f"{line}\n" for line in lines]).encode())
+        self.socket.sendall("".join([f"{line}\n" for line in lines]).encode("utf-8", "surrogateescape"))
 
     def answer(self) -> str:
         """Return the next answer; empty at the end of the connection."""
-        return self._file.readline().decode().removesuffix("\n")
+        return self._file.readline().decode("utf-8", "surrogateescape").removesuffix("\n")
 
     def close(self) -> None:
         """Close the connection."""

@@ -75,7 +75,8 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
     words = (
         f"url {URL} read 127.0.0.1:1,unix:/run/r write none workers 7 read_secret r write_secret w tls_cert c.pem "
         "tls_key k.pem tables a,b* http 127.0.0.1:3 slow 0.5 log_values yes max_line 2K max_connections 9 "
-        "max_indexes 8 max_unanswered 1MiB max_answer 3M timeout 4 auth_timeout 30 idle 60 auth_delay 0 drain 1.5"
+        "max_indexes 8 max_unanswered 1MiB max_answer 3M timeout 4 auth_timeout 30 idle 60 auth_delay 0 drain 1.5 "
+        "connections 12"
     ).split()
     said = dict(zip(words[::2], words[1::2], strict=True))
     assert said.keys() == FIELDS.keys()
@@ -85,7 +86,7 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         'write_secret = "w"\ntls_cert = "c.pem"\ntls_key = "k.pem"\ntables = ["a", "b*"]\nhttp = "127.0.0.1:3"\n'
         "slow = 0.5\nlog_values = true\nmax_line = 2048\nmax_connections = 9\nmax_indexes = 8\n"
         "max_unanswered = 1_048_576\nmax_answer = 3145728\ntimeout = 4\nauth_timeout = 30\n"
-        "idle = 60\nauth_delay = 0\ndrain = 1.5\n"
+        "idle = 60\nauth_delay = 0\ndrain = 1.5\nconnections = 12\n"
     )
     read = (Address("127.0.0.1", 1), Address(path="/run/r"))
     http = Address("127.0.0.1", 3)
@@ -97,6 +98,7 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         idle=60.0,
         auth_delay=0.0,
         drain=1.5,
+        connections=12,
     )
     assert load(None, {}, said) == wanted
     assert load(None, {f"ROOST_SERVE_{name.upper()}": value for name, value in said.items()}, {}) == wanted
@@ -147,7 +149,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_TLS_KEY": "k.pem"}, "tls_key is of no use without tls_cert"),
         ({"ROOST_SERVE_WRITE": "0.0.0.0:1"}, "write 0.0.0.0:1 can be reached from other machines"),
         ({"ROOST_SERVE_READ": "unix:/r,[::]:1"}, r"read \[::\]:1 can be reached from other machines"),
-        ({"ROOST_SERVE_URL": "mysql://root:geheim@db/x"}, "works on a SQLite file for now, .* not on mysql:$"),
+        ({"ROOST_SERVE_URL": "memcached://root:geheim@db"}, "works on sqlite, .* not on memcached:$"),
         ({"ROOST_SERVE_URL": "sqlite://"}, "sqlite:// is in memory"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: say write = none"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is no option"),

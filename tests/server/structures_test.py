@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from roost.protocols.handlersocket.session import Session
+from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench
+
+__all__ = ["db"]  # a fixture
 
 DECLARED = """
 import datetime as dt, sys
@@ -38,8 +41,9 @@ class Score:
     points: int
 
 best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best")
+pages = roost.Cache("pages", value=str)
 views = roost.Counter("views", window=dt.timedelta(days=366), keep=3)
-store = roost.Store(f"sqlite:///{sys.argv[1]}")
+store = roost.Store(sys.argv[1])
 """
 OPENED = [
     "P\t0\tmain\tvisitors\tPRIMARY\tuid,visitor,note",
@@ -51,21 +55,19 @@ OPENED = [
 ]
 
 
-def library(path: Path, program: str) -> Any:
+def library(url: str, program: str) -> Any:
     """Run lines of the library in a process of its own, and return the last as JSON."""
     *lines, last = program.strip().splitlines()
     text = DECLARED + "\n".join([*lines, f"import json; print(json.dumps({last}))"])
-    ran = subprocess.run([sys.executable, "-c", text, str(path)], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", text, url], capture_output=True, text=True, check=True)
     return json.loads(ran.stdout)
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Iterator[Bench]:
-    path = tmp_path / "app.db"
-    library(path, "store.create(visitors, carts, events, pageviews, likes, best, views)\n1")
-    made = bench(path, "write")
-    yield made
-    made.database.close()
+def write(db: Database) -> Iterator[Bench]:
+    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views, pages)\n1")
+    with closing(bench(db, "write")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_inserting_evicts_refreshes_pushes_and_counts(write: Bench, session: Ses
         "0\t2\t/none\t0",
     ]
     assert library(
-        write.path,
+        write.where.url,
         "[[v.visitor for v in store.run(visitors.latest(7))], store.run(pageviews.total('/home')), len(store.check())]",
     ) == [[3, 4, 2], 10, 0]
 
@@ -112,7 +114,7 @@ def test_one_row_and_one_member_are_found_and_removed(write: Bench, session: Ses
         say(write, session, "0\t=\t1\t7\t9\t0", "0\t=\t1\t0\t9\t0\t@\t0\t3\t8\t7\tabc")
         == ["0\t3\t7\t2\tn2\t7\t0\tn0"] * 2
     )
-    assert library(write.path, "[store.run(visitors.count(7)), store.run(likes.size(7)), len(store.check())]") == [
+    assert library(write.where.url, "[store.run(visitors.count(7)), store.run(likes.size(7)), len(store.check())]") == [
         2,
         1,
         0,
@@ -198,11 +200,11 @@ def test_opening(write: Bench, session: Session, line: str, told: str) -> None:
 def test_a_changed_declaration_is_seen_by_the_next_request(write: Bench, session: Session) -> None:
     say(write, session, *[f"0\t+\t2\t7\t{n}" for n in range(3)])
     library(
-        write.path,
+        write.where.url,
         'store.alter(roost.Capped("visitors", Visit, per="uid", keep=1, unique="visitor", on_duplicate="refresh"))\n1',
     )
     assert say(write, session, "0\t+\t2\t7\t9", "0\t=\t1\t7\t9\t0") == ["0\t1", "0\t3\t7\t9\t\0"]
-    assert library(write.path, "len(store.check())") == 0
+    assert library(write.where.url, "len(store.check())") == 0
 
 
 def test_a_structure_that_is_dropped_is_gone(write: Bench, session: Session) -> None:
@@ -225,3 +227,20 @@ def test_f58_a_row_that_is_found_by_its_id_has_its_sequence_and_moment(write: Be
     deleting = f"1\t=\t2\t5\t7{tail or chr(9).join(['', '1', '0'])}\tD?"
     assert write.say(session, f"{deleting}\n{deleting}") == [wanted, "0\t3"]
     assert write.say(session, "0\t=\t1\t5\t9\t0") == ["0\t3\t5\t8\t\0\t5\t6\t\0"]
+
+
+def test_a_cache(db: Database, write: Bench, session: Session) -> None:
+    assert write.say(session, "P\t9\tmain\tpages\tPRIMARY\tkey,value") == ["0\t1"]
+    assert write.say(session, "9\t+\t2\t/home\tHome\n9\t+\t2\t/home\tHome 2\n9\t=\t1\t/home") == [
+        "0\t1",
+        "0\t1",
+        "0\t2\t/home\tHome 2",
+    ]
+    assert library(db.url, "store.run(pages.get('/home'))") == "Home 2"
+    assert library(db.url, "store.run(pages.set('/about', 'About', ttl=60))\n1") == 1
+    assert write.say(session, "9\t=\t1\t/about\n9\t=\t1\t/home\t1\t0\tD\n9\t=\t1\t/home") == [
+        "0\t2\t/about\tAbout",
+        "0\t1\t1",
+        "0\t2",
+    ]
+    assert library(db.url, "store.run(pages.keys())") == ["/about"]

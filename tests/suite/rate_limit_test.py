@@ -6,6 +6,8 @@ import datetime as dt
 import pickle
 import random
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from fractions import Fraction
@@ -399,3 +401,36 @@ def test_a_row_from_a_clock_that_was_years_ahead_lets_nobody_wait_longer(make: M
     assert [round(each.retry_after / DAY, 2) for each in refused] == [0.33, 0.33, 0.67]
     passes(sql, logins, DAY / 3)
     assert [store.run(logins.take(key)).allowed for key in ("ada", "bob")] == [True, True]
+
+
+PROCESS = """
+import sys, roost
+limit = roost.RateLimit("limit", limit=60, per=30 * 86_400)
+with roost.Store(sys.argv[1], timeout=60) as store:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    found = [store.run(limit.take("one")) for _ in range(15)]
+    for _ in range(5):
+        found += store.run_all(limit.take("one"), limit.take("two"), limit.take("one"))
+    print(sum(each.allowed for each in found))
+"""
+
+
+@second
+def test_many_processes_get_no_more_than_the_limit(open_store: Make, store_url: str) -> None:
+    limit = roost.RateLimit("limit", limit=60, per=30 * DAY)
+    store = open_store(limit)
+    pipe = subprocess.PIPE
+    made = [
+        subprocess.Popen([sys.executable, "-c", PROCESS, store_url], stdin=pipe, stdout=pipe, text=True)
+        for _ in range(4)
+    ]
+    for each in made:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in made:
+        assert each.stdin is not None
+        print(file=each.stdin, flush=True)
+    allowed = [int(each.communicate()[0]) for each in made]
+    assert sum(allowed) == 60 + 20  # of 100 that were asked of the first key, and 20 of the second
+    assert store.run(limit.peek("one")).remaining == 0

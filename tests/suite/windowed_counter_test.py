@@ -117,6 +117,8 @@ def test_clear_and_forget_remove_all_windows_and_answer_what_they_had(make: Make
     assert store.run_all(counter.clear("/home"), counter.total("/home"), counter.total("/about")) == (0, 0, 1)
     assert store.run_all(counter.add("/home"), counter.forget("/home"), counter.add("/home", 3)) == (None, 1, None)
     assert store.run(counter.total("/home")) == 3
+    passes(store, counter, 3)
+    assert store.run(counter.clear("/home")) == 0
 
 
 def test_a_sum_past_64_bits_is_refused_and_changes_nothing(make: Make) -> None:

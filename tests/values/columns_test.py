@@ -426,16 +426,16 @@ def test_a_float_or_none_is_no_key_but_a_value() -> None:
 # make, what it makes in words, or the reason
 LIMITS: list[tuple[Any, str]] = [
     (lambda: roost.text(1), "text(1)"),
-    (lambda: roost.text(1_000_000), "text(1000000)"),
+    (lambda: roost.text(4_000_000), "text(4000000)"),
     (lambda: roost.binary(255), "binary(255)"),
     (lambda: roost.decimal(1, 0), "decimal(1,0)"),
     (lambda: roost.decimal(38, 38), "decimal(38,38)"),
-    (lambda: roost.text(0), "text: the limit is a whole number from 1 to 1,000,000, not 0"),
-    (lambda: roost.text(1_000_001), "text: the limit is a whole number from 1 to 1,000,000, not 1000001"),
-    (lambda: roost.text(True), "text: the limit is a whole number from 1 to 1,000,000, not True"),
-    (lambda: roost.text("9"), "text: the limit is a whole number from 1 to 1,000,000, not '9'"),  # type: ignore[arg-type]
-    (lambda: roost.binary(-1), "binary: the limit is a whole number from 1 to 1,000,000, not -1"),
-    (lambda: roost.binary(2.0), "binary: the limit is a whole number from 1 to 1,000,000, not 2.0"),  # type: ignore[arg-type]
+    (lambda: roost.text(0), "text: the limit is a whole number from 1 to 4,000,000, not 0"),
+    (lambda: roost.text(4_000_001), "text: the limit is a whole number from 1 to 4,000,000, not 4000001"),
+    (lambda: roost.text(True), "text: the limit is a whole number from 1 to 4,000,000, not True"),
+    (lambda: roost.text("9"), "text: the limit is a whole number from 1 to 4,000,000, not '9'"),  # type: ignore[arg-type]
+    (lambda: roost.binary(-1), "binary: the limit is a whole number from 1 to 8,000,000, not -1"),
+    (lambda: roost.binary(2.0), "binary: the limit is a whole number from 1 to 8,000,000, not 2.0"),  # type: ignore[arg-type]
     (lambda: roost.decimal(0, 0), "decimal: the limit is a whole number from 1 to 38, not 0"),
     (lambda: roost.decimal(39, 0), "decimal: the limit is a whole number from 1 to 38, not 39"),
     (lambda: roost.decimal(6, 7), "decimal: the scale is a whole number from 0 to 6, not 7"),

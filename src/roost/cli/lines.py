@@ -17,7 +17,7 @@ import roost
 from roost.cli.app import Failure
 from roost.cli.screen import counted
 from roost.cli.values import json_parser, load_json, text_parser
-from roost.types.column_types import LENGTH
+from roost.types.column_types import MOST_BINARY
 from roost.types.columns import Column
 
 GZIP = b"\x1f\x8b"
@@ -92,7 +92,7 @@ class Lines:
 
 
 def _header(lines: Lines, reader: Any) -> list[str]:
-    csv.field_size_limit(2 * LENGTH)  # the longest value there is, bytes in hexadecimal
+    csv.field_size_limit(2 * MOST_BINARY)  # the longest value there is, bytes in hexadecimal
     try:
         header: list[str] = next(reader, [])
     except csv.Error as error:

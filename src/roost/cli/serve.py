@@ -1,4 +1,4 @@
-"""serve: HandlerSocket over the tables and structures of a SQLite file."""
+"""serve: HandlerSocket over the tables and structures of a database."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
 import click
 
 from roost.cli.app import Failure, Settings, shared
+from roost.databases import open_engine
 from roost.server import settings as serving
 from roost.server.logs import log_to_stderr
 
@@ -60,11 +62,11 @@ def _default(field: dataclasses.Field[Any]) -> str:
 @shared
 @click.pass_obj
 def serve(cli: Settings, /, url: str | None, config: str | None, **options: str | None) -> None:
-    """Serve a SQLite file by the HandlerSocket protocol.
+    """Serve a database by the HandlerSocket protocol.
 
-    Its tables and Roost's own structures, to reads on one port and to writes on another. Every option can also be
-    in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an option wins over the
-    environment, which wins over the file.
+    A SQLite file, MariaDB or PostgreSQL: its tables and Roost's own structures, to reads on one port and to writes on
+    another. Every option can also be in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an
+    option wins over the environment, which wins over the file.
 
     Prints a line for each address when all of them are served. SIGTERM answers what has arrived and leaves, SIGHUP
     reads the settings and certificates again.
@@ -72,6 +74,7 @@ def serve(cli: Settings, /, url: str | None, config: str | None, **options: str 
     \b
     Examples:
       roost serve sqlite:////srv/app.db
+      roost serve postgresql://app@db/shop --write none
       roost serve --read 0.0.0.0:9998 --read-secret-file /etc/roost/secret --write none
       roost serve --config /etc/roost.toml --http 127.0.0.1:9100
     """
@@ -89,11 +92,16 @@ def serve(cli: Settings, /, url: str | None, config: str | None, **options: str 
 def _must_be_servable(settings: serving.Settings) -> None:
     if importlib.util.find_spec("fcntl") is None:
         raise Failure("roost serve needs a system with forks and flock, such as Linux; Windows has neither")
-    needed = {"apsw": "the server", **({"prometheus_client": "--http"} if settings.http else {})}
+    needed = {
+        **({"apsw": "the server"} if settings.is_file else {}),
+        **({"prometheus_client": "--http"} if settings.http else {}),
+    }
     for module, what in needed.items():
         if importlib.util.find_spec(module) is None:
             raise Failure(f"{what} needs {module}: `pip install 'roost[server]'` brings it")
-    if not os.path.exists(settings.path):
+    if not settings.is_file:
+        open_engine(settings.url, timeout=settings.timeout, trace=None, random=Random())  # connects to nothing
+    elif not os.path.exists(settings.path):
         raise Failure(f"there is no database {settings.path}; `roost create` makes one, or any other program")
 
 

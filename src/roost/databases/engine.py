@@ -31,14 +31,18 @@ class Wait:
     most: seconds that it waits for a single row's lock, where rows have locks; None: until the deadline.
     lasts: it is for work that may take long (an index, a check): the deadline is for locks, and a server that says
         nothing is waited for as long as it answers others.
+    work: seconds that a statement may take; None: any time.
     """
 
-    __slots__ = ("deadline", "lasts", "most")
+    __slots__ = ("deadline", "lasts", "most", "work")
 
-    def __init__(self, deadline: float, most: float | None = None, lasts: bool = False) -> None:
+    def __init__(
+        self, deadline: float, most: float | None = None, lasts: bool = False, work: float | None = None
+    ) -> None:
         self.deadline = deadline
         self.most = most
         self.lasts = lasts
+        self.work = work
 
     @property
     def left(self) -> float:

@@ -18,6 +18,7 @@ from roost.dialects.dialect import (
     Exchange,
     Row,
     Statement,
+    Template,
     Together,
     Wanted,
     collect,
@@ -31,6 +32,12 @@ log = logging.getLogger("roost")
 
 T = TypeVar("T")
 
+# A part of a transaction that may fail by itself. MariaDB forgets a savepoint when there is another of its name.
+SAVEPOINTS = {
+    Control.SAVEPOINT: "SAVEPOINT roost_part_{}",
+    Control.BACK: "ROLLBACK TO SAVEPOINT roost_part_{}",
+    Control.RELEASE: "RELEASE SAVEPOINT roost_part_{}",
+}
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 # From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
@@ -145,6 +152,7 @@ class ServerConnection(ServerExecutor):
         self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
+        self._parts = 0  # of the transaction, one in the other, that may fail by themselves
         self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
@@ -296,7 +304,12 @@ class ServerConnection(ServerExecutor):
                 | Control.BEGIN_READ_NOWAIT
             ):
                 self._mark = ""
+                self._parts = 0
                 self._begin_somehow(word)
+            case Control.SAVEPOINT | Control.BACK | Control.RELEASE:
+                self._parts += word is Control.SAVEPOINT
+                self._run([Statement(Template(SAVEPOINTS[word].format(self._parts)), [()])])
+                self._parts -= word is Control.RELEASE
             case Control.COMMIT if self._begin:
                 self._begin = []  # nothing was sent
             case Control.COMMIT:

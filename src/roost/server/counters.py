@@ -13,6 +13,7 @@ import struct
 import tempfile
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Protocol
 
 # Upper bounds of the histogram's buckets, in seconds; there is one more for what took longer.
 BOUNDS = (
@@ -27,6 +28,23 @@ BYTES = 4096
 
 _NUMBERS = struct.Struct(f"@{len(NAMES)}Q")  # native: the standard sizes are written byte by byte
 _FIRST_BUCKET = len(NAMES)
+
+
+class Counted(Protocol):
+    """What a turn counts."""
+
+    requests: int
+    errors: int
+    rows: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the turns on one connection have counted, and nobody has added to the worker's counters yet."""
+
+    requests: int = 0
+    errors: int = 0
+    rows: int = 0
 
 
 class Counters:

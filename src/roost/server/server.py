@@ -6,16 +6,13 @@ told so and closed. Nobody waits for a slow client but itself. A turn has room f
 and seconds; what it has no room for is played in the next ones, those first who were answered nothing, and short pieces
 before long ones. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
 so a connection that asks for much has a share like the others.
-
-While somebody else holds the write lock, nothing is played, but the loop goes on: who comes meanwhile waits with the
-others, and nobody longer than `LOCK_WAIT`.
+Who plays the turns, and what is done about locks that somebody else holds, is in `players.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from itertools import takewhile
 from math import inf
@@ -24,22 +21,22 @@ from typing import cast
 from roost.protocols.handlersocket.exchange import Late
 from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
+from roost.server.players import LOCK_WAIT, InLoop, InThreads, Player, Taken
 from roost.server.settings import Role, Settings
-from roost.server.turn import Turn
-from roost.store.served import Database, Limits
+from roost.server.turn import Played
+from roost.store.served import Limits
+from roost.store.served_file import FileDatabase
+from roost.store.served_server import connect
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a line at least
 PACE = 2**12  # with which a connection begins
 TURN = 2**20  # characters of requests in a turn
 TURN_SECONDS = 0.05  # that a turn has, before what is left waits for the next
 SHARE = 0.01  # seconds of a turn that one connection may take, when there is much to do
-SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
 HELD = 2**28  # bytes of lines without an end, and of answers that are not taken, of all connections of a worker
 LOGGED = 500  # characters of requests that are logged, if any may be
 TICKS = 4  # how often in the time of `idle` it is looked who has been silent
-REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
 TRIES = 10  # wrong secrets in a row, then a connection is closed
-LOCK_WAIT = 5.0  # seconds that a turn waits for somebody else's write lock; then its requests are answered 146
 
 log = logging.getLogger("roost.server")
 
@@ -56,19 +53,26 @@ class Server:
         self.counters = counters
         self.clients: set[Client] = set()
         self.draining = False
-        self.waiting: list[tuple[Client, str]] = []
+        self.waiting: Taken = []
         self.held = {"lines": 0, "answers": 0}  # bytes that connections make it hold
         self._scheduled = False
         self._crowded = False  # the last turn had no room for all
-        self._tidying = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._database = Database(settings.url, writes=role == "write", lock_wait=LOCK_WAIT)
-        self._database.limit(_limits(settings))
-        self._names = ("main", os.path.splitext(os.path.basename(settings.path))[0])  # of the database, for clients
-        self._turn = Turn(self._database, self._may_open, role, counters)
+        writes = role == "write"
+        self._player: Player
+        if settings.is_file:
+            file = FileDatabase(settings.url, writes=writes, lock_wait=LOCK_WAIT)
+            self._names, self._schemas = file.names, False
+            self._player = InLoop(self, file)
+        else:
+            databases = connect(settings.url, settings.connections_of_one, settings.timeout, writes=writes)
+            self._names, self._schemas = databases[0].names, databases[0].schemas
+            self._player = InThreads(self, databases)
+        self._player.limit(_limits(settings))
 
-    def _may_open(self, database: str, table: str) -> bool:
-        return database in self._names and self.settings.allows(table)
+    def may_open(self, database: str, table: str) -> bool:
+        """Whether a table may be opened, by the names of the database and the table."""
+        return (database in self._names or (self._schemas and bool(database))) and self.settings.allows(table)
 
     def protocol(self) -> asyncio.Protocol:
         """Return what serves one more connection; for `loop.create_server`."""
@@ -105,14 +109,10 @@ class Server:
         """Take complete lines for the next turn."""
         self.waiting.append((client, text))
         client.waiting = True
-        if not self._scheduled:
-            self._scheduled = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            self._loop.call_soon(self._play)
+        self.schedule()
 
-    def _take(self) -> list[tuple[Client, str]]:
-        # Who is played now: first who was answered nothing in the last turn, and short pieces before long ones.
+    def take(self) -> Taken:
+        """Take who is played now: who was answered nothing last time first, and short pieces before long ones."""
         waiting = [each for each in self.waiting if not each[0].gone]
         taken = len(waiting)
         if self._crowded or sum([len(text) for _, text in waiting]) > PACE:
@@ -125,70 +125,43 @@ class Server:
         self.waiting = waiting[taken:]
         return waiting[:taken]
 
-    def _locked(self, taken: list[tuple[Client, str]]) -> list[tuple[Client, str]]:
-        # While somebody else holds the write lock: who has waited for too long, and is told so.
-        now = time.monotonic()
-        late: list[tuple[Client, str]] = []
-        others: list[tuple[Client, str]] = []
-        for each in taken:
-            client = each[0]
-            client.locked = client.locked or now
-            (late if now >= client.locked + LOCK_WAIT else others).append(each)
-        self.waiting = others + self.waiting
-        return late
+    def schedule(self) -> None:
+        """Have what waits played when the loop has read every socket that is ready."""
+        if not self._scheduled:
+            self._scheduled = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._play)
 
     def _play(self) -> None:
         self._scheduled = False
-        waiting = self._take()
-        if waiting:
-            self._database.wait_for(SLICE)
-            if not self._turn.ready():
-                waiting = self._locked(waiting)
-        if self.waiting:
-            assert self._loop is not None
-            self._scheduled = True
-            self._loop.call_soon(self._play)
-        if not waiting:
-            return
-        begun = time.monotonic()
-        self._database.wait_for(SLICE)
-        try:
-            played = self._turn.play([(client.session, text) for client, text in waiting])
-        except Exception:
-            log.exception("a turn failed at its COMMIT; its connections are closed, since what was done is not known")
-            for client, _ in waiting:
-                client.abort()
-            self._database.give_up()
-            return
-        taken = time.monotonic() - begun
-        if self.settings.slow and taken > self.settings.slow:
+        self._player.play()
+
+    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
+        """Close the connections of a turn whose outcome is not known."""
+        told = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
+        log.error(told, exc_info=error or True)
+        for client, _ in taken:
+            client.abort()
+
+    def played(self, taken: Taken, played: Played, seconds: float) -> None:
+        """Answer the connections of a turn."""
+        if self.settings.slow and seconds > self.settings.slow:
             self.counters.slow += 1
             shown = ""
             if self.settings.log_values:
-                shown = ": " + " ".join([text[:LOGGED] for _, text in waiting])[:LOGGED]
-            log.warning("a turn of %d connections took %.3f s%s", len(waiting), taken, shown)
-        self.counters.turn(taken)
-        if self.role == "write" and not self._tidying:
-            self._tidying = True
-            self._tidy(-1)
+                shown = ": " + " ".join([text[:LOGGED] for _, text in taken])[:LOGGED]
+            log.warning("a turn of %d connections took %.3f s%s", len(taken), seconds, shown)
+        self.counters.turn(seconds)
         self._crowded = bool(played.rest)
-        for place, ((client, _), text) in enumerate(zip(waiting, played.texts, strict=True)):
+        for place, ((client, _), text) in enumerate(zip(taken, played.texts, strict=True)):
             client.answer(text, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
-
-    def _tidy(self, turns: int) -> None:
-        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
-        if turns == self.counters.batches:
-            self._tidying = False
-            self._database.checkpoint()
-        else:
-            assert self._loop is not None
-            self._loop.call_later(REST, self._tidy, self.counters.batches)
 
     def reload(self, settings: Settings) -> None:
         """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
         self.settings = settings
-        self._database.forget()  # what is not allowed any more is no longer open
-        self._database.limit(_limits(settings))
+        self._player.forget()  # what is not allowed any more is no longer open
+        self._player.limit(_limits(settings))
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
@@ -205,7 +178,7 @@ class Server:
 
     def close(self) -> None:
         """Close the database."""
-        self._database.close()
+        self._player.close()
 
 
 def _limits(settings: Settings) -> Limits:
@@ -226,6 +199,7 @@ class Client(asyncio.Protocol):
         "_rest",
         "_size",
         "_stopped",
+        "blocked",
         "gone",
         "holds",
         "locked",
@@ -247,7 +221,8 @@ class Client(asyncio.Protocol):
         self.waiting = False  # for a turn
         self.silent = 0  # how often it was looked at since its last answer
         self.since = time.monotonic()
-        self.locked = 0.0  # since when its lines wait for somebody else's write lock
+        self.locked = 0.0  # since when its lines wait for somebody else's lock
+        self.blocked = False  # the first of them goes on waiting for it
         self.passed_over = False  # the last turn had no room for it
         self.holds = {"lines": 0, "answers": 0}
         self._measured = False  # a turn has shown what its requests take
@@ -372,14 +347,22 @@ class Client(asyncio.Protocol):
         self.gone = True
         self.transport.close()
 
+    def block(self, rest: str) -> None:
+        """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
+        self.locked = self.locked or time.monotonic()
+        if rest:
+            self._rest.insert(0, rest)
+            self._pause()
+
     def answer(self, text: str, late: Late | None, rest: str, seconds: float) -> None:
         """Send what was answered; what comes late is sent after a delay, and then the other lines go on.
 
         rest: the lines that there was no room for.
         seconds: that the others took.
         """
-        self.waiting = False
-        self.locked = 0.0
+        self.waiting = self.blocked
+        self.locked = self.locked if self.blocked else 0.0
+        self.blocked = False
         self.silent = 0
         self.passed_over = not text and bool(rest)
         if self.gone:

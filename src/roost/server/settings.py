@@ -24,6 +24,7 @@ from roost.server.addresses import Address
 
 Role = Literal["read", "write"]
 
+SCHEMES = ("sqlite", "mysql", "mariadb", "postgresql", "postgres")
 PREFIX = "ROOST_SERVE_"
 STORE = "ROOST_STORE"  # the name in the environment that every command takes its URL from
 SECRET_BYTES = 64 * 1024  # what a file with a secret may have at most
@@ -133,8 +134,8 @@ class Settings:
     """
 
     url: str = _setting(
-        "The SQLite file: sqlite:///relative.db or sqlite:////absolute.db; with ?synchronous=normal an answered write "
-        "may be lost when the power fails.",
+        "The database: mysql://user:password@host/database, postgresql://…, or a SQLite file: sqlite:///relative.db or "
+        "sqlite:////absolute.db; with ?synchronous=normal an answered write may be lost when the power fails.",
         _text,
         "sqlite:///roost.db",
         metavar="URL",
@@ -155,7 +156,11 @@ class Settings:
         fixed=True,
     )
     workers: int = _setting(
-        "Processes that serve reads; one more writes.", _whole(1), os.cpu_count() or 1, metavar="N", fixed=True
+        "Processes that serve reads; on a SQLite file one more writes, else as many.",
+        _whole(1),
+        os.cpu_count() or 1,
+        metavar="N",
+        fixed=True,
     )
     read_secret: str | None = _setting("What a client of a read address must know.", _secret, None, secret=True)
     write_secret: str | None = _setting("What a client of a write address must know.", _secret, None, secret=True)
@@ -206,12 +211,19 @@ class Settings:
     drain: float = _setting(
         "How long SIGTERM waits for clients to take what was answered.", _seconds, 10.0, metavar="SECONDS"
     )
+    connections: int = _setting(
+        "Connections to MariaDB or PostgreSQL, of all processes together; each has one at least.",
+        _whole(1),
+        8,
+        metavar="N",
+        fixed=True,
+    )
 
     def __post_init__(self) -> None:
         scheme = self.url.partition(":")[0]
-        if scheme != "sqlite":  # the rest may hold a password
-            raise Invalid(f"roost serve works on a SQLite file for now, sqlite:///app.db, and not on {scheme}:")
-        if self._parsed[0] is None:
+        if scheme.partition("+")[0] not in SCHEMES:  # the rest may hold a password
+            raise Invalid(f"roost serve works on {', '.join(SCHEMES)}, and not on {scheme}:")
+        if self.is_file and self._parsed[0] is None:
             raise Invalid(f"{self.url} is in memory, where every process would have its own: name a file")
         if not self.read and not self.write:
             raise Invalid("neither read nor write has an address: there is nothing to serve")
@@ -242,6 +254,21 @@ class Settings:
         return parse_file(self.url)
 
     @property
+    def is_file(self) -> bool:
+        """Whether the database is a SQLite file."""
+        return self.url.startswith("sqlite:")
+
+    def workers_of(self, role: Role) -> int:
+        """Return how many processes serve a role: a file has one writer."""
+        return self.workers if role == "read" or not self.is_file else 1
+
+    @property
+    def connections_of_one(self) -> int:
+        """How many connections to a server one process has."""
+        processes = sum([self.workers_of(role) for role in ("read", "write") if self.listeners(role)])
+        return max(1, self.connections // processes)
+
+    @property
     def path(self) -> str:
         """The database file."""
         path, _ = self._parsed
@@ -256,7 +283,7 @@ class Settings:
     @property
     def read_only(self) -> bool:
         """Whether the URL says `mode=ro`."""
-        return self._parsed[1].get("mode") == "ro"
+        return self.is_file and self._parsed[1].get("mode") == "ro"
 
     def listeners(self, role: Role) -> tuple[Address, ...]:
         """Return the addresses of a role."""

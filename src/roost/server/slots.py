@@ -32,12 +32,13 @@ class Slot:
         self,
         role: Role,
         number: int,
+        name: str,
         sockets: Sequence[socket.socket],
         settings: Callable[[], Settings],
         standbys: Standbys,
     ) -> None:
         self.role, self.number = role, number
-        self.name = "the writer" if role == "write" else f"read worker {number}"
+        self.name = name
         self.ready = asyncio.Event()
         self.starts = 0
         self.ended = ""  # how the last process ended, in words

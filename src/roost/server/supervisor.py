@@ -75,7 +75,7 @@ class Supervisor:
 
     def _listen(self) -> None:
         for role in ROLES:
-            workers = self.settings.workers if role == "read" else 1
+            workers = self.settings.workers_of(role)
             mine: list[Listener] = []
             for address in self.settings.listeners(role):
                 made = listen(role, address, workers)
@@ -83,7 +83,10 @@ class Supervisor:
                 mine += made
             for number in range(workers if mine else 0):
                 sockets = [listener.of(number) for listener in mine]
-                self.slots.append(Slot(role, number + 1, sockets, lambda: self.settings, self._standbys))
+                name = f"{role} worker {number + 1}"
+                if role == "write" and self.settings.is_file:
+                    name = "the writer"
+                self.slots.append(Slot(role, number + 1, name, sockets, lambda: self.settings, self._standbys))
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic
 
 from roost.batching.parts import Context, Part, Running, SlowPath
-from roost.errors import Busy, Error
+from roost.errors import Busy, Error, Missing, StatementFailed
 from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run, Singles
 from roost.protocols.handlersocket.opened import Openings
-from roost.server.counters import Counters
+from roost.server.counters import Counted
 from roost.server.settings import Role
-from roost.store.served import Budget, Database, Undone
+from roost.store.served import Budget, Careful, Database, Undone
 
 log = logging.getLogger("roost.server")
 
@@ -26,9 +27,26 @@ log = logging.getLogger("roost.server")
 class Played:
     """What the connections of a turn are answered, in their order, as far as they are."""
 
-    __slots__ = ("_arrived", "_next", "_whole", "attempt", "halved", "late", "pieces", "rest", "seconds", "texts")
+    __slots__ = (
+        "_arrived",
+        "_next",
+        "_whole",
+        "attempt",
+        "blocked",
+        "deadline",
+        "halved",
+        "late",
+        "pieces",
+        "rest",
+        "seconds",
+        "texts",
+    )
 
-    def __init__(self, arrived: Arrived) -> None:
+    def __init__(self, arrived: Arrived, deadline: float = inf) -> None:
+        self.deadline = deadline  # by the monotonic clock: until when a database that is away is waited for
+        self.blocked: set[int] = (
+            set()
+        )  # the places of connections whose next line needs a lock that somebody else holds
         self.texts = [""] * len(arrived)
         self.late: dict[int, Late] = {}  # by the places of connections, after their texts
         self.rest: dict[int, str] = {}  # by the places of connections: the lines that are left for later turns
@@ -48,7 +66,10 @@ class Played:
         return [
             piece
             for piece in pieces
-            if begins[piece[0]] == piece[1] and piece[0] not in late and not arrived[piece[0]][0].foreign
+            if begins[piece[0]] == piece[1]
+            and piece[0] not in late
+            and piece[0] not in self.blocked
+            and not arrived[piece[0]][0].foreign
         ]
 
     def take(self, pieces: Sequence[_Piece], exchange: Exchange) -> None:
@@ -96,24 +117,33 @@ class Turn:
     """Plays turns on one database.
 
     may: whether a table may be opened, by the names of the database and the table.
+    openings: what was opened, shared with the turns on other connections.
     """
 
-    def __init__(self, database: Database, may: Callable[[str, str], bool], role: Role, counters: Counters) -> None:
+    def __init__(
+        self,
+        database: Database,
+        may: Callable[[str, str], bool],
+        role: Role,
+        counters: Counted,
+        openings: Openings | None = None,
+    ) -> None:
         self._database = database
-        self._openings = Openings(may, writes=role == "write")
+        self._openings = openings or Openings(may, writes=role == "write", looks=database.looks)
         self._counters = counters
 
-    def ready(self) -> bool:
-        """Begin the transaction of the next turn; False where somebody else holds the write lock."""
-        return not isinstance(self._database.begin(), Busy)
+    def play(
+        self, arrived: Arrived, slow_path: SlowPath | None = None, *, waits: bool = True, deadline: float = inf
+    ) -> Played:
+        """Answer the complete lines of each connection, without the last LF, as far as the budget allows.
 
-    def play(self, arrived: Arrived) -> Played:
-        """Answer the complete lines of each connection, without the last LF, as far as the budget allows."""
-        played = Played(arrived)
+        slow_path, waits: for locks that somebody else holds; see `Database.transact`.
+        """
+        played = Played(arrived, deadline)
         database = self._database
         database.budget.begin()
         lines = Lines(played.pieces, arrived, played, database, self._openings, self._counters)
-        failed = database.transact(lines)
+        failed = database.transact(lines, slow_path, waits=waits)
         if failed is not None:
             lines.refuse(failed)
         return played.finish()
@@ -141,7 +171,7 @@ class Lines(Part):
         played: Played,
         database: Database,
         openings: Openings,
-        counters: Counters,
+        counters: Counted,
     ) -> None:
         self._pieces = pieces
         self._arrived = arrived
@@ -167,7 +197,7 @@ class Lines(Part):
         self._playing = self._played.ready(self._pieces)
         if not self._playing or not database.budget.open:
             return []
-        yield from database.look()
+        yield from database.look(context)
         exchange = self._begin(database.budget)
         try:
             work = exchange.play()
@@ -180,16 +210,26 @@ class Lines(Part):
                 elif isinstance(asked, Singles):
                     answer = yield from database.perform(asked.requests)
                 else:
-                    answer = yield from database.open(asked.table, asked.key, asked.columns, asked.fcolumns)
+                    answer = yield from database.open(
+                        asked.database, asked.table, asked.key, asked.columns, asked.fcolumns
+                    )
                 exchange.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)
                 except StopIteration:
                     break
+            yield from database.confirm()
         except Undone as undone:
             self._late = getattr(undone.__cause__, "word", "") == "timeout"
             raise
-        except Error:
+        except (Missing, StatementFailed):
+            if database.doubts():  # it may have failed as the table is another by now
+                raise Careful from None
+            raise
+        except Busy as error:
+            self._late = error.word == "timeout"
+            raise
+        except (Error, Careful):
             raise
         except Exception:
             log.exception("a turn failed; it is run again in halves")  # a mistake: whose request it is, is found out
@@ -238,7 +278,7 @@ class Lines(Part):
         """
         pieces = self._pieces
         budget = self._database.budget
-        if not self._played.halved:  # what failed has taken the turn's time
+        if not self._played.halved or not self._database.looks:  # what failed has taken the turn's time
             self._played.halved = True
             budget.begin(budget.limits.request if self._late else 0.0)
         if self._late and len(pieces) > 1:
@@ -258,13 +298,16 @@ class Lines(Part):
         return Lines(pieces, self._arrived, self._played, self._database, self._openings, self._counters)
 
     def late(self, until: float) -> Part | None:
-        """Return None: what is not answered is left for the next turn."""
-        return None
+        """Return them where the turn has no more time; else what is not answered is left for the next one."""
+        return self if self._played.deadline <= until else None
 
     def left(self) -> Part | None:
         """Return them again: what has its answer is passed over."""
         return self
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Not called: a server has no slow path."""
-        raise AssertionError
+        """Leave the line for a turn of those who wait for such locks, unless it had its time by itself."""
+        if error.word == "timeout":
+            self.refuse(error)
+        else:
+            self._played.blocked.add(self._pieces[0][0])

@@ -1,158 +1,123 @@
-"""A database as a server has it: one connection, whose transactions answer what many clients have asked.
+"""A database as a server has it: connections, each of whose transactions answers what many clients have asked.
 
-A request that fails costs itself alone: what it did is undone by SQLite, statement by statement, and its result is the
-error. Where an error undoes the whole transaction, or COMMIT fails, nothing was done at all: the batch runs its part
-again in halves.
+A request that fails costs itself alone: what it did is undone, and its result is the error. Where an error undoes the
+whole transaction, or COMMIT fails, nothing was done at all: the batch runs its part again in smaller ones. What is one
+database's own is in `served_file.py` and `served_server.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from roost.batching.batch import Batch, retried
+from roost.batching.atoms import Atom
+from roost.batching.batch import retried
 from roost.batching.known import Known, Stats
-from roost.batching.parts import Part
-from roost.databases.engine import Undone, Wait, drive
-from roost.databases.sqlite.apsw import ApswConnection
-from roost.databases.sqlite.engine import SQLiteEngine
-from roost.dialects import Control, Statement
-from roost.errors import Busy, Error, Mismatch, Missing
+from roost.batching.parts import Part, SlowPath
+from roost.databases.engine import Undone
+from roost.dialects import Control, Dialect
+from roost.errors import Busy, Error, Mismatch
 from roost.store.core import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.opened import OpenedIndex, open_index
+from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Columns, Results, Shape
-from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Plan
-from roost.structures.registry import from_definition
+from roost.structures.plan import Careful, Context, Plan
 from roost.structures.wire import Steps, Wanted, Wire
 
-__all__ = ["Budget", "Database", "Limits", "Undone"]
-
-log = logging.getLogger("roost.server")
+__all__ = ["Budget", "Careful", "Database", "Limits", "SlowLines", "Undone"]
 
 Opened = OpenedIndex | Wire
+Opening = Generator[Any, Any, Opened | Error]
 Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # of what was opened: verbs and arguments of its operations
 
 
-class Database:
-    """One connection to a file, for reading alone or for writing.
+class SlowLines(SlowPath):
+    """Lines note by themselves that they need a lock which somebody else holds; of no other is that known before."""
 
-    lock_wait: seconds that opening it waits for somebody else.
+    def concerns(self, atom: Atom) -> bool:
+        """Not asked."""
+        return False
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Not called."""
+        raise AssertionError
+
+
+class Database(ABC):
+    """One connection, for reading alone or for writing.
+
     version: a number of this process that rises when what can be opened may have changed.
-
-    Raises: CannotOpen, Missing, when made.
+    names: what clients may call the database.
+    looks: whether a turn begins by comparing the version, so that what was opened in it needs no other look.
     """
 
-    def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
+    looks: ClassVar[bool] = True
+    refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # what is one request's own, and undone by then
+    version: int
+    names: tuple[str, ...]
+
+    def __init__(self, dialect: Dialect, known: Known, *, writes: bool) -> None:
         self.budget = Budget(Limits(), time.monotonic)
-        self.version = 0
-        self._writes = writes
-        self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
-        self._wait = Wait(time.monotonic() + lock_wait)
-        engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
-        self._connection = ApswConnection(engine, self._wait, self.budget, writes=writes)
-        self._dialect = self._connection.dialect
-        self._known = Known(self._dialect, exact=True)  # what is opened is looked at again when it has changed
+        self._dialect = dialect
+        self._known = known
         self._context = Context(utc_now, 0)
         self._begin = Control.BEGIN if writes else Control.BEGIN_READ
         self._stats = Stats()
 
+    @abstractmethod
     def limit(self, limits: Limits) -> None:
         """Say what turns may take from now on."""
-        self.budget.limits = limits
-        self._connection.limit()
 
-    def wait_for(self, seconds: float) -> None:
-        """Say how long the next `begin` may wait for somebody else's write lock."""
-        self._wait.deadline = time.monotonic() + seconds
-
+    @abstractmethod
     def forget(self) -> None:
         """Have everything that was opened looked at again."""
-        self._seen = None
 
-    def begin(self) -> Error | None:
-        """Begin a transaction ahead of the next `transact`; return why there is none."""
-        try:
-            self._connection.execute(self._begin)
-        except Error as error:
-            return self._not_begun(error)
-        return None
+    @abstractmethod
+    def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
+        """Run what has arrived as a batch; return why no transaction could be begun, where none could.
 
-    def transact(self, part: Part) -> Error | None:
-        """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
-        connection = self._connection
-        batch = Batch(self._dialect, self._context, self._stats)
-        try:
-            drive(batch.run(self._begin, lambda: part), connection)
-        except Error as error:  # of the first BEGIN: every other is somebody's answer
-            return self._not_begun(error)
-        except BaseException:
-            connection.settle()
-            raise
-        return None
+        slow_path: who needs a lock that somebody else holds for long is sent there.
+        waits: for locks at all.
+        """
 
-    def _not_begun(self, error: Error) -> Error:
-        self._connection.settle()
-        if not isinstance(error, Busy):
-            log.warning("no transaction could be begun: %s", error)
-        return error
-
-    def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file, as far as nobody needs it."""
-        self._connection.checkpoint()
-
-    def give_up(self) -> None:
-        """Have the file opened anew before the next transaction: what became of the last one is not known."""
-        self._connection.broken = True
-
+    @abstractmethod
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
 
     # --- what clients ask -----------------------------------------------------------------------------------------
 
-    def look(self) -> Generator[Any, Any, None]:
+    @abstractmethod
+    def look(self, context: Context) -> Generator[Any, Any, None]:
         """Look, first in a transaction, whether what was opened may have changed."""
-        ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
-        if self._seen != (self._connection.opened, version):
-            self._seen = (self._connection.opened, version)
-            self.version += 1
 
-    def open(
-        self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
-    ) -> Generator[Any, Any, Opened | Error]:
+    def confirm(self) -> Generator[Any, Any, None]:
+        """Look, last in a transaction, at what nothing else has."""
+        return
+        yield
+
+    def doubts(self) -> bool:
+        """Return whether a statement may have failed as what was opened has changed; it is then looked at again."""
+        return False
+
+    def open(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
         """Return what these names stand for now: an index of a table, or a structure; or the error that says why not.
 
         Raises: Undone.
         """
         self.budget.unlimited()
         try:
-            return (yield from self._opening(name, index, columns, filters))
-        except Error as error:
-            return _without_frames(error)
+            return (yield from self._opening(database, name, index, columns, filters))
+        except self.refusals as error:
+            return without_frames(error)
 
+    @abstractmethod
     def _opening(
-        self, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
-    ) -> Generator[Any, Any, Opened | Error]:
-        try:
-            (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
-        except Missing:
-            stored = []
-        try:
-            for (definition,) in stored:
-                plan = self._known.plan(from_definition(definition))
-                if plan.wire is not None:
-                    return plan.wire(plan.structure, index, columns, filters)
-        except Error as error:
-            return error
-        found: Opened | Error = yield from open_index(name, index, columns, filters)
-        return found
+        self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
+    ) -> Opening: ...
 
     def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
         """Do like requests; return the results of the first ones, at least one.
@@ -170,19 +135,9 @@ class Database:
         self.budget.run(writes)
         return (yield from bulk_of(index, shape, self._dialect).run(columns, alone, self.budget))
 
+    @abstractmethod
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:
-        # One request by itself: its result, or its error.
-        self.budget.request()
-        try:
-            return (yield from index.perform(verb, args))
-        except Error as error:
-            if not isinstance(error.__cause__, UnicodeDecodeError):
-                return _without_frames(error)
-        self.budget.request()  # a text that is no UTF-8 is read as bytes; nothing has been written by then
-        try:
-            return (yield from index.undecoded.perform(verb, args))
-        except Error as error:
-            return _without_frames(error)
+        """Do one request by itself; return its result, or its error."""
 
     def perform(self, requests: Requests) -> Results:
         """Do requests one after the other, those of structures together; return the results of the first, at least one.
@@ -193,7 +148,7 @@ class Database:
         for place, (target, verb, args) in enumerate(requests[: len(results)]):
             if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
                 self.forget()
-                found = yield from self._opening(target.structure.name, *target.asked)
+                found = yield from self._opening(self.names[0], target.structure.name, *target.asked)
                 again = (
                     [found] if isinstance(found, Error) else (yield from self._performed_once([(found, verb, args)]))
                 )
@@ -230,7 +185,7 @@ class Database:
         operations = [operation for _, wanted in waiting for operation in wanted.operations]
         try:
             found = (yield from self._performed(operations)) if operations else []
-        except Error:
+        except self.refusals:
             for place, wanted in waiting:
                 results[place] = yield from self._one(wanted)
             return []
@@ -244,8 +199,8 @@ class Database:
     def _one(self, wanted: Wanted) -> Generator[Any, Any, Any]:
         try:
             return _result(wanted, (yield from self._performed(wanted.operations)))
-        except Error as error:
-            return _without_frames(error)
+        except self.refusals as error:
+            return without_frames(error)
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
         # A request that must see one result before it asks the next; all of it or nothing.
@@ -259,9 +214,9 @@ class Database:
                 operation = steps.send(result)
         except StopIteration as stop:
             result = stop.value
-        except Error as error:
+        except self.refusals as error:
             yield Control.BACK
-            result = _without_frames(error)
+            result = without_frames(error)
         yield Control.RELEASE
         return result
 
@@ -271,7 +226,7 @@ class Database:
         yield Control.SAVEPOINT
         try:
             results = yield from retried(operations, self._known, self._context)
-        except Error:
+        except self.refusals:
             yield Control.BACK
             yield Control.RELEASE
             raise
@@ -279,8 +234,8 @@ class Database:
         return results
 
 
-def _without_frames(error: Error) -> Error:
-    # A result is kept until the turn is answered; the frames of its traceback hold rows, as many as there was room for.
+def without_frames(error: Error) -> Error:
+    """Return an error that is kept until the turn is answered: the frames of its traceback may hold many rows."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None

@@ -96,6 +96,7 @@ class Seen:
     moment: int = 0  # the latest one
     read: int = 0  # by the store's clock, when the row was read
     owed: int = 0  # writes by themselves since something was removed
+    contended: int = 0  # runs that are to lock before they decide, as somebody else has changed the same rows
 
 
 def microseconds(moment: dt.datetime) -> int:
@@ -205,6 +206,18 @@ class Clock:
         stands = not self._by_store and moment <= seen.moment
         seen.moment = max(seen.moment, moment)
         return stands or self.is_due(context)
+
+    def is_calm(self, context: Context) -> bool:
+        """Whether a run may change rows that it has not locked before; count it."""
+        seen = self._seen(context)
+        if not seen.contended:
+            return True
+        seen.contended -= 1
+        return False
+
+    def contends(self, context: Context, runs: int) -> None:
+        """Note that somebody else has changed the same rows: so many runs lock them first."""
+        self._seen(context).contended = runs
 
     def owes(self, context: Context) -> bool:
         """Count a write of one exchange, which removes nothing; True when it is a batch's turn to."""

@@ -59,19 +59,21 @@ class Sweep:
 
     def remove(
         self, moment: int, written: int, context: Context, before: Sequence[Statement] = ()
-    ) -> Generator[Wanted, Any, None]:
+    ) -> Generator[Wanted, Any, list[int]]:
         """Remove rows that were over at a moment, some for each of those that are written.
 
         What the application's own transaction would lock stays so until its end, so there it is left to others.
 
-        before: statements that go out along with it.
+        before: statements that go out along with it, of which the answers are returned.
         """
         work = list(before)
         removes = written and not (context.joined and self._row_locks)
         if removes:
             work.append(Statement(self.statement, [(moment, min(EACH * written, MOST))]))
         if not work:
-            return
-        *_, found = yield Together(work)
+            return []
+        answers = yield Together(work)
+        found = answers[-1]
         if removes and self._deletes is not None and found[0]:
             yield Statement(self._deletes, [tuple(key) for key in found[0]])
+        return list(answers[: len(before)])

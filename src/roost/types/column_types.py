@@ -21,7 +21,10 @@ from roost.errors import Invalid
 T = TypeVar("T")
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-LENGTH = 1_000_000  # of a str or bytes that is no key: characters or bytes
+LENGTH = 1_000_000  # of a str or bytes that is no key and names no limit: characters or bytes
+# The longest that can be declared: a MEDIUMTEXT of MariaDB holds so many characters of 4 bytes, and a statement of
+# 16 MiB, which a server takes unless told otherwise, so many bytes in hexadecimal.
+MOST_TEXT, MOST_BINARY = 4_000_000, 8_000_000
 DIGITS = 38  # of a Decimal: the most that every engine stores exactly
 
 
@@ -49,7 +52,7 @@ class ColumnType(Generic[T]):
 
 
 def text(limit: int) -> ColumnType[str]:
-    """Make the type of a str of at most `limit` characters (1 to 1,000,000; 255 is the default of keys).
+    """Make the type of a str of at most `limit` characters (1 to 4,000,000; 255 is the default of keys).
 
     >>> import roost
     >>> roost.Counter("pageviews", key=roost.text(5)).add("/about")
@@ -57,12 +60,12 @@ def text(limit: int) -> ColumnType[str]:
       ...
     roost.errors.Invalid: pageviews.key: '/about' has 6 characters; the limit is 5
     """
-    return ColumnType("text", _limit("text", limit, LENGTH))
+    return ColumnType("text", _limit("text", limit, MOST_TEXT))
 
 
 def binary(limit: int) -> ColumnType[bytes]:
-    """Make the type of a bytes of at most `limit` bytes (1 to 1,000,000; 255 is the default of keys)."""
-    return ColumnType("binary", _limit("binary", limit, LENGTH))
+    """Make the type of a bytes of at most `limit` bytes (1 to 8,000,000; 255 is the default of keys)."""
+    return ColumnType("binary", _limit("binary", limit, MOST_BINARY))
 
 
 def decimal(digits: int, scale: int) -> ColumnType[Decimal]:

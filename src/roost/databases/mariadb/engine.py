@@ -256,7 +256,8 @@ class MariaDBConnection(ServerConnection):
         """Begin, all in one exchange."""
         self._limit = None
         if word in READS:
-            self._begin = [BEGIN_READ.format(own=own(self.engine.dialect.name), metadata=self._metadata_wait(word))]
+            sets = own(self.engine.dialect.name, self.wait.work)
+            self._begin = [BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word))]
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)

@@ -74,11 +74,13 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
         case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
-            return Busy(f"{place}: a statement took longer than max_statement_time allows ({code})")
+            return worded(Busy(f"{place}: a statement took longer than max_statement_time allows ({code})"), "timeout")
         case 1317:
             return Busy(f"{place}: somebody has interrupted a statement ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case 167:  # a column that numbers itself has no number left
+            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "167")
         case 1021 | 1114 | 3:
             return DiskFull(told)
         case 1290 | 1792 | 1036 | 1836:

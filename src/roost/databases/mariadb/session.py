@@ -72,10 +72,14 @@ UTF8 = "utf8mb4"
 
 
 @cache
-def own(dialect_name: str) -> str:
-    """Return what follows SET SESSION on Roost's own connections."""
+def own(dialect_name: str, seconds: float | None = None) -> str:
+    """Return what follows SET SESSION on Roost's own connections.
+
+    seconds: that a statement may take, on MariaDB.
+    """
     made = [each for each in SETTINGS if each.needed and (each.on_mysql or dialect_name == MARIADB.name)]
-    return ", ".join(f"{each.name} = {each.needed}" for each in made)
+    text = ", ".join(f"{each.name} = {each.needed}" for each in made)
+    return text if seconds is None else f"{text}, max_statement_time = {max(0.001, seconds):.3f}"
 
 
 _AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.caller is Caller.STATEMENT)

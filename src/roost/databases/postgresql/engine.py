@@ -317,7 +317,17 @@ class PostgreSQLConnection(ServerConnection):
         text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
         said = [f"DEALLOCATE {each}" for each in self._unused]
         self._unused.clear()
-        self.say_all(";\n".join([*said, f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]))
+        said += [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
+        inside = self.in_transaction
+        try:
+            self.say_all(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
+        except ConnectionLost:
+            raise
+        except Error:  # it is sent as it is, and fails behind the savepoint that is its own
+            if inside:
+                self.say_all("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
+            self._uses[sql] = 0
+            return None
         del self._uses[sql]
         self._names[sql] = name
         return name
@@ -388,6 +398,8 @@ class PostgreSQLConnection(ServerConnection):
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
+        if self.wait.work is not None:
+            sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:
             self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
             return None

@@ -52,7 +52,8 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case _, "40001" | "40P01":
             return Conflict(told)
         case _, "55P03" | "57014":
-            return Busy(f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})")
+            told = f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})"
+            return worded(Busy(told), "146" if state == "55P03" else "timeout")
         case _, "22P05":
             return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
         case _, "3F000":

@@ -123,18 +123,22 @@ class Exchange(say.Counted):
         opened = session.opened.get(token)
         if opened is None or not session.authorized or self._failed is not None:
             return None
-        return opened if opened.version == self._version or (yield from self._resolve(opened)) else None
+        return opened if opened.version == self._version else (yield from self._resolve(session, token))
 
-    def _resolve(self, opened: Opened) -> Generator[Asked, Any, bool]:
-        # Looks again what an opened index is now; returns whether there still is one.
+    def _resolve(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
+        # Looks again what an opened index is now; None where there is none any more.
+        opened = session.opened[token]
         if opened.version == self._version:
-            return True
+            return opened
         asked = opened.asked
-        target = None if not self._openings.may(asked.database, asked.table) else (yield asked)
-        if target is None or isinstance(target, Error):
-            return False
-        opened.take(target, self._version)
-        return True
+        found = self._openings.find(asked)
+        if found is None or found.version != self._version:
+            target = None if not self._openings.may(asked.database, asked.table) else (yield asked)
+            if target is None or isinstance(target, Error):
+                return None
+            found = self._openings.keep(asked, target, self._version)
+        session.opened[token] = found
+        return found
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -151,10 +155,9 @@ class Exchange(say.Counted):
             if opened is None or not session.authorized:
                 others.append(place)
                 continue
-            if opened.version != version and not (yield from self._resolve(opened)):
-                others.append(place)
-                continue
-            if not opened.target.bulk:
+            if opened.version != version:
+                opened = yield from self._resolve(session, text[:first])
+            if opened is None or not opened.target.bulk:
                 others.append(place)
                 continue
             beginning = (opened, text[: text.find("\t", first + 1)])
@@ -334,7 +337,7 @@ class Exchange(say.Counted):
         if self._failed is not None:
             return self._refusal(self._failed)
         opened = self._openings.find(asked)
-        if opened is None or opened.version != self._version:
+        if opened is None or opened.version != self._version or not self._openings.looks:
             if not self._openings.may(asked.database, asked.table):
                 return self._wrong("open_table", 1)
             target = yield asked
@@ -350,7 +353,8 @@ class Exchange(say.Counted):
         if opened is not None:
             if self._failed is not None:
                 return self._refusal(self._failed)
-            if not (yield from self._resolve(opened)):
+            opened = yield from self._resolve(session, str(wanted))
+            if opened is None:
                 return self._wrong("open_table", 1)
             request = _operation(opened, tokens)
             (result,) = yield Singles([(opened.target, *request)])

@@ -96,25 +96,16 @@ def _once(tokens: Sequence[str], make: Callable[[str], int]) -> list[int]:
 
 
 class Opened:
-    """One opened index, as the sessions that opened it have it."""
+    """One opened index, as the sessions that opened it have it. In another version of the schema it is another one."""
 
     __slots__ = ("__weakref__", "_ends", "_forms", "answers", "asked", "target", "version", "writes")
 
-    target: Target
-    answers: Answers
-
-    def __init__(self, asked: Open, writes: bool) -> None:
+    def __init__(self, asked: Open, target: Target, version: int, writes: bool) -> None:
         self.asked = asked
-        self.writes = writes
-        self.version = -1
-        self._ends: dict[str, int] = {}  # where the values end that a find brings, by their number
-        self._forms: dict[tuple[str | int, ...], Form | None] = {}  # None where lines are to be read by themselves
-
-    def take(self, target: Target, version: int) -> None:
-        """Become what is there in this version of the schema."""
-        self.target, self.version = target, version
+        self.target, self.version, self.writes = target, version, writes
         self.answers = Answers(target.width)
-        self._forms.clear()
+        self._forms: dict[tuple[str | int, ...], Form | None] = {}  # None where lines are to be read by themselves
+        # Where the values end that a find brings, by their number.
         self._ends = {str(values): 3 + values for values in range(1, target.parts + 1)} if target.bulk else {}
 
     def form(self, tokens: list[str]) -> Form | None:
@@ -196,11 +187,13 @@ class Openings:
     """What has been opened in one database, by whichever connection.
 
     may: whether a table may be opened, by the names of the database and the table.
+    looks: whether each turn compares the version first: what is of the present one can be opened without a look.
     """
 
-    def __init__(self, may: Callable[[str, str], bool], *, writes: bool) -> None:
+    def __init__(self, may: Callable[[str, str], bool], *, writes: bool, looks: bool = True) -> None:
         self.may = may
         self.writes = writes
+        self.looks = looks
         self._opened: weakref.WeakValueDictionary[Open, Opened] = weakref.WeakValueDictionary()
 
     def find(self, asked: Open) -> Opened | None:
@@ -208,10 +201,9 @@ class Openings:
         return self._opened.get(asked._replace(number=0))
 
     def keep(self, asked: Open, target: Target, version: int) -> Opened:
-        """Return an opened index that has this target."""
+        """Return an opened index that has this target in this version: the same for all who open it."""
         asked = asked._replace(number=0)
         opened = self._opened.get(asked)
-        if opened is None:
-            opened = self._opened[asked] = Opened(asked, self.writes)
-        opened.take(target, version)
+        if opened is None or opened.version != version or opened.target is not target:
+            opened = self._opened[asked] = Opened(asked, target, version, self.writes)
         return opened

@@ -82,15 +82,16 @@ class Lookups(Bulk):
         self._columns = [part.column for part in key.parts]
         self.named = len(names)
         self._none = (None,) * (len(names) + max(1, index.width) + 1)
-        shown = [*names, *([column.sql for column in index.columns] or ["NULL"])]
         lock = table.words.locks if locks else ""
+        prefix = "t." if table.words.name == "mariadb" else ""
+        shown = [f"{prefix}{name}" for name in names] + ([column.shown(prefix) for column in index.columns] or ["NULL"])
         if table.words.name == "mariadb":
             self.template: Template | None = None
             if all([column.array for column in self._columns]):
                 terms = list(enumerate([part.column.sql for part in key.parts]))
                 self.template = Template(
                     LOOKUPS.format(
-                        shown=", ".join([f"t.{name}" if name != "NULL" else name for name in shown]),
+                        shown=", ".join(shown),
                         keys=", ".join([f"{term} AS k{place}" for place, term in terms]),
                         table=table.sql,
                         hint=key.hint,

@@ -13,7 +13,7 @@ from roost.dialects.dialect import Row, Together
 from roost.dialects.mariadb import literal
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
-from roost.structures.index.values import UNHELD
+from roost.structures.index.values import UNHELD, as_bytes
 from roost.structures.index.words import Words
 from roost.structures.plan import each
 
@@ -55,6 +55,9 @@ _CODECS: Final = {
     "big5": "big5", "gbk": "gbk", "gb2312": "gb2312", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
     "euckr": "euc_kr",
 }  # fmt: skip
+_UTF8: Final = ("utf8mb4", "utf8mb3", "utf8")
+_BYTES: Final = ("CAST(", " AS BINARY)")  # as they are stored
+_TEXT: Final = ("CAST(", " AS CHAR)")
 _TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
@@ -63,8 +66,11 @@ _MOST_TIME: Final = dt.timedelta(hours=838, minutes=59, seconds=59, microseconds
 _UNORDERED: Final = frozenset(["set", "bit", "geometry", "point", "linestring", "polygon", "vector"])
 
 
-def read_table(name: str) -> Reading:
-    """Return what is known of a table or view; None where there is none that may be opened."""
+def read_table(name: str, wire: bool = False) -> Reading:
+    """Return what is known of a table or view; None where there is none that may be opened.
+
+    wire: values are tokens: bytes in their column's character set, and the server's own text of what is no text.
+    """
     if name.startswith("roost_"):
         return None
     (found,) = yield ask(_TABLE, name)
@@ -74,10 +80,11 @@ def read_table(name: str) -> Reading:
     view = kind == "VIEW"
     same = ask(_COLUMNS, name) if view else ask(each(f"SHOW CREATE TABLE {WORDS.quoted(name).replace('%%', '%')}"))
     seen, (listed,), (parts,) = yield Together((same, ask(_COLUMNS, name), ask(_KEYS, name)))
-    columns = {row[0]: _column(*row) for row in listed}
+    columns = {row[0]: _column(*row, wire=wire) for row in listed}
     automatic = next((row[0] for row in listed if "auto_increment" in row[10].lower()), None)
     keys = () if view else _keys(parts, columns)
-    identity: Sequence[Part] = next((key.parts for key in keys if _names_rows(key)), ())
+    singles = {row[0] for row in listed if row[1] == "float"}
+    identity: Sequence[Part] = next((key.parts for key in keys if _names_rows(key, singles)), ())
     primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
     return Table(
         name,
@@ -122,9 +129,9 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
     return tuple(sorted(keys, key=lambda key: key.name != "PRIMARY"))
 
 
-def _names_rows(key: Key) -> bool:
-    # Floats are shown with fewer digits than they have, so that what was read need not be found again.
-    return key.unique and not any([part.column.nullable or part.column.kind == "real" for part in key.parts])
+def _names_rows(key: Key, singles: set[str]) -> bool:
+    # A FLOAT is shown with fewer digits than it has, so that what was read need not be found again.
+    return key.unique and not any([part.column.nullable or part.column.name in singles for part in key.parts])
 
 
 def _column(
@@ -140,6 +147,8 @@ def _column(
     charset: str | None,
     extra: str,
     generated: str,
+    *,
+    wire: bool,
 ) -> TableColumn:
     unsigned = "unsigned" in declared
     held: exact.Held = exact.never
@@ -155,6 +164,7 @@ def _column(
         held = _year
     elif kind == "bit":
         held = partial(_bits, precision or 1)
+        held = partial(_of_bytes, held) if wire else held
     elif kind == "decimal":
         held = partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None)
     elif kind in ("float", "double"):
@@ -182,6 +192,14 @@ def _column(
     if meaning in ("integer", "decimal", "real"):
         compares = exact.whole_or_exact
         addend = exact.real if meaning == "real" else exact.whole_or_exact
+    shown_by = ("", "")
+    if wire and charset is not None and charset not in _UTF8:
+        shown_by = _BYTES
+        held = partial(_decoded, _CODECS.get(charset, "ascii"), held)
+    elif (
+        wire and charset is None and meaning not in ("blob", "bit") and (meaning != "integer" or "zerofill" in declared)
+    ):
+        shown_by = _TEXT
     return TableColumn(
         name,
         meaning,
@@ -195,7 +213,22 @@ def _column(
         compares,
         addend=addend,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
+        shown_by=shown_by,
     )
+
+
+def _of_bytes(held: exact.Held, value: Any) -> Any:
+    return held(as_bytes(value) if isinstance(value, str) else value)
+
+
+def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
+    # A token has the bytes of the column's character set.
+    if not isinstance(value, str):
+        return held(value)
+    try:
+        return held(as_bytes(value).decode(codec))
+    except UnicodeDecodeError:
+        return UNHELD
 
 
 def _fits(charset: str, characters: int, octets: int) -> Callable[[str], bool]:

@@ -26,7 +26,7 @@ from roost.types.column_types import INT_MAX
 
 Working = Generator[Wanted, Any, Any]
 
-READ_TABLE: Final[dict[str, Callable[[str], Reading]]] = {
+READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
     "sqlite": sqlite.read_table,
     "mariadb": mariadb.read_table,
     "postgresql": postgresql.read_table,
@@ -59,7 +59,7 @@ class OpenedIndex:
         self.parts = len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
         self.compiled: dict[Any, Any] = {}  # how like requests are done, by their shapes; see bulk.py
-        shown = [_bytes_of(column.sql) if undecoded else column.sql for column in self.columns]
+        shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.identity)
@@ -288,6 +288,8 @@ class OpenedIndex:
                 found.append(None)
                 continue
             name = f"{self.table.name}.{column.name}"
+            if column.shown_by[1] and type(value) is str and column.addend is not None:
+                value = column.addend(value)
             if not isinstance(value, (int, float, Decimal)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
             new = _sum(value, addend if verb == "increment" else -addend)
@@ -351,6 +353,13 @@ def open_index(
 ) -> Working:
     """Return what can be opened under these names, as it is now; `Missing`, as a value, says what is not there."""
     table: Table | None = yield from READ_TABLE[dialect](name)
+    return index_of(table, name, index, columns, filters)
+
+
+def index_of(
+    table: Table | None, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
+) -> OpenedIndex | Missing:
+    """Return an index of a table; `Missing`, as a value, says what is not there."""
     if table is None:
         return Missing(f"there is no table or view {name} that can be opened")
     shown = [table.columns[each_] for each_ in columns if each_ in table.columns]

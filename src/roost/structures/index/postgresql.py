@@ -43,7 +43,7 @@ WITH t AS (
   SELECT c.oid, c.relkind::text AS kind, c.relhassubclass AS inherited
   FROM pg_catalog.pg_class c
   WHERE c.oid = to_regclass(%s) AND c.relkind IN ('r', 'p', 'v', 'm')
-    AND c.relnamespace <> 'pg_catalog'::regnamespace
+    AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
 )
 SELECT 0, t.oid::int8, t.kind, CASE WHEN t.inherited THEN 1 ELSE 0 END, 0, '', '', '', 0
   FROM t
@@ -98,17 +98,21 @@ LISTED: Final = (
 _BY_TEXT = "%s::text::"
 
 
-def read_table(name: str) -> Reading:
-    """Return what is known of a table or view; None where there is none that may be opened."""
-    if name.startswith("roost_") or "\0" in name:
+def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
+    """Return what is known of a table or view; None where there is none that may be opened.
+
+    wire: values are tokens: PostgreSQL's own text of what is neither text nor bytes.
+    schema: "" is where the search path finds it.
+    """
+    if name.startswith("roost_") or "\0" in name or "\0" in schema:
         return None
-    quoted = f'"{name.replace(chr(34), 2 * chr(34))}"'
+    quoted = ".".join([f'"{each_.replace(chr(34), 2 * chr(34))}"' for each_ in (schema, name) if each_])
     question = ask(_VERSIONS, quoted)
     answer, (rows,) = yield Together((question, ask(_FACTS, quoted)))
     if not rows or rows[0][0] != 0:
         return None
     _, _, kind, inherited, *_ = rows[0]
-    numbered = {row[1]: _column(row) for row in rows if row[0] == 1}
+    numbered = {row[1]: _column(row, wire) for row in rows if row[0] == 1}
     facts = {row[2]: row[8] for row in rows if row[0] == 1}
     view = kind == "v"
     keys = () if view else _keys([row for row in rows if row[0] == 2], numbered)
@@ -137,6 +141,7 @@ def read_table(name: str) -> Reading:
         children=frozenset([column for column, bits in facts.items() if bits & CHILD]),
         mark=f" /* {crc32(repr(answer).encode()):x} */",
         seen=(question, answer),
+        schema=schema,
     )
 
 
@@ -159,7 +164,7 @@ def _keys(rows: Sequence[Row], columns: dict[int, TableColumn]) -> tuple[Key, ..
     return tuple(sorted(keys, key=lambda key: key.name != "PRIMARY"))
 
 
-def _column(row: Row) -> TableColumn:
+def _column(row: Row, wire: bool) -> TableColumn:
     _, _, name, modifier, _, _, kind, declared, bits = row
     held: exact.Held = exact.never
     compares: exact.Held | None = None
@@ -199,6 +204,11 @@ def _column(row: Row) -> TableColumn:
         compares = exact.exact if meaning != "real" else exact.real
         filtered = "%s::numeric" if meaning != "real" else "%s::float8"
         addend = exact.real if meaning == "real" else exact.whole_or_exact
+    shown_by = ("", "")
+    if wire and kind == "bool":
+        shown_by = ("CASE ", " WHEN true THEN 't' WHEN false THEN 'f' END")
+    elif wire and meaning not in ("integer", "text", "blob"):
+        shown_by = ("", "::text")
     return TableColumn(
         name,
         meaning,
@@ -211,6 +221,7 @@ def _column(row: Row) -> TableColumn:
         compares=compares,
         array=kind if meaning in LISTED or kind in LISTED else "",
         addend=addend,
+        shown_by=shown_by,
     )
 
 

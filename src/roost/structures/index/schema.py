@@ -30,6 +30,12 @@ class TableColumn:
     plain: bool = False  # it holds every whole number of 64 bits if it is for numbers, every text if it is for texts
     array: str = ""  # what its values are in a list of many that a table is joined to; "" where they would be others
     addend: Callable[[Any], Any] | None = None  # what is added to it for a value, where that is another
+    shown_by: tuple[str, str] = ("", "")  # what stands around it in a SELECT, so that its value is a token's
+
+    def shown(self, prefix: str = "") -> str:
+        """Return the column as a SELECT shows it."""
+        before, behind = self.shown_by
+        return f"{before}{prefix}{self.sql}{behind}"
 
     def holds(self, value: Any) -> Any:
         """Return the value as this column stores it; `UNHELD` where it cannot."""
@@ -90,11 +96,13 @@ class Table:
     mark: str = ""  # a comment behind its name: a statement that is prepared keeps the types that columns had by then
     seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer
     compared: Callable[[Any], Any] = list  # what of that answer counts
+    schema: str = ""  # that it is in; "": where names without one are looked for
 
     @property
     def sql(self) -> str:
         """The table as a statement names it."""
-        return self.words.quoted(self.name) + self.mark
+        schema = f"{self.words.quoted(self.schema)}." if self.schema else ""
+        return f"{schema}{self.words.quoted(self.name)}{self.mark}"
 
     @property
     def one(self) -> str:

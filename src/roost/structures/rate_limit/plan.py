@@ -138,6 +138,13 @@ class RateLimitPlan(EndingPlan):
         if not changed:
             yield from self.mend(found, context)
             return results
+        moments = {row[0] for row in found if row is not None}
+        if not beyond and len(moments) == 1 and self.may_change(context):
+            (moment,) = moments
+            there = dict(zip(keys, found, strict=True))
+            put = [((there[key] or ())[1:] or None, self._row(key, moment, debts[key])) for key in changed]
+            yield from self.change(put, context, moment - STAYS, len(put) + self.clock.settled(context))
+            return results
         moment, rows = yield from self.locked(changed, context)
         before = {key: self._debt((moment, *row)) for key, row in rows.items()}
         debts = dict(before)

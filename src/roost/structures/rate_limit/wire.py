@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from roost.errors import StatementFailed, worded
 from roost.structures.operation import Operation
-from roost.structures.wire import Values, Wire, notimpl
+from roost.structures.wire import Values, Wire
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -25,4 +26,4 @@ class RateLimitWire(Wire):
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
         """Refuse: who takes wants to know whether it was allowed, and an insert has no answer for that."""
-        raise notimpl(f"{self.structure.name} takes no insert")
+        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)

@@ -1,0 +1,100 @@
+"""`RoostCache`: a backend of cachelib's, for Flask-Caching, Flask-Session and whatever else takes one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from cachelib.base import BaseCache
+
+from roost.contrib.pickled import WRAP, dumps, loads, signed
+from roost.store.store import Store
+from roost.structures.cache.declaration import Cache
+
+Timeout = int | dt.timedelta | None
+
+
+class RoostCache(BaseCache):
+    """A cache of cachelib's in a structure, which `store.create` makes.
+
+    store: where it is.
+    cache: the structure, with texts as keys and bytes as values, as `roost.Cache("pages")` has them.
+    default_timeout: seconds, where a call has none; 0 is no end.
+
+    Values are pickled, ints are written in digits; `roost.contrib.django.cache` reads and writes the same.
+
+    >>> import roost
+    >>> from roost.contrib.cachelib import RoostCache
+    >>> pages = roost.Cache("pages", max_items=10_000)
+    >>> store = roost.Store("sqlite://")
+    >>> store.create(pages)
+    >>> cache = RoostCache(store, pages)
+    >>> cache.set("/home", ["a", "list"]), cache.get("/home"), cache.inc("hits")
+    (True, ['a', 'list'], 1)
+    """
+
+    def __init__(self, store: Store, cache: Cache[str, bytes], default_timeout: int | dt.timedelta = 300) -> None:
+        super().__init__(default_timeout)
+        self.store = store
+        self.cache = cache
+
+    def get(self, key: str) -> Any:
+        """Return the value, or None."""
+        found = self.store.run(self.cache.get(key))
+        return None if found is None else loads(found)
+
+    def get_many(self, *keys: str) -> list[Any]:
+        """Return the values in the order of their keys, None for one that is not there."""
+        found = self.store.run(self.cache.get_many(keys)) if keys else {}
+        return [loads(found[key]) if key in found else None for key in keys]
+
+    def has(self, key: str) -> bool:
+        """Return whether a key is there."""
+        return self.store.run(self.cache.get(key)) is not None
+
+    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+        """Store a value."""
+        self.store.run(self.cache.set(key, dumps(value), self._ttl(timeout)))
+        return True
+
+    def set_many(self, mapping: dict[str, Any], timeout: Timeout = None) -> list[str]:
+        """Store values, all or none; return their keys."""
+        if mapping:
+            values = {key: dumps(value) for key, value in mapping.items()}
+            self.store.run(self.cache.set_many(values, self._ttl(timeout)))
+        return list(mapping)
+
+    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+        """Store a value where there is none; return whether it was stored."""
+        return self.store.run(self.cache.add(key, dumps(value), self._ttl(timeout)))
+
+    def delete(self, key: str) -> bool:
+        """Remove a value; return whether there was one."""
+        return self.store.run(self.cache.delete(key))
+
+    def delete_many(self, *keys: str) -> list[str]:
+        """Remove values, all or none; return all keys, as none of them is there any more."""
+        self.store.run_all(*[self.cache.delete(key) for key in keys])
+        return list(keys)
+
+    def clear(self) -> bool:
+        """Remove all values."""
+        self.store.run(self.cache.clear())
+        return True
+
+    def inc(self, key: str, delta: int = 1) -> int:
+        """Add to an int in one step and return the new one; the end stays. What is not there is stored as `delta`."""
+        ttl = self._ttl(None)
+        while True:
+            found = self.store.run(self.cache.increment(key, delta % WRAP))
+            if found is not None:
+                return signed(found)
+            if self.store.run(self.cache.add(key, dumps(delta), ttl)):
+                return delta
+
+    def dec(self, key: str, delta: int = 1) -> int:
+        """Subtract from an int in one step and return the new one."""
+        return self.inc(key, -delta)
+
+    def _ttl(self, timeout: Timeout) -> float | None:
+        return self._normalize_timeout(timeout) or None

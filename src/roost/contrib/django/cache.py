@@ -1,0 +1,149 @@
+"""`RoostCache`: Django's cache, in a `Cache` of a database of settings.DATABASES."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.db import DEFAULT_DB_ALIAS
+
+from roost.contrib.django.store import DjangoStore
+from roost.contrib.pickled import WRAP, dumps, loads, signed
+from roost.errors import Invalid
+from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
+
+Timeout = float | None
+
+# Django makes a backend for each thread; all of a process share the connections of one store.
+shared_store = functools.cache(DjangoStore)
+
+
+class RoostCache(BaseCache):
+    """A cache backend: `CACHES = {"default": {"BACKEND": "roost.contrib.django.cache.RoostCache", …}}`.
+
+    LOCATION: the name of the structure, "django_cache" where it is empty. Caches with the same one share it.
+    OPTIONS: DATABASE, the alias ("default"); MAX_ENTRIES and MAX_BYTES, its bounds (none); JOIN, whether it takes part
+        in Django's transactions (True), see `DjangoStore`.
+
+    `migrate` makes it where "roost.contrib.django" is among INSTALLED_APPS.
+    """
+
+    pickle_protocol = pickle.HIGHEST_PROTOCOL
+
+    def __init__(self, location: str, params: dict[str, Any]) -> None:
+        super().__init__(params)
+        options = params.get("OPTIONS", {})
+        self.using: str = options.get("DATABASE", DEFAULT_DB_ALIAS)
+        self.store = shared_store(self.using, joins=options.get("JOIN", True))
+        self.structure = Cache(
+            location or "django_cache", max_items=options.get("MAX_ENTRIES"), max_bytes=options.get("MAX_BYTES")
+        )
+
+    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        """Return the value, or the default."""
+        found = self.store.run(self.structure.get(self.make_and_validate_key(key, version)))
+        return default if found is None else loads(found)
+
+    def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        """Return the values of those keys that are there."""
+        names = {self.make_and_validate_key(key, version): key for key in keys}
+        found = self.store.run(self.structure.get_many(names)) if names else {}
+        return {names[name]: loads(value) for name, value in found.items()}
+
+    def has_key(self, key: Any, version: int | None = None) -> bool:
+        """Return whether a key is there."""
+        return self.store.run(self.structure.get(self.make_and_validate_key(key, version))) is not None
+
+    def set(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+        """Store a value."""
+        self.set_many({key: value}, timeout, version)
+
+    def set_many(
+        self, data: dict[Any, Any], timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> list[Any]:
+        """Store values, all or none; the list of those that were not stored is empty."""
+        ttl = self._ttl(timeout)
+        rows = {self.make_and_validate_key(key, version): self._dumps(value) for key, value in data.items()}
+        if _is_over(ttl):
+            self._delete(rows)
+        elif len(rows) == 1:
+            self.store.run(self.structure.set(*rows.popitem(), ttl))
+        elif rows:
+            self.store.run(self.structure.set_many(rows, ttl))
+        return []
+
+    def add(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        """Store a value where there is none; return whether it was stored."""
+        name, data, ttl = self.make_and_validate_key(key, version), self._dumps(value), self._ttl(timeout)
+        if _is_over(ttl):
+            return self.store.run(self.structure.get(name)) is None
+        return self.store.run(self.structure.add(name, data, ttl))
+
+    def touch(self, key: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        """Give a value another end, which may be early by a sixteenth; return whether there is one."""
+        name, ttl = self.make_and_validate_key(key, version), self._ttl(timeout)
+        return self.store.run(self.structure.delete(name) if _is_over(ttl) else self.structure.touch(name, ttl))
+
+    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        """Add to an int in one step, and keep its end; to another number as `BaseCache` does."""
+        try:
+            found = self.store.run(self.structure.increment(self.make_and_validate_key(key, version), delta % WRAP))
+        except Invalid:
+            return super().incr(key, delta, version)
+        if found is None:
+            raise ValueError(f"Key {key!r} not found")
+        return signed(found)
+
+    def delete(self, key: Any, version: int | None = None) -> bool:
+        """Remove a value; return whether there was one."""
+        return self.store.run(self.structure.delete(self.make_and_validate_key(key, version)))
+
+    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        """Remove values, all or none."""
+        self._delete([self.make_and_validate_key(key, version) for key in keys])
+
+    def clear(self) -> None:
+        """Remove all values of the structure, of every prefix and version."""
+        self.store.run(self.structure.clear())
+
+    # What BaseCache does by several awaited calls.
+
+    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        """Return the values of those keys that are there."""
+        return await sync_to_async(self.get_many)(keys, version)
+
+    async def aset_many(
+        self, data: dict[Any, Any], timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> list[Any]:
+        """Store values, all or none."""
+        return await sync_to_async(self.set_many)(data, timeout, version)
+
+    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        """Remove values, all or none."""
+        await sync_to_async(self.delete_many)(keys, version)
+
+    async def ahas_key(self, key: Any, version: int | None = None) -> bool:
+        """Return whether a key is there."""
+        return await sync_to_async(self.has_key)(key, version)
+
+    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        """Add to an int in one step."""
+        return await sync_to_async(self.incr)(key, delta, version)
+
+    def _delete(self, names: Iterable[str]) -> None:
+        self.store.run_all(*[self.structure.delete(name) for name in names])
+
+    def _dumps(self, value: Any) -> bytes:
+        return dumps(value, self.pickle_protocol)
+
+    def _ttl(self, timeout: Timeout) -> Timeout:
+        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        return None if ttl is None else min(ttl, MAX_TTL // SECOND)
+
+
+def _is_over(ttl: Timeout) -> bool:
+    return ttl is not None and ttl * SECOND < 1

@@ -1,0 +1,296 @@
+"""Who plays a worker's turns: on a file the loop itself, on a server threads, one for each connection.
+
+On a file nothing is played while somebody else holds the write lock, but the loop goes on: who comes meanwhile waits
+with the others, and nobody longer than `LOCK_WAIT`.
+
+On a server several turns are played at the same time, each on a connection of its own; a client is in one of them. A
+turn waits for a lock that somebody else holds for a tenth of a second. Then the line that needs it is told from the
+others, which are answered, and tried again and again until it has had its time. Meanwhile other lines that modify by
+the same key wait with it; nobody else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from roost.errors import Busy
+from roost.protocols.handlersocket.exchange import Late
+from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.session import Session
+from roost.server.counters import Counters, Tally
+from roost.server.settings import Role, Settings
+from roost.server.turn import Played, Turn
+from roost.store.served import Limits, SlowLines
+from roost.store.served_file import FileDatabase
+from roost.store.served_server import FOREVER, ServerDatabase
+
+SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
+REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
+LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
+AGAIN = 0.03  # seconds until a line that needs such a lock is tried again
+
+
+class Client(Protocol):
+    """A connection, as those who play its lines know it."""
+
+    session: Session
+    gone: bool
+    passed_over: bool  # the last turn had no room for it
+    locked: float  # since when its lines wait for somebody else's lock
+    blocked: bool  # the first of them goes on waiting for it
+
+    def answer(self, text: str, late: Late | None, rest: str, seconds: float) -> None:
+        """Send what was answered."""
+
+    def block(self, rest: str) -> None:
+        """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+Taken = list[tuple[Client, str]]
+
+
+class Server(Protocol):
+    """A worker, as those who play its turns know it."""
+
+    settings: Settings
+    role: Role
+    counters: Counters
+    waiting: Taken
+
+    def may_open(self, database: str, table: str) -> bool:
+        """Whether a table may be opened, by the names of the database and the table."""
+
+    def take(self) -> Taken:
+        """Take who is played now."""
+
+    def schedule(self) -> None:
+        """Have what waits played when the loop has read every socket that is ready."""
+
+    def played(self, taken: Taken, played: Played, seconds: float) -> None:
+        """Answer the connections of a turn."""
+
+    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
+        """Close the connections of a turn whose outcome is not known."""
+
+
+class Player(Protocol):
+    """Plays what waits in a worker."""
+
+    def play(self) -> None:
+        """Play what waits, or as much of it as a turn has room for."""
+
+    def limit(self, limits: Limits) -> None:
+        """Say what turns may take from now on."""
+
+    def forget(self) -> None:
+        """Have everything that was opened looked at again."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class InLoop:
+    """Turns on a file."""
+
+    def __init__(self, server: Server, database: FileDatabase) -> None:
+        self._server = server
+        self._database = database
+        self._turn = Turn(database, server.may_open, server.role, server.counters)
+        self._tidying = False
+        self.limit, self.forget, self.close = database.limit, database.forget, database.close
+
+    def play(self) -> None:
+        """Play a turn, unless somebody else holds the write lock."""
+        server, database = self._server, self._database
+        waiting = server.take()
+        if waiting:
+            database.wait_for(SLICE)
+            if isinstance(database.begin(), Busy):
+                waiting = self._locked(waiting)
+        if server.waiting:
+            server.schedule()
+        if not waiting:
+            return
+        begun = time.monotonic()
+        database.wait_for(SLICE)
+        try:
+            played = self._turn.play([(client.session, text) for client, text in waiting])
+        except Exception:
+            server.failed(waiting)
+            database.give_up()
+            return
+        server.played(waiting, played, time.monotonic() - begun)
+        if server.role == "write" and not self._tidying:
+            self._tidying = True
+            self._tidy(-1)
+
+    def _locked(self, taken: Taken) -> Taken:
+        # While somebody else holds the write lock: who has waited for too long, and is told so.
+        now = time.monotonic()
+        late: Taken = []
+        others: Taken = []
+        for each in taken:
+            client = each[0]
+            client.locked = client.locked or now
+            (late if now >= client.locked + LOCK_WAIT else others).append(each)
+        self._server.waiting = others + self._server.waiting
+        return late
+
+    def _tidy(self, turns: int) -> None:
+        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
+        batches = self._server.counters.batches
+        if turns == batches:
+            self._tidying = False
+            self._database.checkpoint()
+        else:
+            asyncio.get_running_loop().call_later(REST, self._tidy, batches)
+
+
+class InThreads:
+    """Turns on a server."""
+
+    def __init__(self, server: Server, databases: list[ServerDatabase]) -> None:
+        self._server = server
+        self._databases = databases
+        openings = Openings(server.may_open, writes=server.role == "write", looks=False)
+        self._tallies: dict[Turn, Tally] = {}
+        for database in databases:
+            tally = Tally()
+            self._tallies[Turn(database, server.may_open, server.role, tally, openings)] = tally
+        self._free = list(self._tallies)
+        self._pool = ThreadPoolExecutor(len(databases), "roost turn")
+        self._blocked: dict[Hashable, deque[tuple[Client, str]]] = {}  # lines that need a lock, by what they ask for
+        self._trying = False
+
+    def limit(self, limits: Limits) -> None:
+        """Say what turns may take from now on."""
+        for database in self._databases:
+            database.limit(limits)
+
+    def forget(self) -> None:
+        """Have everything that was opened looked at again."""
+        self._databases[0].forget()
+
+    def close(self) -> None:
+        """Close the connections, when their turns are over."""
+        self._pool.shutdown()
+        for database in self._databases:
+            database.close()
+
+    def play(self) -> None:
+        """Begin as many turns as there are free connections."""
+        server = self._server
+        if self._blocked and server.waiting:
+            server.waiting = [each for each in server.waiting if not self._joins(*each)]
+        while self._free and (taken := server.take()):
+            self._begin(taken, slow_path=SlowLines())
+
+    def _begin(self, taken: Taken, tried: Sequence[Hashable] = (), **how: Any) -> None:
+        turn = self._free.pop()
+        arrived = [(client.session, text) for client, text in taken]
+        begun = time.monotonic()
+        how.setdefault("deadline", begun + (self._server.settings.timeout or FOREVER))
+        future = asyncio.get_running_loop().run_in_executor(self._pool, partial(turn.play, arrived, **how))
+        future.add_done_callback(partial(self._done, turn, taken, begun, tried))
+
+    def _done(
+        self, turn: Turn, taken: Taken, begun: float, tried: Sequence[Hashable], future: asyncio.Future[Played]
+    ) -> None:
+        server = self._server
+        self._free.append(turn)
+        self._count(turn)
+        error = future.exception()
+        blocked: set[int] = set()
+        if error is not None:
+            server.failed(taken, error)
+        else:
+            played = future.result()
+            blocked = played.blocked
+            for place in blocked:
+                client = taken[place][0]
+                client.blocked = True
+                self._block(client, played.rest.pop(place, ""), bool(tried))
+            server.played(taken, played, time.monotonic() - begun)
+        for place, key in enumerate(tried):
+            if place not in blocked:  # it has its answer, so those behind it go the usual way
+                server.waiting += self._blocked.pop(key, ())
+        if tried:
+            self._trying = False
+        self._try_again()
+        self.play()
+
+    def _count(self, turn: Turn) -> None:
+        tally, counters = self._tallies[turn], self._server.counters
+        counters.requests += tally.requests
+        counters.errors += tally.errors
+        counters.rows += tally.rows
+        tally.requests = tally.errors = tally.rows = 0
+
+    # --- lines that need a lock which somebody else holds ---------------------------------------------------------
+
+    def _block(self, client: Client, text: str, again: bool = False) -> None:
+        line, _, rest = text.partition("\n")
+        client.block(rest)
+        waiting = self._blocked.setdefault(key_of(client.session, line), deque())
+        waiting.appendleft((client, line)) if again else waiting.append((client, line))
+
+    def _joins(self, client: Client, text: str) -> bool:
+        # Whether a line waits with others that need the same.
+        line = text.partition("\n")[0]
+        if client.gone or not modifies(line) or key_of(client.session, line) not in self._blocked:
+            return False
+        self._block(client, text)
+        return True
+
+    def _try_again(self) -> None:
+        if self._blocked and not self._trying:
+            self._trying = True
+            asyncio.get_running_loop().call_later(AGAIN, self._try)
+
+    def _try(self) -> None:
+        # The first of those who ask for the same.
+        if not self._free:
+            asyncio.get_running_loop().call_later(AGAIN, self._try)
+            return
+        until = time.monotonic() - (self._server.settings.timeout or FOREVER)
+        late: Taken = []
+        first: dict[Hashable, tuple[Client, str]] = {}
+        for key, waiting in list(self._blocked.items()):
+            late += [each for each in waiting if each[0].locked <= until and not each[0].gone]
+            left = [each for each in waiting if each[0].locked > until and not each[0].gone]
+            if left:
+                self._blocked[key] = deque(left)
+                first[key] = left[0]
+            else:
+                del self._blocked[key]
+        if late:  # their time is over: who needs a lock that is held is told so
+            self._begin(late, [None], waits=False, deadline=0.0)
+        elif first:
+            for waiting in self._blocked.values():
+                waiting.popleft()
+            self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
+        else:
+            self._trying = False
+
+
+def modifies(line: str) -> bool:
+    """Whether a line may be a modification: it has more than a find by a key."""
+    return line.count("\t") > 4 or line.partition("\t")[2].startswith("+")
+
+
+def key_of(session: Session, line: str) -> Hashable:
+    """Return what a line asks for: lines that modify by the same key of the same index have the same."""
+    tokens = line.split("\t")
+    opened = session.opened.get(tokens[0])
+    if len(tokens) < 3 or tokens[1] == "+" or not tokens[2].isdecimal() or len(tokens[2]) > 3:
+        return opened and opened.asked, *tokens[1:]
+    return opened and opened.asked, *tokens[1 : 3 + int(tokens[2])]

@@ -1,0 +1,282 @@
+"""A database of MariaDB or PostgreSQL as `roost serve` has it: a few connections for all clients of one worker.
+
+Nothing is locked by being opened. What was opened is remembered, and with the first statement of a transaction that
+uses a table goes the question whether it is still that table; where it is not, the transaction is undone, and the table
+is looked at again. So somebody else's ALTER costs those who use the table one transaction more, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Sequence
+from itertools import count
+from math import inf
+from random import Random
+from typing import Any, ClassVar
+
+from roost.batching.batch import Batch
+from roost.batching.known import Known
+from roost.batching.parts import Part, SlowPath
+from roost.databases import open_engine
+from roost.databases.engine import Engine, Wait, drive
+from roost.dialects import Control, Statement, Together
+from roost.dialects.dialect import Wanted
+from roost.errors import (
+    Conflict,
+    Duplicate,
+    Error,
+    Full,
+    Invalid,
+    Mismatch,
+    Missing,
+    OutcomeUnknown,
+    Overflow,
+    StatementFailed,
+)
+from roost.store.served import Database, Opened, Opening, without_frames
+from roost.structures.index.budget import Limits
+from roost.structures.index.guard import guarded
+from roost.structures.index.opened import READ_TABLE, OpenedIndex, index_of
+from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.schema import Table
+from roost.structures.plan import Careful, Context, each
+from roost.structures.registry import from_definition
+
+log = logging.getLogger("roost.server")
+
+LOCK_WAIT = 0.1  # seconds that a turn waits for a lock, until who needs it is told from the others
+FOREVER = 10.0**6  # seconds, where a request may take any time
+MOST_OPENED = 10_000  # indexes that are remembered
+NAMES = {
+    "mariadb": each("SELECT DATABASE(), DATABASE()"),
+    "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
+}
+
+Asked = tuple[str, str, str, Sequence[str], Sequence[str]]
+Work = Generator[Any, Any, Any]
+
+
+class Remembered:
+    """What the connections of one worker have opened, and the number of the version that it is of."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.known = Known(engine.dialect, exact=True)
+        self._versions = count(1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Have everything looked at again."""
+        self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
+        self.indexes: dict[Asked, OpenedIndex] = {}
+        self.version = next(self._versions)
+
+
+def connect(url: str, connections: int, timeout: float, *, writes: bool) -> list[ServerDatabase]:
+    """Open so many connections, for one worker.
+
+    Raises: CannotOpen, Invalid.
+    """
+    engine = open_engine(url, timeout=timeout or FOREVER, trace=None, random=Random())
+    if engine.dialect.name not in NAMES:
+        raise Invalid(f"{engine.place}: roost serve knows {', '.join(NAMES)}, and not {engine.dialect.name} yet")
+    remembered = Remembered(engine)
+    return [ServerDatabase(engine, remembered, timeout, writes=writes) for _ in range(connections)]
+
+
+class ServerDatabase(Database):
+    """One connection, for reading alone or for writing; used by one thread at a time.
+
+    timeout: seconds that a turn waits for the server; 0: any time.
+    """
+
+    looks = False
+    refusals: ClassVar[tuple[type[Error], ...]] = (
+        *(Invalid, Missing, Mismatch, Duplicate, Full, Overflow, StatementFailed),
+    )
+
+    def __init__(self, engine: Engine, remembered: Remembered, timeout: float, *, writes: bool) -> None:
+        super().__init__(engine.dialect, remembered.known, writes=writes)
+        self._remembered = remembered
+        self._timeout = timeout
+        self._careful = False
+        self._checked: set[Table] = set()  # in this transaction: seen to be what they were
+        self._unchecked: set[Table] = set()  # used, and not seen yet
+        self._connection = engine.connect(Wait(time.monotonic() + (timeout or FOREVER)), writes=writes)
+        ((found,),) = self._connection.execute(Statement(NAMES[engine.dialect.name], [()]))
+        self.names = found
+        self.schemas = engine.dialect.name == "postgresql"  # whether a schema is opened like a database
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """A number of this process that rises when what can be opened may have changed."""
+        return self._remembered.version
+
+    def limit(self, limits: Limits) -> None:
+        """Say what turns may take from now on."""
+        self.budget.limits = limits
+        self._timeout = 0 if limits.request == inf else limits.request
+
+    def forget(self) -> None:
+        """Have everything that was opened looked at again."""
+        self._remembered.forget()
+
+    def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
+        """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
+        connection = self._connection
+        until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
+        connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
+        batch = Batch(self._dialect, self._context, self._stats, slow_path)
+        begin = self._begin
+        if not waits:
+            begin = Control.BEGIN_NOWAIT if begin is Control.BEGIN else Control.BEGIN_READ_NOWAIT
+        try:
+            drive(batch.run(begin, lambda: part), connection)
+        except Error as error:  # of the first BEGIN: every other is somebody's answer
+            connection.settle()
+            log.warning("no transaction could be begun: %s", error)
+            return error
+        except BaseException:
+            if batch.committing is not None:  # a mistake, while COMMIT was under way
+                committed = connection.outcome()
+                if committed:
+                    batch.committed()
+                elif committed is None:
+                    batch.committing.refuse(OutcomeUnknown("interrupted during COMMIT"))
+            connection.settle()
+            raise
+        return None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    # --- what clients ask -----------------------------------------------------------------------------------------
+
+    def look(self, context: Context) -> Generator[Any, Any, None]:
+        """Begin to note what is used."""
+        self._careful = context.careful
+        self._checked.clear()
+        self._unchecked.clear()
+        return
+        yield
+
+    def confirm(self) -> Generator[Any, Any, None]:
+        """Look at the tables that were opened, and not used since."""
+        tables = [table for table in self._unchecked - self._checked if table.seen is not None]
+        if not tables:
+            return
+        try:
+            answers = yield Together([table.seen[0] for table in tables if table.seen is not None])
+        except (Missing, StatementFailed):
+            self._has_changed(tables[0])
+        for table, now in zip(tables, answers, strict=True):
+            self._compare(table, now)
+
+    def doubts(self) -> bool:
+        """Return whether a table may have changed that a statement of this transaction has failed on."""
+        if self._careful or self._unchecked <= self._checked:
+            return False
+        self.forget()
+        return True
+
+    def _compare(self, table: Table, now: Any) -> None:
+        assert table.seen is not None
+        if table.compared(now) != table.seen[1]:
+            self._has_changed(table)
+        self._checked.add(table)
+
+    def _has_changed(self, table: Table) -> None:
+        self.forget()
+        if self._careful:
+            raise Conflict(f"{table.name} was changed while it was looked at")
+        raise Careful
+
+    def _checking(self, table: Table, work: Work, reads: bool = False) -> Work:
+        # With the first statement, which keeps the table from being changed until the transaction ends, goes the
+        # question whether it is still that table. A query that fails where that has undone the transaction ends it.
+        ends = reads and table.words.aborts
+        try:
+            wanted = next(work)
+            while True:
+                try:
+                    if table in self._checked or not isinstance(wanted, (Statement, Together)):
+                        answer = yield wanted
+                    else:
+                        answer = yield from self._ask_too(table, wanted)
+                except Error as error:
+                    if ends:
+                        raise
+                    wanted = work.throw(error)
+                else:
+                    wanted = work.send(answer)
+        except StopIteration as stop:
+            return stop.value
+
+    def _ask_too(self, table: Table, wanted: Statement | Together) -> Generator[Wanted, Any, Any]:
+        if table.seen is None:
+            return (yield wanted)
+        self._unchecked.add(table)
+        statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
+        *answers, now = yield Together((*statements, table.seen[0]))
+        self._compare(table, now)
+        return answers if isinstance(wanted, Together) else answers[0]
+
+    def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
+        schema = "" if database in self.names else database
+        asked = (schema, name, index, columns, filters)
+        tables, indexes, version = self._remembered.tables, self._remembered.indexes, self._remembered.version
+        known = indexes.get(asked)
+        table: Any = tables.get((schema, name)) if known is None else known.table
+        if table is not None:
+            self._unchecked.add(table)
+            return known or self._kept(indexes, version, asked, index_of(table, *asked[1:]))
+        found: Any = [] if schema else (yield from guarded(self._definition(name)))
+        if isinstance(found, Error) and not isinstance(found, Missing):
+            return found
+        try:
+            for (definition,) in [] if isinstance(found, Missing) else found:
+                plan = self._known.plan(from_definition(definition))
+                if plan.wire is not None:
+                    return plan.wire(plan.structure, index, columns, filters)
+        except Error as error:
+            return error
+        table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
+        if isinstance(table, Error):
+            return table
+        if table is not None and version == self._remembered.version:
+            if len(tables) >= MOST_OPENED:
+                tables.clear()
+            tables[schema, name] = table
+        return self._kept(indexes, version, asked, index_of(table, *asked[1:]))
+
+    def _kept(self, indexes: dict[Asked, OpenedIndex], version: int, asked: Asked, made: Any) -> Opened | Error:
+        if isinstance(made, OpenedIndex) and version == self._remembered.version:
+            if len(indexes) >= MOST_OPENED:
+                indexes.clear()
+            indexes[asked] = made
+        return made  # type: ignore[no-any-return]
+
+    def _definition(self, name: str) -> Work:
+        (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
+        return stored
+
+    def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
+        """Do like requests; return the results of the first ones, at least one."""
+        results: list[Any] = yield from self._checking(
+            index.table, super().run(index, shape, columns), shape.verb == "find"
+        )
+        return results
+
+    def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
+        return (yield from self._checking(index.table, self._one_request(index, verb, args), verb == "find"))
+
+    def _one_request(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
+        work = index.perform(verb, args)
+        if verb != "find":
+            result = yield from guarded(work)
+            return without_frames(result) if isinstance(result, Error) else result
+        try:
+            return (yield from work)
+        except (Invalid, Missing, StatementFailed) as error:
+            return without_frames(error)

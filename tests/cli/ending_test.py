@@ -1,0 +1,43 @@
+"""Rate limits and leases on the command line."""
+
+from __future__ import annotations
+
+import roost
+from tests.cli.conftest import Shell
+
+DAY = 86_400
+
+logins = roost.RateLimit("logins", limit=3, per=3 * DAY)
+jobs = roost.Lease("jobs", key=roost.text(40))
+
+
+def test_a_rate_limit(shell: Shell) -> None:
+    assert shell("create", f"{__name__}:logins") == "logins: made\n"
+    assert shell("list").splitlines()[1:] == ["logins\trate_limit\tkey text(255)\t\tlimit 3, per 3 days, 0:00:00"]
+    with roost.Store("sqlite:///roost.db") as store:
+        store.run_all(logins.take("ada", 2), logins.take("bob", 3))
+    assert shell("show", "logins").splitlines()[:2] == ["key\tremaining\tretry_after", "ada\t1\t0.0"]
+    shown = shell.json("show", "logins", "bob")
+    assert shown["remaining"] == 0
+    assert DAY - 600 < shown["retry_after"] <= DAY
+    shell.write("logins.csv", "key\nada\n")
+    shell("import", "logins", "logins.csv", code=1)
+    assert "nothing can be imported into a rate_limit" in shell.error
+    assert shell("clear", "logins", "bob", "--yes") == "logins: 1 row removed from key bob\n"
+    assert shell.json("show", "logins", "bob")["remaining"] == 3
+    assert shell("check") == "every promise is kept\n"
+
+
+def test_a_lease(shell: Shell) -> None:
+    assert shell("create", f"{__name__}:jobs") == "jobs: made\n"
+    assert shell("list").splitlines()[1:] == ["jobs\tlease\tkey text(40)\tholder text(255)\t"]
+    with roost.Store("sqlite:///roost.db") as store:
+        grant = store.run(jobs.acquire("daily", "ada", DAY))
+        assert grant is not None
+    shown = shell.json("show", "jobs", "daily")
+    assert (shown["holder"], shown["token"]) == ("ada", grant.token)
+    assert shell("show", "jobs").splitlines()[1].startswith(f"daily\tada\t{grant.token}\t")
+    assert shell("show", "jobs", "weekly").splitlines() == ["holder\ttoken\texpires"]
+    assert shell("clear", "jobs", "daily", "--yes") == "jobs: 1 lease removed from key daily\n"
+    assert shell("show", "jobs").splitlines() == ["key\tholder\ttoken\texpires"]
+    assert shell("check") == "every promise is kept\n"

@@ -1,0 +1,124 @@
+"""The backend of cachelib's, on each engine."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roost
+from roost.contrib.cachelib import RoostCache
+from tests import servers
+
+PAGES = roost.Cache("pages")
+
+
+@pytest.fixture(params=["sqlite", *servers.SERVERS])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/app.db"
+        return
+    try:
+        servers.SERVERS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(request.param) as url:
+        yield url
+
+
+class Clock:
+    """Of stores on SQLite, which the tests turn."""
+
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[roost.Store]:
+    with roost.Store(url) as store:
+        store.create(PAGES)
+        yield store
+        assert store.check() == []
+
+
+@pytest.fixture
+def cache(store: roost.Store) -> RoostCache:
+    return RoostCache(store, PAGES)
+
+
+def test_values_come_back_as_they_went(cache: RoostCache) -> None:
+    values: dict[str, Any] = {"a": None, "b": -5, "c": True, "d": "7", "e": b"7", "f": [{"g": 2**80}]}
+    assert cache.set_many(values) == list(values)
+    assert cache.get_many(*values, "nowhere") == [*values.values(), None]
+    assert cache.get_dict("b", "d") == {"b": -5, "d": "7"}
+    assert (cache.get("f"), cache.get("nowhere"), cache.has("a"), cache.has("nowhere")) == (
+        values["f"],
+        None,
+        True,
+        False,
+    )
+    assert (cache.get_many(), cache.set_many({})) == ([], [])
+
+
+def test_adding_deleting_clearing(cache: RoostCache) -> None:
+    assert (cache.set("a", 1), cache.add("a", 2), cache.add("b", 3)) == (True, False, True)
+    assert (cache.delete("a"), cache.delete("a"), cache.get("a"), cache.get("b")) == (True, False, None, 3)
+    assert (cache.delete_many("a", "b"), cache.has("b"), cache.delete_many()) == (["a", "b"], False, [])
+    cache.set("c", 1)
+    assert (cache.clear(), cache.has("c")) == (True, False)
+
+
+def test_counting_below_zero_and_from_nothing(cache: RoostCache) -> None:
+    assert (cache.inc("n"), cache.inc("n", 4), cache.dec("n", 7), cache.get("n"), cache.dec("m", 3)) == (
+        1,
+        5,
+        -2,
+        -2,
+        -3,
+    )
+    cache.set("text", "x")
+    with pytest.raises(roost.Invalid):
+        cache.inc("text")
+
+
+def test_threads_lose_no_count(cache: RoostCache) -> None:
+    def work() -> None:
+        for _ in range(25):
+            cache.inc("n")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.get("n") == 200
+
+
+def test_ends(tmp_path: Path) -> None:
+    clock = Clock()
+    with roost.Store(f"sqlite:///{tmp_path}/ends.db", clock=clock) as store:
+        store.create(PAGES)
+        cache = RoostCache(store, PAGES, default_timeout=60)
+        cache.set("default", 1)
+        cache.set("never", 1, timeout=0)
+        cache.add("later", 1, timeout=dt.timedelta(minutes=5))
+        clock.now += dt.timedelta(seconds=61)
+        assert cache.get_many("default", "never", "later") == [None, 1, 1]
+        clock.now += dt.timedelta(days=3650)
+        assert cache.get_many("never", "later") == [1, None]
+        endless = RoostCache(store, PAGES, default_timeout=0)
+        endless.set("endless", 1)
+        clock.now += dt.timedelta(days=3650)
+        assert endless.get("endless") == 1
+
+
+def test_what_cannot_be_pickled_is_an_error(cache: RoostCache) -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        cache.set("a", threading.Lock())
+    assert not cache.has("a")

@@ -1,0 +1,233 @@
+"""`roost serve` on MariaDB and PostgreSQL, by sockets: locks, changed tables, databases that go away, processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.campaigns.processes import until
+from tests.index.databases import Database, database
+from tests.server.serving import Client, Serving, serving
+
+KINDS = ("mariadb", "postgresql")
+TABLE = {
+    "mariadb": "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20) CHARACTER SET utf8mb4, n BIGINT)",
+    "postgresql": "CREATE TABLE t (id serial PRIMARY KEY, v varchar(20), n int8)",
+}
+ROWS = "INSERT INTO t (v, n) VALUES ('one', 10), ('two', 20), ('three', 30)"
+LOCK = "SELECT n FROM t WHERE id = 1 FOR UPDATE"
+
+
+def add(key: int, n: int = 1) -> str:
+    """Return a line that adds to a row."""
+    return f"0\t=\t1\t{key}\t1\t0\t+\t\0\t\0\t{n}"
+
+
+def opening(db: Database, table: str = "t") -> str:
+    """Return the line that opens a table."""
+    return f"P\t0\t{db.url.rpartition('/')[2].partition('?')[0]}\t{table}\tPRIMARY\tid,v,n"
+
+
+@pytest.fixture(params=KINDS)
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database of each kind with a table."""
+    with database(request.param, tmp_path) as made:
+        made.script(TABLE[made.name], ROWS)
+        yield made
+
+
+Serve = Callable[..., Serving]
+
+
+@pytest.fixture
+def serve(db: Database, tmp_path: Path) -> Iterator[Serve]:
+    """Run `roost serve` on it."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(
+            serving(tmp_path, db.url, "--workers", "1", *arguments, module="roost.cli")
+        )
+
+
+def connect(served: Serving, db: Database, role: str = "write") -> Client:
+    """Connect, and open the table."""
+    made = served.connect(role)
+    assert made.ask(opening(db)) == ["0\t1"]
+    return made
+
+
+@contextlib.contextmanager
+def locking(db: Database, text: str = LOCK) -> Iterator[Any]:
+    """Hold a lock in a session of SQL, until it is committed, at the end at the latest."""
+    with contextlib.closing(db.connect()) as connection:
+        connection.cursor().execute(text)
+        yield connection
+        connection.commit()
+
+
+def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:
+    served = serve("--connections", "2", "--timeout", "30")
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(served, db)) for _ in range(6)]
+        with locking(db) as holder:
+            for client in clients[:3]:  # in one turn, or several
+                client.send(add(1), "0\t=\t1\t1")
+            for _ in range(5):
+                for client in clients[3:]:
+                    client.send(add(2), "0\t=\t1\t1", add(3))
+                for client in clients[3:]:
+                    assert [client.answer() for _ in range(3)] == ["0\t1\t1", "0\t3\t1\tone\t10", "0\t1\t1"]
+            holder.commit()
+        for client in clients[:3]:
+            counted, found = client.answer(), client.answer()
+            assert counted == "0\t1\t1"
+            assert found in [f"0\t3\t1\tone\t{n}" for n in (11, 12, 13)]
+    assert db.sql("SELECT n FROM t ORDER BY id") == [(13,), (35,), (45,)]
+
+
+def test_a_lock_that_is_held_for_too_long_is_an_answer(db: Database, serve: Serve) -> None:
+    served = serve("--timeout", "0.5")
+    with connect(served, db) as one, connect(served, db) as other, locking(db):
+        one.send(add(2), add(1), add(3))
+        other.send(add(1))
+        assert [one.answer() for _ in range(3)] == ["0\t1\t1", "1\t1\t146", "0\t1\t1"]
+        assert other.answer() == "1\t1\t146"
+    assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
+
+
+def test_a_statement_that_takes_too_long_is_an_answer_and_others_have_theirs(db: Database, serve: Serve) -> None:
+    slow = {
+        "mariadb": "CREATE VIEW slow AS SELECT id, SLEEP(20) AS v, n FROM t",
+        "postgresql": "CREATE VIEW slow AS SELECT id, pg_sleep(20)::text AS v, n FROM t",
+    }
+    db.script(slow[db.name])
+    served = serve("--timeout", "0.3")
+    with connect(served, db, "read") as one, connect(served, db, "read") as other:
+        assert one.ask(opening(db, "slow").replace("P\t0", "P\t1")) == ["0\t1"]
+        one.send("0\t=\t1\t1", "1\t=\t1\t1", "0\t=\t1\t2")
+        other.send("0\t=\t1\t3")
+        assert [one.answer() for _ in range(3)] == ["0\t3\t1\tone\t10", "1\t1\ttimeout", "0\t3\t2\ttwo\t20"]
+        assert other.answer() == "0\t3\t3\tthree\t30"
+
+
+def test_idle_clients_do_not_hinder_an_alter_and_see_it(db: Database, serve: Serve) -> None:
+    served = serve()
+    waits = {"mariadb": "SET lock_wait_timeout = 1", "postgresql": "SET lock_timeout = 1000"}[db.name]
+    with connect(served, db, "read") as reader, connect(served, db) as writer:
+        for _ in range(6):  # until what is prepared is prepared
+            assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
+            assert writer.ask(add(2, 0), "0\t=\t1\t1") == ["0\t1\t1", "0\t3\t1\tone\t10"]
+        db.script(waits, "ALTER TABLE t ALTER COLUMN v DROP DEFAULT", "ALTER TABLE t ADD COLUMN more INT")
+        for client in (reader, writer):
+            assert client.ask("0\t=\t1\t1", "0\t>=\t1\t3\t9\t0") == ["0\t3\t1\tone\t10", "0\t3\t3\tthree\t30"]
+        db.script(waits, "DROP TABLE t")
+        for client in (reader, writer):
+            assert client.ask("0\t=\t1\t1", opening(db), "0\t=\t1\t1") == ["1\t1\topen_table"] * 3
+        assert writer.ask(add(1)) == ["1\t1\topen_table"]
+        db.script("CREATE TABLE t (n BIGINT, id INT PRIMARY KEY, v CHAR(3))", "INSERT INTO t VALUES (7, 1, 'new')")
+        assert writer.ask(add(1), "0\t+\t2\t2\tabcd") == ["0\t1\t1", "1\t1\ttype"]
+        assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tnew\t8"]
+
+
+def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Database, serve: Serve) -> None:
+    served = serve("--workers", "2", "--connections", "4")
+    answered = [0] * 4
+    asked = [0] * 4
+    ended = threading.Event()
+
+    def work(place: int) -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError, AssertionError), connect(served, db) as client:
+                while not ended.is_set():
+                    asked[place] += 1
+                    told = client.ask(add(1))
+                    if not told[0]:
+                        break
+                    assert told == ["0\t1\t1"]
+                    answered[place] += 1
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for round_ in range(4):
+        before = sum(answered)
+        until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
+        pids = served.pids("write")
+        os.kill(pids[round_ % len(pids)], signal.SIGKILL)
+        served.logged("another takes its place", round_ + 1)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    ((n,),) = db.sql("SELECT n FROM t WHERE id = 1")
+    assert sum(answered) <= n - 10 <= sum(asked)
+    assert sum(asked) - sum(answered) <= 4 * 5  # what was under way when a worker was killed
+
+
+DAEMONS: dict[str, Callable[..., servers.Daemon]] = {
+    "mariadb": servers.mariadb_daemon,
+    "postgresql": servers.postgresql_daemon,
+}
+OF = {"mariadb": servers.mariadb_server, "postgresql": servers.postgresql_server}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> None:
+    try:
+        daemon = DAEMONS[kind]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    db = Database(kind, OF[kind](daemon.url).database("away"))
+    db.script(TABLE[kind], ROWS)
+    with serving(tmp_path, db.url, "--workers", "1", "--timeout", "0.5", module="roost.cli") as served:
+        with connect(served, db, "read") as reader, connect(served, db) as writer:
+            assert writer.ask(add(1)) == ["0\t1\t1"]
+            assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"]
+            daemon.kill()
+            assert writer.ask(add(1), "X") == ["1\t1\tunavailable", "2\t1\tcmd"]
+            assert reader.ask("0\t=\t1\t1", opening(db)) == ["1\t1\tunavailable"] * 2
+            daemon.start()
+            until(lambda: reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"], "it does not come back")
+            until(lambda: writer.ask(add(2, 0)) == ["0\t1\t1"], "it does not come back")
+            assert writer.ask(add(1)) == ["0\t1\t1"]
+            assert reader.ask("0\t=\t1\t1", opening(db)) == ["0\t3\t1\tone\t12", "0\t1"]
+        assert served.stop() == 0
+    daemon.kill()
+
+
+def test_a_schema_of_postgresql_is_opened_by_its_name(tmp_path: Path) -> None:
+    with database("postgresql", tmp_path) as db:
+        db.script(
+            TABLE["postgresql"],
+            ROWS,
+            "CREATE SCHEMA audit",
+            "CREATE TABLE audit.t (id int PRIMARY KEY, v text, n int8)",
+            "INSERT INTO audit.t VALUES (1, 'audit', 1)",
+        )
+        with (
+            serving(tmp_path, db.url, "--workers", "1", module="roost.cli") as served,
+            served.connect("write") as client,
+        ):
+            names = ["public", "audit", "nowhere", "pg_catalog", "information_schema"]
+            lines = [f"P\t{number}\t{name}\tt\tPRIMARY\tid,v,n" for number, name in enumerate(names)]
+            assert client.ask(*lines) == ["0\t1", "0\t1", *["1\t1\topen_table"] * 3]
+            assert client.ask("0\t=\t1\t1", "1\t=\t1\t1") == ["0\t3\t1\tone\t10", "0\t3\t1\taudit\t1"]
+            assert client.ask(add(1).replace("0", "1", 1)) == ["0\t1\t1"]
+            assert client.ask("P\t7\tpg_catalog\tpg_class\tPRIMARY\toid") == ["1\t1\topen_table"]
+        assert db.sql("SELECT n FROM audit.t") == [(2,)]
+
+
+def test_another_database_of_mariadb_is_not_opened(tmp_path: Path) -> None:
+    with (
+        database("mariadb", tmp_path) as db,
+        serving(tmp_path, db.url, "--workers", "1", module="roost.cli") as served,
+        served.connect() as client,
+    ):
+        lines = ["P\t0\tmysql\tglobal_priv\tPRIMARY\tUser", "P\t0\tinformation_schema\ttables\t0\ttable_name"]
+        assert client.ask(*lines) == ["1\t1\topen_table"] * 2
