@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 from typing import Any
-from unittest import skipIf
+from unittest import mock, skipIf
 
 from django.conf import settings
 from django.contrib.sessions.backends.base import CreateError, UpdateError
@@ -17,6 +18,7 @@ from django.test import TestCase, TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
 
 import roost
+from roost.contrib.django import DjangoStore, sessions
 from roost.contrib.django.operations import DropStructure
 from roost.contrib.django.sessions import SessionStore
 from roost.contrib.django.testing import ClearsStructures
@@ -24,6 +26,7 @@ from tests.contrib.site.pages.structures import store
 from tests.contrib.site.test_batches import in_thread
 
 SESSIONS = SessionStore.structure
+SEASON = int(os.environ.get("ROOST_TEST_SEASON", "40"))  # days
 
 
 class Number(enum.IntEnum):
@@ -206,6 +209,35 @@ class SessionTests(TestCase):
         fast.save()
         slow.save()
         self.assertEqual(self.again(session)["user"], 2)
+
+    @skipIf(connection.vendor != "sqlite", "the clock is the server's")
+    def test_a_season_of_visits(self) -> None:
+        # Three people at a time, each of whom comes for thirty days, twice a day for ten requests, and then no more.
+        now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        turned = DjangoStore(clock=lambda: now)
+        living: list[str] = []
+        requests = writes = 0
+        with mock.patch.object(sessions, "shared_store", lambda using, joins: turned):
+            for day in range(SEASON):
+                if day % 10 == 0:
+                    living = [*living, self.begun(user=day).session_key or ""][-3:]
+                for request in range(20):
+                    now += dt.timedelta(minutes=1) if request % 10 else dt.timedelta(hours=12, minutes=-9)
+                    for key in living:
+                        before = self.ends()
+                        session = SessionStore(key)
+                        self.assertIn("user", session)
+                        session.save()
+                        requests += 1
+                        writes += self.ends() != before
+        turned.close()
+        self.assertLessEqual(writes * 10, requests)
+        self.assertLessEqual(len(self.ends()), 5)  # three who come, two whose two weeks are not over
+
+    def ends(self) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT key, until FROM roost_django_sessions_rows ORDER BY key")
+            return list(cursor.fetchall())
 
     def test_it_is_renewed_where_the_end_is_early_by_a_sixteenth(self) -> None:
         session, (before, token) = self.begun(user=1), self.stored()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from roost.catalog.catalog import create
 from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
-from roost.store.core import Core
+from roost.store.core import Core, utc_now
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import Store
 from roost.structures.operation import Operation
@@ -32,6 +33,7 @@ class DjangoStore(Runner):
 
     using: its alias.
     timeout, lock_wait: of the batches; see `roost.Store`.
+    clock: the time on SQLite; servers have their own. See `roost.Store`.
     joins: False: operations are never part of Django's transaction, except on SQLite, whose one writer that transaction
         may be: a batch would wait for it, and it for the batch.
 
@@ -50,9 +52,16 @@ class DjangoStore(Runner):
     """
 
     def __init__(
-        self, using: str = DEFAULT_DB_ALIAS, *, timeout: float = 5.0, lock_wait: float = 0.1, joins: bool = True
+        self,
+        using: str = DEFAULT_DB_ALIAS,
+        *,
+        timeout: float = 5.0,
+        lock_wait: float = 0.1,
+        joins: bool = True,
+        clock: Callable[[], dt.datetime] = utc_now,
     ) -> None:
         self.using = using
+        self._clock = clock
         self._joins = joins
         self._timeout = timeout
         self._lock_wait = lock_wait
@@ -142,7 +151,7 @@ class DjangoStore(Runner):
                 url = url_of(connection, dialect_of(connection))
             except DjangoError as error:
                 raise translated(connection, error, "") or error from error
-            store = Store(url, timeout=self._timeout, lock_wait=self._lock_wait)
+            store = Store(url, timeout=self._timeout, lock_wait=self._lock_wait, clock=self._clock)
             store._core.known.made_by = "`manage.py migrate` makes it, where a migration has CreateStructure"
             found = self._batches = (address, store)
         return found[1]
