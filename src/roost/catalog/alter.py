@@ -46,8 +46,6 @@ def alter(
     found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
-    if plan.altering:
-        yield Statement(Template(plan.altering), [()])  # who writes meanwhile compares the definition behind this lock
     was = from_definition(found[0][0][0])  # `Invalid` for one that somebody else has written
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")
@@ -91,6 +89,8 @@ def _change(
 ) -> Changes:
     name = plan.structure.name
     if old != new:
+        if plan.altering:  # behind the lock of the view, as those have it who write through it
+            yield Statement(Template(plan.altering), [()])
         yield Statement(Template(catalog.former_table), [()])
         yield from guarded(catalog.dialect, PRIVATE, writes=True)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)

@@ -344,15 +344,13 @@ class PostgreSQLConnection(ServerConnection):
         """
         work, row, answer, source, _, _, first = exchange
         self._mark = self._name
-        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first)
-        if self._trace is not None:
-            self._trace("COMMIT", ())
+        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
         if not rows:
             raise Careful
         number: int = rows[0][0]
         return number
 
-    def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "") -> list[Row]:
+    def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "", commits: bool = False) -> list[Row]:
         # A text of several statements is a transaction.
         if self._forgotten:
             self._compare_prepared()
@@ -365,6 +363,8 @@ class PostgreSQLConnection(ServerConnection):
             if first:
                 self._trace(first, ())
             self._trace(sql, row)
+            if commits:
+                self._trace("COMMIT", ())
         text = f"{self._mark}{begin};\n{written}"
         self._bound(len(text))
         try:
