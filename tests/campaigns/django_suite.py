@@ -136,9 +136,20 @@ def run() -> bool:
     django.setup()
     from django.test.runner import DiscoverRunner
 
+    from roost.contrib.django import store
+    from roost.contrib.django.cache import shared_store
+
+    # Connections stay open, as in an application: some tests have a timeout of one second, and connecting for each call
+    # takes a tenth of one.
+    store._in_a_test_run = lambda core, connection, atom: core.submit([atom])
+
     class Runner(DiscoverRunner):
         def build_suite(self, *args: Any, **options: Any) -> unittest.TestSuite:
             return suite()
+
+        def teardown_databases(self, *args: Any, **options: Any) -> None:
+            shared_store("default", joins=True).close()
+            super().teardown_databases(*args, **options)
 
     return bool(Runner(verbosity=1, interactive=False).run_tests([]))
 
