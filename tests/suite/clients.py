@@ -126,5 +126,6 @@ def connect(url: str) -> Any:
         return PostgreSQLClient.connect(url, autocommit=True)
     if url.startswith("mysql"):
         return MariaDBClient(**arguments(url)[0], autocommit=True)
-    path = Path(url.removeprefix("sqlite:///").partition("?")[0])
+    in_memory = url.partition("?")[0] == "sqlite://"  # which is a store's own: a client has an empty one
+    path = ":memory:" if in_memory else Path(url.removeprefix("sqlite:///").partition("?")[0])
     return sqlite3.connect(path, isolation_level=None, factory=SQLiteClient)
