@@ -207,11 +207,6 @@ def truth(value: Any) -> Any:
     return bool(value) if isinstance(value, int) and value in (0, 1) else UNHELD
 
 
-def one_of(words: frozenset[str], value: Any) -> Any:
-    """Return one of the words."""
-    return value if isinstance(value, str) and value in words else UNHELD
-
-
 def never(_: Any) -> Any:
     """Return `UNHELD`, for a type whose values nobody knows here."""
     return UNHELD
