@@ -1,0 +1,53 @@
+"""The SQL view of a structure that SQL reads and deletes from: who inserts or updates is told what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roost.structures.plan import StructurePlan
+from roost.structures.views import mariadb, postgresql, sqlite
+
+Shown = Callable[[Any], str]  # makes the query of the view
+Removing = Callable[[StructurePlan, str], str]  # makes the statement of a DELETE, for the rows that a condition names
+
+
+def read_only(shown: Shown, remove: Removing, instead: str) -> Mapping[str, Callable[[StructurePlan], Any]]:
+    """Return what the view is made of, by dialect.
+
+    instead: what an INSERT or UPDATE is refused with.
+    """
+
+    def on_sqlite(plan: StructurePlan) -> sqlite.Made:
+        words = sqlite.Words(plan)
+        refuse = [words.refuse(("1", f": {instead}"))]
+        delete = [remove(plan, words.is_old(words.key))]
+        return sqlite.Made(view=shown(plan), insert=refuse, update=refuse, delete=delete)
+
+    def on_mariadb(plan: StructurePlan) -> mariadb.Made:
+        key = plan.structure.key.columns
+
+        def add(words: mariadb.Words) -> mariadb.Door:
+            return words.door(key, [], [words.signal(f"{words.name}: {instead}")])
+
+        def out(words: mariadb.Words) -> mariadb.Door:
+            return words.door(key, [], [remove(plan, words.is_new(key, f"{words.rows}."))])
+
+        return mariadb.Made(f"SELECT * FROM ({shown(plan)}) {{mark}}", add, out, False)
+
+    def on_postgresql(plan: StructurePlan) -> postgresql.Made:
+        words = postgresql.Words(plan)
+        refuse = [words.stop("0A000", f": {instead}")]
+        return postgresql.Made(
+            view=shown(plan),
+            insert=refuse,
+            update=refuse,
+            delete=[
+                words.refuse(),
+                f"{remove(plan, words.equal(words.key, 'OLD'))};",
+                "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+                "RETURN OLD;",
+            ],
+        )
+
+    return {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}
