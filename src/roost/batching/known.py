@@ -12,7 +12,7 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.overlap import run_overlapping
 from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
@@ -148,9 +148,7 @@ class Known:
             work = plan.run(operations, context)
             wanted = next(work, None)
             if isinstance(wanted, Statement):
-                first = [question]
-                if held and plan.writing and not context.nowait:
-                    first = [Statement(Template(plan.writing), [()]), plan.stored]
+                first = plan.compared if held and not context.nowait else (question,)
                 try:
                     *_, stored, answer = yield Together((*first, wanted))
                 except (Missing, StatementFailed):

@@ -89,7 +89,7 @@ def _change(
 ) -> Changes:
     name = plan.structure.name
     if old != new:
-        if plan.altering:  # behind the lock of the view, as those have it who write through it
+        if plan.altering:  # after the view's lock: who writes through the view takes both in this order
             yield Statement(Template(plan.altering), [()])
         yield Statement(Template(catalog.former_table), [()])
         yield from guarded(catalog.dialect, PRIVATE, writes=True)

@@ -175,7 +175,7 @@ class Dialect:
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
-    lock_table: str = ""  # keeps others from changing what a table is; where it is better than a lock of a row
+    lock_table: str = ""  # LOCK TABLE, for a table and a mode; empty where the row of a definition is locked instead
     nowait: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
     array: str = ""  # the table of an array, as `FROM` has it, with one parameter
     pack: Callable[[Sequence[Any]], Any] = tuple  # makes that parameter of whole numbers, or of texts

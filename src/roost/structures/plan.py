@@ -172,9 +172,11 @@ class StructurePlan(TargetPlan):
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
-        # Where a lock of the table does it: for those who know that it is there, as it fails where it is not.
+        # LOCK TABLE fails where the table is missing, so it is sent only by a store that has found the declaration.
         self.writing = dialect.lock_table.format(self.rows_table, "ROW EXCLUSIVE")
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
+        # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
+        self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
         for verb, run in self.together.items():
