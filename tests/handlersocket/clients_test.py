@@ -272,14 +272,14 @@ def test_node_handlersocket_s_own_tests(place: str, modules: Path, tmp_path: Pat
     package = modules / "node-handlersocket"
     script = (package / "sql" / "create.sql").read_text()
     serving = {
-        "mariadb-original": lambda: on_mariadb(script, roost=False),
-        "mariadb": lambda: on_mariadb(script, roost=True),
-        "postgresql": lambda: on_postgresql(script),
-        "sqlite": lambda: on_sqlite(script, tmp_path),
+        "mariadb-original": on_mariadb(script, roost=False),
+        "mariadb": on_mariadb(script, roost=True),
+        "postgresql": on_postgresql(script),
+        "sqlite": on_sqlite(script, tmp_path),
     }[place]
     with contextlib.ExitStack() as stack:
         try:
-            read, write = stack.enter_context(serving())
+            read, write = stack.enter_context(serving)
         except servers.NotHere as error:
             servers.not_run(error)
         ports = dict(zip(OWN_PORTS, (read.port, write.port, servers.free_port()), strict=True))
