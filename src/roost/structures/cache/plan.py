@@ -45,8 +45,10 @@ from roost.structures.plan import (
     seizing,
     write,
 )
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
+FLAGS = Column("flags", ColumnType("int"), nullable=True)  # as the value, NULL in a row that is made for its lock
 SWEEPS = 2  # rows that are over and are removed, for each that is written
 MOST_NOTED_ALONE = 8  # uses that a single set writes down
 SWEEP_LEAST = 32  # and at least so many by a batch
@@ -73,7 +75,7 @@ class CachePlan(CacheReads):
         key = structure.key.columns
         kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that is made for its lock
         bounded = structure.bounded
-        columns = (*key, kept, UNTIL, TOKEN, *([USED, SIZE] if bounded else []))
+        columns = (*key, kept, UNTIL, TOKEN, FLAGS, *([USED, SIZE] if bounded else []))
         rows, equal = self.rows_table, dialect.equal(key)
         self.table = self.create(rows, columns, dialect.names(key)).replace(", WITHOUT ROWID", "")  # long values
         self.clock = Clock(self)
@@ -143,7 +145,7 @@ class CachePlan(CacheReads):
         noted = f", {words['old']}" if bounded else ""
         self._one = self.asked_alone(f"r.value{noted}", rows, living)
         self._one_left = self.asked_alone(f"r.until - {self.clock.now}", rows, living)
-        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}{noted}", rows, living)
+        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}, r.flags{noted}", rows, living)
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
@@ -158,14 +160,14 @@ class CachePlan(CacheReads):
         return self._set(op, context) if self.bounds is None else self._set_within(self.bounds, op, context)
 
     def _set(self, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         now = self.clock.row(context)
-        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1])
+        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1], flags)
         yield self._one_set, row
         yield self._one_sweep, (*now, SWEEPS)
 
     def _set_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         key, value = self.key_out(key), self._out(value)
         now, size = self.clock.row(context), bounds.size((*key, value))
         found = yield self._head_and_size, key
@@ -180,7 +182,7 @@ class CachePlan(CacheReads):
         tally.sequence += 1
         tally.n += 1
         tally.bytes += size
-        yield self._one_set, (*key, value, *now, ttl, now[1], tally.sequence, size)
+        yield self._one_set, (*key, value, *now, ttl, now[1], flags, tally.sequence, size)
         swept = yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))
         tally.removed([each[-1] for each in swept])
         yield from as_texts(bounds.evict(tally))
@@ -192,9 +194,9 @@ class CachePlan(CacheReads):
             return None
         if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
             return None
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         stored = self.key_out(key)
-        row = (*stored, *self._value_out((value,)), ttl)
+        row = (*stored, *self._value_out((value,)), ttl, flags)
         return Exchange(self._one_set, row if self.dialect.family == "mariadb" else (*row, *stored))
 
     # --- writing: batches -----------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class CachePlan(CacheReads):
     def _keyed(op: Operation[Any]) -> list[tuple[Row, Any]]:
         # The keys of an operation that writes, each with the value that it brings; of one that removes all, none.
         if op.verb == "set_many":
-            return [(key, value) for key, value, _ in op.args]
+            return [(key, value) for key, value, *_ in op.args]
         key, *rest = op.args
         return [] if key is None else [(key, rest[0] if rest else None)]
 
@@ -282,8 +284,8 @@ class CachePlan(CacheReads):
         now = yield from self.clock.read(context)
         rows: dict[Row, Row] = {}
         for op in run:
-            for key, value, ttl in op.args if op.verb == "set_many" else [op.args]:
-                rows[self.key_out(key)] = stored(now, self._out(value), ttl, None)
+            for key, value, ttl, flags in op.args if op.verb == "set_many" else [op.args]:
+                rows[self.key_out(key)] = stored(now, self._out(value), ttl, flags, None)
         if rows:
             yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
         yield Control.LOCKED
@@ -303,7 +305,7 @@ class CachePlan(CacheReads):
                 rows = yield Statement(find, those)
                 found |= {key: each[0] for key, each in zip(those, rows, strict=True) if each}
         have: dict[Row, Held | None] = dict.fromkeys(asked)
-        have |= {key: Held(*row[:3]) for key, row in found.items() if row[1] > now}
+        have |= {key: Held(*row[:4]) for key, row in found.items() if row[1] > now}
         was = dict(have)
         put: dict[Row, None] = {}  # keys, in the order of their last use
         results: list[Any] = []
@@ -311,8 +313,8 @@ class CachePlan(CacheReads):
             result: Any = None
             after: dict[Row, Held | None] = {}
             if op.verb == "set_many":
-                for (key, value), (*_, ttl) in zip(keys, op.args, strict=True):
-                    after[key] = stored(now, self._out(value), ttl, have[key])
+                for (key, value), (*_, ttl, flags) in zip(keys, op.args, strict=True):
+                    after[key] = stored(now, self._out(value), ttl, flags, have[key])
             else:
                 ((key, value),) = keys
                 brings = self._out(value) if op.verb in VALUED else None
@@ -357,7 +359,7 @@ class CachePlan(CacheReads):
             size = self.bounds.size((*key, held.value))
             tally.sequence += 1
             puts.append((*key, *held, tally.sequence, size))
-            tally.removed([found[key][3]] if key in found else [])
+            tally.removed([found[key][4]] if key in found else [])
             tally.n += 1
             tally.bytes += size
         moves = [
@@ -367,7 +369,7 @@ class CachePlan(CacheReads):
         ]
         gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
         if tally is not None:
-            tally.removed([found[key][3] for key in gone])
+            tally.removed([found[key][4] for key in gone])
         if puts:
             yield Statement(self.put, sorted(puts, key=lambda row: row[: self.key_width]))
         if moves:

@@ -22,6 +22,7 @@ class Held(NamedTuple):
     value: Any
     until: int
     token: int
+    flags: int
 
 
 def end(now: int, ttl: int | None) -> int:
@@ -29,9 +30,9 @@ def end(now: int, ttl: int | None) -> int:
     return NEVER if ttl is None else now + ttl
 
 
-def stored(now: int, value: Any, ttl: int | None, held: Held | None) -> Held:
+def stored(now: int, value: Any, ttl: int | None, flags: int, held: Held | None) -> Held:
     """Return what a key has after `set`."""
-    return Held(value, end(now, ttl), token(now, held))
+    return Held(value, end(now, ttl), token(now, held), flags)
 
 
 def token(now: int, held: Held | None) -> int:
@@ -52,14 +53,14 @@ def play(
     """
     verb, args = op.verb, op.args
     if verb == "set" or (verb == "add" and held is None):
-        return None if verb == "set" else True, stored(now, value, args[2], held)
+        return None if verb == "set" else True, stored(now, value, args[2], args[3], held)
     if held is None:
         return {"clear": 0, "forget": 0, "cas": None, "increment": None, "decrement": None}.get(verb, False), None
     match verb:
         case "replace":
-            return True, stored(now, value, args[2], held)
+            return True, stored(now, value, args[2], args[3], held)
         case "cas":
-            return (True, stored(now, value, args[2], held)) if args[3] == held.token else (False, held)
+            return (True, stored(now, value, args[2], args[3], held)) if args[4] == held.token else (False, held)
         case "touch":
             return True, touched(now, args[1], held)
         case "delete":
@@ -68,12 +69,12 @@ def play(
             return 1, None
         case "increment" | "decrement":
             result, sum_ = _added(cache, op, held.value)
-            return result, held if sum_ is None else Held(sum_, held.until, token(now, held))
+            return result, held if sum_ is None else Held(sum_, held.until, token(now, held), held.flags)
         case "append" | "prepend":
             longer = held.value + value if verb == "append" else value + held.value
             if len(longer) > (cache.value.type.limit or 0):
                 return Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), held
-            return True, Held(longer, held.until, token(now, held))
+            return True, Held(longer, held.until, token(now, held), held.flags)
     return False, held  # add
 
 
