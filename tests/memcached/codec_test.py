@@ -217,7 +217,7 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         once = whole.feed(data)
         place = 0
         while place < len(once):
-            place = end_of(once, place, 50)
+            place = end_of(once, place)
         assert place == len(once)
         parts = Framing(10_000, 50)
         begin, found = 0, b""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from roost.errors import Error
+from roost.protocols.codec import Late
 from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Read, Special, Write, refusal
-from roost.protocols.memcached.framing import block_of
+from roost.protocols.memcached.framing import MOST_LENGTH, block_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.structures.index.budget import Budget
@@ -28,17 +29,7 @@ Playing = Generator[Sequence[Operation[Any]], Sequence[Any], None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # Requests that are each `get` with one key.
-_GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
-
-
-class Late:
-    """What a connection is answered after a delay, since the secret was wrong, and its requests that go on then."""
-
-    __slots__ = ("rest", "text")
-
-    def __init__(self, text: bytes, rest: bytes) -> None:
-        self.text = text
-        self.rest = rest
+GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
 
 
 class _Chunk:
@@ -66,7 +57,6 @@ class Exchange:
         self,
         arrived: Arrived,
         requests: Requests,
-        most_block: int,
         stats: Stats,
         budget: Budget,
         failed: Error | None = None,
@@ -79,7 +69,6 @@ class Exchange:
         self.elapsed = 0.0
         self._arrived = arrived
         self._requests = requests
-        self._most_block = most_block
         self._stats = stats
         self._budget = budget
         self._failed = failed
@@ -112,7 +101,7 @@ class Exchange:
         places: list[int] = []
         names: list[bytes] = []
         ends: list[int] = []
-        whole = _GETS.fullmatch
+        whole = GETS.fullmatch
         for place, (session, data) in enumerate(self._arrived):
             if session.authorized and whole(data) and len(names) < LOT:
                 places.append(place)
@@ -204,7 +193,7 @@ class Exchange:
                 continue
             if len(reads) + len(writes) >= LOT:
                 return
-            asked, end = self._requests.parse(chunk.data, chunk.next, self._most_block)
+            asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
             if kind is not None and found is not kind:
                 return
@@ -258,7 +247,7 @@ class Exchange:
         line = data.index(b"\n", start) + 1
         block = block_of(data, start)
         chunk.next = line
-        known = block is not None and block[1] <= self._most_block
+        known = block is not None and block[1] < MOST_LENGTH
         if block is None or not known or not data.startswith(b"set ", start):
             if block is not None and known:
                 chunk.next = block[0] + block[1] + 2

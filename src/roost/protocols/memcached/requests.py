@@ -32,7 +32,7 @@ from roost.protocols.memcached.asked import (
     signed,
     unsigned,
 )
-from roost.protocols.memcached.framing import MOST_KEY, block_of
+from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, block_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
@@ -70,7 +70,7 @@ class Requests:
             b"me": self._meta.debug,
         }
 
-    def parse(self, data: bytes, start: int, most_block: int) -> tuple[Asked, int]:
+    def parse(self, data: bytes, start: int) -> tuple[Asked, int]:
         """Return what the request at `start` asks, and where it ends; the data has whole requests."""
         end = data.index(b"\n", start)
         line = data[start : end - 1] if data[end - 1 : end] == b"\r" and end > start else data[start:end]
@@ -83,12 +83,12 @@ class Requests:
         if known is not None:
             return known(words), end
         if command in _STORES:
-            return self._store(data, start, end, words, most_block)
+            return self._store(data, start, end, words)
         return (Special("foreign") if _HTTP.match(line) else ERROR), end
 
     # --- storing --------------------------------------------------------------------------------------------------
 
-    def _store(self, data: bytes, start: int, end: int, words: list[bytes], most_block: int) -> tuple[Asked, int]:
+    def _store(self, data: bytes, start: int, end: int, words: list[bytes]) -> tuple[Asked, int]:
         command = words[0]
         block = block_of(data, start)
         if block is None:
@@ -99,7 +99,7 @@ class Requests:
             return (b"" if quiet else BAD_LINE if least <= len(words) <= least + 1 else ERROR), end
         begin, length = block
         value: bytes | None = None
-        if length <= most_block:
+        if length < MOST_LENGTH:
             end = begin + length + 2
             value = data[begin : begin + length]
             if data[begin + length : end] != b"\r\n":
