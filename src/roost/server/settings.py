@@ -55,13 +55,6 @@ def _secret(value: object) -> str:
     return value
 
 
-def _account(value: object) -> str:
-    user, colon, password = _secret(value).partition(":")
-    if not user or not colon or not password or " " in user:
-        raise Invalid("it is user:password, and the user has no blank")
-    return _secret(value)
-
-
 def _whole(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         found = value
@@ -117,6 +110,10 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 def _address(value: object) -> Address | None:
     return None if value == "none" else Address.parse(_text(value))
+
+
+def _name(value: object) -> str | None:
+    return None if value == "none" else _text(value)
 
 
 def _patterns(value: object) -> tuple[str, ...]:
@@ -242,10 +239,10 @@ class Settings:
         fixed=True,
     )
     cache: str | None = _setting(
-        "The cache that memcached's clients read and write.", _text, None, metavar="NAME", fixed=True
+        "The cache that memcached's clients read and write.", _name, None, metavar="NAME", fixed=True
     )
     memcached_secret: str | None = _setting(
-        "What a client of memcached's protocol must know, user:password.", _account, None, secret=True
+        "What a client of memcached's protocol must know, user:password.", _secret, None, secret=True
     )
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from roost.errors import Error
@@ -17,6 +18,7 @@ from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Read, Special
 from roost.protocols.memcached.framing import MOST_LENGTH, block_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
+from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 from roost.structures.operation import Operation
 
@@ -35,7 +37,7 @@ GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
 class _Chunk:
     """The requests of one connection, and how far they are done."""
 
-    __slots__ = ("data", "late", "next", "place", "session")
+    __slots__ = ("answers", "data", "late", "next", "place", "session")
 
     def __init__(self, place: int, session: Session, data: bytes) -> None:
         self.place = place  # among the connections
@@ -43,6 +45,7 @@ class _Chunk:
         self.data = data
         self.next = 0
         self.late = b""
+        self.answers: list[bytes] = []
 
 
 class Exchange:
@@ -87,6 +90,7 @@ class Exchange:
         while going and self._budget.open:
             going = yield from self._round(going)
         for chunk in every:
+            self.texts[chunk.place] = b"".join(chunk.answers)
             left = chunk.data[chunk.next :]
             if chunk.late:
                 self.late[chunk.place] = Late(chunk.late, left)
@@ -103,7 +107,7 @@ class Exchange:
         ends: list[int] = []
         whole = GETS.fullmatch
         for place, (session, data) in enumerate(self._arrived):
-            if session.authorized and whole(data) and len(names) < LOT:
+            if session.authorized and whole(data):
                 places.append(place)
                 names += data[4:-2].split(b"\r\nget ")
                 ends.append(len(names))
@@ -111,25 +115,38 @@ class Exchange:
                 others.append(place)
         if not names:
             return others
-        values = self._requests.values
+        requests = self._requests
         try:
-            keys = values.keys(names)
-        except ValueError:
+            keys = requests.values.keys(names)
+        except Unfit:
             return list(range(len(self._arrived)))
-        ((rows,)) = yield [values.operation("fetch", tuple(keys))]
-        if isinstance(rows, Error):
-            return list(range(len(self._arrived)))
+        answers: list[bytes] = []
+        seconds = 0.0
+        while len(answers) < len(names) and self._budget.open:
+            begin = len(answers)
+            lot = requests.lot(LOT)
+            (rows,) = yield [requests.values.operation("fetch", tuple(keys[begin : begin + lot]))]
+            seconds += self.elapsed
+            if isinstance(rows, Error):
+                self.errors += len(rows_ := names[begin : begin + lot])
+                some = [refusal(rows, False)] * len(rows_)
+            else:
+                some = requests.shown_alone(names[begin : begin + lot], rows)
+                self.rows += len(rows) - rows.count(None)
+            answers += some
+            size = sum(map(len, some))
+            requests.learn(size, len(some))
+            self._budget.take(size)
+        self.requests += len(answers)
+        each = seconds / max(1, len(answers))
         begin = 0
-        each = self.elapsed / len(names)
-        shown = self._requests.shown_alone
         for place, end in zip(places, ends, strict=True):
-            answer = shown(names[begin:end], rows[begin:end])
-            self.texts[place] = answer
-            self._budget.take(len(answer))
-            self.seconds[place] = each * (end - begin)
+            some = answers[begin:end]
+            self.texts[place] = b"".join(some)
+            self.seconds[place] = each * len(some)
+            if len(some) < end - begin:
+                self.rest[place] = b"get " + b"\r\nget ".join(names[begin + len(some) : end]) + b"\r\n"
             begin = end
-        self.requests += len(names)
-        self.rows += len(rows) - rows.count(None)
         return others
 
     # --- all others -------------------------------------------------------------------------------------------------
@@ -138,9 +155,11 @@ class Exchange:
         # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
+        most = self._requests.lot(LOT)
         for chunk in going:
-            self._take(chunk, reads, writes)
+            self._take(chunk, reads, writes, most)
         if reads:
+            before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
             (rows,) = yield [self._requests.values.operation("fetch", tuple(keys))]
             begin = 0
@@ -158,6 +177,7 @@ class Exchange:
                     self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
+            self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
         if writes:
             operations = [op for _, write in writes for op in write.operations]
             results = yield operations
@@ -178,7 +198,9 @@ class Exchange:
         self.rows += len(results)
         return write.answer(results)
 
-    def _take(self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]]) -> None:
+    def _take(
+        self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]], most: int
+    ) -> None:
         # Gathers the next requests that read, or that write, and answers those before them that ask for nothing.
         kind: type | None = None
         total = len(chunk.data)
@@ -191,7 +213,7 @@ class Exchange:
                 if chunk.late:
                     return
                 continue
-            if len(reads) + len(writes) >= LOT:
+            if len(reads) + len(writes) >= most:
                 return
             asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
@@ -267,6 +289,6 @@ class Exchange:
             chunk.late = NOT_AUTHENTICATED
 
     def _reply(self, chunk: _Chunk, answer: bytes) -> None:
-        self.texts[chunk.place] += answer
+        chunk.answers.append(answer)
         self.requests += 1
         self._budget.take(len(answer))
