@@ -18,6 +18,7 @@ from roost.structures.plan import CUT
 
 if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan
+    from roost.types.columns import Column
 
 EACH = 2  # rows that go with each one that is written: so the table becomes smaller while it is too large
 MOST = 1_000  # that go with one batch
@@ -36,14 +37,14 @@ class Sweep:
     """Removes rows of a structure whose moment has passed, in one dialect's words.
 
     index: the statement that makes the index on the column. Its name is to be among the plan's `indexes`.
+    columns: the key of a row.
     """
 
-    def __init__(self, plan: StructurePlan, column: str) -> None:
+    def __init__(self, plan: StructurePlan, column: str, columns: Sequence[Column]) -> None:
         dialect, rows = plan.dialect, plan.rows_table
         self.name = f"roost_{plan.structure.name}_over"
         self.index = f"CREATE INDEX {self.name} ON {rows} ({column})"
         self._deletes: Template | None = None  # what was read, where that is a statement of its own
-        columns = plan.structure.key.columns
         key = dialect.names(columns)
         words = {
             "rows": rows + INDEXED.get(dialect.family, "").format(index=self.name),

@@ -25,6 +25,7 @@ from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, T
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache
 from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
+from roost.structures.cache.meta import META, makes, play_meta, reads_value
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.reads import CacheReads
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
@@ -67,7 +68,7 @@ class CachePlan(CacheReads):
     views = VIEWS
     alterations = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys([*WRITES, "clear", "forget"], "change"),
+        **dict.fromkeys([*WRITES, *META, "clear", "forget"], "change"),
         **dict.fromkeys(LEASING, "leases"),
     }
 
@@ -128,7 +129,7 @@ class CachePlan(CacheReads):
         self.sweep = each(sweep.format(moment=hole, committed=""))
         self.sweep_joined = each(sweep.format(moment=hole, committed=joined_only(dialect)))
         self._one_sweep = sweep.format(moment=self.clock.now, committed="")
-        self.move = write(f"UPDATE {rows} SET until = {hole} WHERE {equal}")
+        self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
         head, tail = f"SELECT {words['key']} FROM {rows} WHERE until > {hole}", f"ORDER BY {words['key']} LIMIT {hole}"
@@ -231,7 +232,7 @@ class CachePlan(CacheReads):
         return (yield from self._lock_all(operations, set()))
 
     def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
-        made = {key for op in operations if op.verb in MAKING for key in self._keys_of(op)}
+        made = {key for op in operations if op.verb in MAKING or makes(op) for key in self._keys_of(op)}
         taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
         counted = self.bounds is not None and _counts(operations)
         if not taken and not counted:
@@ -300,7 +301,7 @@ class CachePlan(CacheReads):
         if not run:
             return []
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
-        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES}
+        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES or reads_value(op)}
         asked = sorted({key for keys in keyed for key, _ in keys})
         found: dict[Row, Row] = {}  # what is stored, over or not, with its size
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
@@ -322,15 +323,21 @@ class CachePlan(CacheReads):
             else:
                 ((key, value),) = keys
                 brings = self._out(value) if op.verb in VALUED else None
-                result, after[key] = play(self.structure, op, brings, now, have[key])
+                result, after[key] = (play_meta if op.verb in META else play)(
+                    self.structure, op, brings, now, have[key]
+                )
+            for key, held in after.items():
+                if held is not None and held.until <= now:  # its end is in the past, as memcached's clients may say
+                    after[key] = None
             changed = [key for key, held in after.items() if held is not have[key]]
             if self._is_too_large(after, changed):
                 results.append(Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}"))
                 continue
             have |= after
             results.append(result)
-            if op.verb != "touch":
-                for key in changed:
+            for key in changed:
+                before, held = was[key], after[key]
+                if before is None or held is None or before.value is not held.value:
                     put.pop(key, None)
                     put[key] = None
         yield from self._write(found, was, have, put, tally)
@@ -367,9 +374,9 @@ class CachePlan(CacheReads):
             tally.n += 1
             tally.bytes += size
         moves = [
-            (held.until, *key)
+            (*held[1:], *key)
             for key, held in have.items()
-            if held and key not in put and (former := was[key]) and former.until != held.until
+            if held and key not in put and (former := was[key]) and former != held
         ]
         gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
         if tally is not None:
