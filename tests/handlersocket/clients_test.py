@@ -1,9 +1,14 @@
-"""Client libraries of other people: their usual calls give the same from Roost as from the original."""
+"""Client libraries of other people: their usual calls give the same from Roost as from the original.
+
+node-handlersocket's own tests, as they are in its package, pass with both.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -13,13 +18,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from pymysql.constants import CLIENT
 
 from tests import servers
-from tests.handlersocket.conftest import served
+from tests.handlersocket.conftest import served, served_at
 from tests.handlersocket.wire import Address
 
-PACKAGES = {"node_handlersocket": "node-handlersocket@0.1.0", "node_mariadb": "node-mariadb@0.1.1"}
+PACKAGES = {
+    "node_handlersocket": "node-handlersocket@0.1.0",
+    "node_mariadb": "node-mariadb@0.1.1",
+    "vows": "vows@0.8.3",  # what node-handlersocket's own tests are written for
+}
 SCRIPTS = Path(__file__).parent / "usual"
 PATIENCE = 60
 
@@ -202,3 +213,85 @@ def test_node_handlersocket(modules: Path, listeners: dict[str, Any]) -> None:
 
 def test_node_mariadb(modules: Path, listeners: dict[str, Any]) -> None:
     assert usual("node_mariadb", modules, listeners) == NODE_MARIADB
+
+
+OWN_TESTS = 76
+OWN_SECRETS = ("", "node")  # that they expect, for reading and for writing
+OWN_PORTS = (9998, 9999, 10000)  # that they name: for reading, for writing, and where nobody listens
+
+
+def employees(script: str) -> str:
+    """Return the one table that the tests use, for PostgreSQL: its names quoted, as clients spell them in capitals."""
+    made = re.search(r"CREATE TABLE EMPLOYEE.*?^\);$", script, re.DOTALL | re.MULTILINE)
+    assert made is not None
+    statements = [made[0], *re.findall("^INSERT INTO EMPLOYEE .*$", script, re.MULTILINE)]
+    return re.sub("(^[ ,] |TABLE |INTO )([A-Z_]+)", r'\1"\2"', "\n".join(statements), flags=re.MULTILINE)
+
+
+@contextlib.contextmanager
+def on_mariadb(script: str, roost: bool) -> Iterator[tuple[Address, Address]]:
+    """Serve the tests' tables in MariaDB by its plugin, or by Roost; yield where to read and to write."""
+    read_secret, write_secret = OWN_SECRETS
+    plugin = servers.plugin_daemon(read_secret=read_secret, write_secret=write_secret)
+    plugin.sql("CREATE DATABASE test")
+    with plugin.connection(database="test", client_flag=CLIENT.MULTI_STATEMENTS) as connection:
+        cursor = connection.cursor()
+        cursor.execute(script)
+        while cursor.nextset():
+            pass
+    if roost:
+        with served_at(f"{plugin.daemon.url}/test", secrets=OWN_SECRETS) as server:
+            yield server.read, server.write
+    else:
+        yield Address(plugin.host, plugin.read_port, ""), Address(plugin.host, plugin.write_port, "")
+    plugin.daemon.kill()
+
+
+@contextlib.contextmanager
+def on_postgresql(script: str) -> Iterator[tuple[Address, Address]]:
+    """Serve them in PostgreSQL, where the database that clients name is a schema."""
+    with servers.database("postgresql") as url:
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE SCHEMA test; SET search_path TO test;" + employees(script))
+        with served_at(url, secrets=OWN_SECRETS) as server:
+            yield server.read, server.write
+
+
+@contextlib.contextmanager
+def on_sqlite(script: str, folder: Path) -> Iterator[tuple[Address, Address]]:
+    """Serve them in a file."""
+    file = folder / "test.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script)
+    with served(file, secrets=OWN_SECRETS) as server:
+        yield server.read, server.write
+
+
+@pytest.mark.parametrize("place", ["mariadb-original", "mariadb", "postgresql", "sqlite"])
+def test_node_handlersocket_s_own_tests(place: str, modules: Path, tmp_path: Path) -> None:
+    package = modules / "node-handlersocket"
+    script = (package / "sql" / "create.sql").read_text()
+    serving = {
+        "mariadb-original": on_mariadb(script, roost=False),
+        "mariadb": on_mariadb(script, roost=True),
+        "postgresql": on_postgresql(script),
+        "sqlite": on_sqlite(script, tmp_path),
+    }[place]
+    with contextlib.ExitStack() as stack:
+        try:
+            read, write = stack.enter_context(serving)
+        except servers.NotHere as error:
+            servers.not_run(error)
+        ports = dict(zip(OWN_PORTS, (read.port, write.port, servers.free_port()), strict=True))
+        done = subprocess.run(
+            [
+                *("node", "--require", SCRIPTS / "ports.js", modules / "vows" / "bin" / "vows"),
+                *sorted((package / "test").glob("*.js")),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env={**os.environ, "NODE_PATH": str(modules), "PORTS": json.dumps(ports)},
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{OWN_TESTS} honored" in done.stdout

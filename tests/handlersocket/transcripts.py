@@ -99,17 +99,18 @@ class Lite:
     def ask(self, sql: str) -> bytes:
         """Run statements, and return their rows as MariaDB's command line prints them."""
         rows = self.translator.run(sql)
-        return b"".join(b"\t".join(map(_printed, row)) + b"\n" for row in rows)
+        return b"".join(b"\t".join(map(printed, row)) + b"\n" for row in rows)
 
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
 
 
-def _printed(value: object) -> bytes:
+def printed(value: object) -> bytes:
+    """Return a value as MariaDB's command line prints it."""
     if value is None:
         return b"NULL"
-    return value if isinstance(value, bytes) else str(value).encode()
+    return value if isinstance(value, bytes) else str(int(value) if isinstance(value, bool) else value).encode()
 
 
 def play(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pymysql
 import pytest
@@ -12,11 +12,13 @@ from pymysql.constants import CLIENT
 
 from roost.databases.mariadb.address import arguments
 from tests import servers
-from tests.handlersocket import transcripts
+from tests.handlersocket import differences_postgresql, transcripts
 from tests.handlersocket.conftest import Served, served, served_at
 from tests.handlersocket.differences import DIFFERENCES, RULES, expected
 from tests.handlersocket.differences_mariadb import AS_ON_SQLITE, MARIADB_RULES, ON_MARIADB, expected_on_mariadb
-from tests.handlersocket.transcripts import PLACE, Lite, Transcript
+from tests.handlersocket.differences_postgresql import POSTGRESQL_RULES, expected_on_postgresql
+from tests.handlersocket.transcripts import PLACE, Lite, Step, Transcript
+from tests.handlersocket.translator_postgresql import OnPostgreSQL
 
 RECORDED = {each.name: each for each in transcripts.recorded()}
 HERE: dict[str, Transcript | None] = {**RECORDED} or {"": None}
@@ -106,12 +108,29 @@ def on_mariadb() -> Iterator[tuple[Served, OnMariaDB]]:
     daemon.kill()
 
 
-def test_recordings_are_answered_on_mariadb(transcript: Transcript, on_mariadb: tuple[Served, OnMariaDB]) -> None:
-    server, beside = on_mariadb
-    beside.set_up(transcript.setup)
+@pytest.fixture(scope="module")
+def on_postgresql() -> Iterator[tuple[Served, OnPostgreSQL]]:
+    """The same on PostgreSQL, in a schema."""
+    try:
+        servers.postgresql()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with (
+        servers.database("postgresql") as url,
+        contextlib.closing(OnPostgreSQL(url)) as beside,
+        served_at(url) as found,
+    ):
+        yield found, beside
+
+
+Expected = Callable[[str, int, bytes], tuple[str, bytes]]
+
+
+def differing(transcript: Transcript, steps: Iterator[tuple[Step, bytes]], expected_here: Expected) -> list[str]:
+    """Return the steps that are not answered as expected. What numbers are generated is not looked at."""
     told = []
-    for step, answer in transcripts.play(transcript, server, beside.ask):
-        rule, wanted = expected_on_mariadb(transcript.name, step.number, step.response)
+    for step, answer in steps:
+        rule, wanted = expected_here(transcript.name, step.number, step.response)
         if rule == "13" or (rule == "seen" and transcript.name == "11_auto_increment"):
             answer, wanted = (re.sub(rb"[0-9]+", b"1", each) for each in (answer, wanted))
         if answer != wanted:
@@ -119,6 +138,23 @@ def test_recordings_are_answered_on_mariadb(transcript: Transcript, on_mariadb: 
                 f"step {step.number} {step.port} {step.request[:300]!r} {rule}\n"
                 f"  original {step.response[:300]!r}\n  wanted   {wanted[:300]!r}\n  got      {answer[:300]!r}"
             )
+    return told
+
+
+def test_recordings_are_answered_on_mariadb(transcript: Transcript, on_mariadb: tuple[Served, OnMariaDB]) -> None:
+    server, beside = on_mariadb
+    beside.set_up(transcript.setup)
+    told = differing(transcript, transcripts.play(transcript, server, beside.ask), expected_on_mariadb)
+    assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
+
+
+def test_recordings_are_answered_on_postgresql(
+    transcript: Transcript, on_postgresql: tuple[Served, OnPostgreSQL]
+) -> None:
+    server, beside = on_postgresql
+    beside.set_up(transcript.setup)
+    played = transcripts.play(transcript, server, beside.ask, beside.requests)
+    told = differing(transcript, played, expected_on_postgresql)
     assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
 
 
@@ -129,8 +165,14 @@ def test_the_list_names_steps_that_there_are_and_rules_that_there_are() -> None:
         assert len(steps) == len(set(steps)), name
         assert set(steps) <= {step.number for step in RECORDED[name].steps}, name
         assert {rule for rule, _, _ in entries} <= set(RULES), name
-    for name, entries in ON_MARIADB.items():
-        steps = [*AS_ON_SQLITE.get(name, ()), *[step for _, _, numbers in entries for step in numbers]]
-        assert len(steps) == len(set(steps)), name
-        assert set(steps) <= {step.number for step in RECORDED[name].steps}, name
-        assert {rule for rule, _, _ in entries} <= set(MARIADB_RULES), name
+    on_postgresql = differences_postgresql.ON_POSTGRESQL
+    for rules, lists, own in (
+        (MARIADB_RULES, [AS_ON_SQLITE], ON_MARIADB),
+        (POSTGRESQL_RULES, [differences_postgresql.AS_ON_SQLITE, differences_postgresql.AS_ON_MARIADB], on_postgresql),
+    ):
+        for name, entries in own.items():
+            steps = [step for _, _, numbers in entries for step in numbers]
+            steps += [step for each in lists for step in each.get(name, ())]
+            assert len(steps) == len(set(steps)), name
+            assert set(steps) <= {step.number for step in RECORDED[name].steps}, name
+            assert {rule for rule, _, _ in entries} <= set(rules), name

@@ -201,11 +201,14 @@ class Translator:
             self._prepare(statement)
             return []
         self._sequences(statement)
-        rows = self.connection.execute(expression(statement)).fetchall()
+        rows = self.connection.execute(self._expression(statement)).fetchall()
         self.connection.commit()
         if words[0] == "INSERT":
             self._store_as_declared(unquoted(re.sub(r"\bhst\.", "", statement).split()[2].partition("(")[0]))
         return rows
+
+    def _expression(self, text: str) -> str:
+        return expression(text)
 
     def _sequences(self, statement: str) -> None:
         for name, first, last in re.findall(r"\b(seq_(\d+)_to_(\d+))\b", statement):
@@ -217,7 +220,7 @@ class Translator:
     def _prepare(self, statement: str) -> None:
         if assigned := re.fullmatch(r"SET\s+@(\w+)\s*=\s*\((.*)\)", statement, re.I | re.DOTALL):
             self._sequences(assigned[2])
-            ((value,),) = self.connection.execute(expression(assigned[2])).fetchall()
+            ((value,),) = self.connection.execute(self._expression(assigned[2])).fetchall()
             self._variables[assigned[1]] = value.decode() if isinstance(value, bytes) else str(value)
         elif prepared := re.fullmatch(r"PREPARE\s+(\w+)\s+FROM\s+@(\w+)", statement, re.I):
             self._prepared[prepared[1]] = self._variables[prepared[2]]
@@ -305,26 +308,30 @@ class Translator:
                     primary = [column.name]
                 elif re.search(r"\bUNIQUE\b", column.rest, re.I):
                     unique.append((column.name, identifier(column.name)))
-        automatic = [column for column in columns if column.is_automatic]
-        lines = [self._definition(column, primary) for column in columns]
-        if primary and not automatic:
-            lines.append(f"PRIMARY KEY ({', '.join(map(identifier, primary))})")
-        layout = " WITHOUT ROWID" if primary and not automatic and not self.rowid else ""
-        self.connection.execute(f"CREATE TABLE {identifier(name)} ({', '.join([*lines, *constraints])}){layout}")
-        table = self.made.tables[name] = Table(name, columns)
         # MariaDB numbers the unique ones first, and of these those that cannot be NULL.
         whole = {each.name for each in columns if "NOT NULL" in each.rest.upper() or each.name in primary}
         unique.sort(key=lambda key: not {unquoted(part.split()[0]).strip('"') for part in key[1].split(",")} <= whole)
+        first = re.search(r"AUTO_INCREMENT\s*=\s*(\d+)", options, re.I)
+        # No number has more than 63 bits: where it cannot begin there, it begins with 1.
+        begin = int(first[1]) if first and int(first[1]) < 2**63 else 1
+        table = self.made.tables[name] = Table(name, columns)
+        self._make_table(table, primary, constraints, begin)
         for key_name, parts in [*unique, *others]:
             own = self._free_name(table, key_name)
             table.keys[key_name] = own
             kind = "UNIQUE INDEX" if (key_name, parts) in unique else "INDEX"
             self.connection.execute(f"CREATE {kind} {identifier(own)} ON {identifier(name)} ({parts})")
-        first = re.search(r"AUTO_INCREMENT\s*=\s*(\d+)", options, re.I)
-        # SQLite's numbers have 63 bits: where it cannot begin there, it begins with 1.
-        if automatic and first and int(first[1]) < 2**63:
-            self.connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, int(first[1]) - 1))
         self.connection.commit()
+
+    def _make_table(self, table: Table, primary: list[str], constraints: list[str], begin: int) -> None:
+        automatic = [column for column in table.columns if column.is_automatic]
+        lines = [self._definition(column, primary) for column in table.columns]
+        if primary and not automatic:
+            lines.append(f"PRIMARY KEY ({', '.join(map(identifier, primary))})")
+        layout = " WITHOUT ROWID" if primary and not automatic and not self.rowid else ""
+        self.connection.execute(f"CREATE TABLE {identifier(table.name)} ({', '.join([*lines, *constraints])}){layout}")
+        if automatic and begin > 1:
+            self.connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table.name, begin - 1))
 
     def _parts(self, columns: str) -> str:
         """Return the columns of a key without the lengths of their prefixes."""

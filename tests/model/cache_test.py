@@ -20,10 +20,11 @@ cache = roost.Cache("cache", key=int, value=roost.text(12))
 keys = st.sampled_from([0, 0, 0, 0, 0, 1, 2])  # one is met again and again
 values = st.sampled_from(["", "a", "7", "18446744073709551615"[:12], "long enough"])
 ttls = st.sampled_from([1, 1, 3, 20, None])
+flags = st.sampled_from([0, 0, 7, 2**32 - 1])
 operations = st.one_of(
-    st.builds(cache.set, keys, values, ttls),
-    st.builds(cache.set_many, st.dictionaries(keys, values, max_size=3), ttls),
-    st.builds(cache.add, keys, values, ttls),
+    st.builds(cache.set, keys, values, ttls, flags),
+    st.builds(cache.set_many, st.dictionaries(keys, values, max_size=3), ttls, flags),
+    st.builds(cache.add, keys, values, ttls, flags),
     st.builds(cache.replace, keys, values, ttls),
     st.builds(cache.touch, keys, ttls),
     st.builds(cache.increment, keys, st.integers(0, 3)),
@@ -54,7 +55,7 @@ class Model:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.items: dict[int, tuple[str, float]] = {}
+        self.items: dict[int, tuple[str, float, int]] = {}
 
     def run_all(self, operations: list[Any]) -> Any:
         """Run all, or nothing and the class of the first error."""
@@ -70,18 +71,18 @@ class Model:
 
     def living(self) -> dict[int, str]:
         """What is not over."""
-        return {key: value for key, (value, until) in self.items.items() if until > self.now}
+        return {key: value for key, (value, until, _) in self.items.items() if until > self.now}
 
-    def store(self, key: int, value: str, ttl: int | None) -> None:
+    def store(self, key: int, value: str, ttl: int | None, flags: int) -> None:
         """Store a value."""
-        self.items[key] = (value, float("inf") if ttl is None else self.now + ttl / 1_000_000)
+        self.items[key] = (value, float("inf") if ttl is None else self.now + ttl / 1_000_000, flags)
 
     def run(self, operation: Any) -> Any:
         """Return the result, or the class of an error."""
         living, verb, args = self.living(), operation.verb, operation.args
         if verb == "set_many":
-            for (key,), value, ttl in args:
-                self.store(key, value, ttl)
+            for (key,), value, ttl, flags in args:
+                self.store(key, value, ttl, flags)
             return None
         if verb == "get_many":
             return {key: living[key] for (key,) in args[0] if key in living}
@@ -107,12 +108,12 @@ class Model:
                 return self.items.pop(key, None) is not None and value is not None
         if value is None:
             return None if verb in ("increment", "decrement") else False
-        until = self.items[key][1]
+        _, until, flags = self.items[key]
         if verb == "touch":
-            self.store(key, value, rest[0])
+            self.store(key, value, rest[0], flags)
             late = self.items[key][1]
             if rest[0] is not None and 0 <= late - until < rest[0] / 1_000_000 / SLACK:
-                self.items[key] = (value, until)
+                self.items[key] = (value, until, flags)
             return True
         if verb in ("append", "prepend"):
             new: str = value + rest[0] if verb == "append" else rest[0] + value
@@ -124,7 +125,7 @@ class Model:
             new = str(result)
         if len(new) > 12:
             return roost.Invalid
-        self.items[key] = (new, until)
+        self.items[key] = (new, until, flags)
         return result
 
 
@@ -155,5 +156,9 @@ def test_a_cache_answers_like_a_dictionary(played: list[Any]) -> None:
                 except roost.Error as error:
                     answer = type(error)
                 assert answer == model.run_all(given_)
+        found = store.run(cache.gets_many(range(3)))
+        assert {key: (item.value, item.flags) for key, item in found.items()} == {
+            key: (value, model.items[key][2]) for key, value in sorted(model.living().items())
+        }
         assert store.run(cache.keys()) == sorted(model.living())
         assert store.check() == []

@@ -12,6 +12,8 @@ import pytest
 
 import roost
 from roost.structures.registry import from_definition
+from tests.memcached.cases import CONVERSATIONS
+from tests.memcached.player import Player, without_tokens
 from tests.suite.clients import Client
 from tests.suite.passing import passes
 from tests.suite.ways import App
@@ -152,6 +154,46 @@ def test_append_and_prepend_stay_within_the_limit(make: Make) -> None:
     with pytest.raises(roost.Invalid, match=r"longer than text\(30\)"):
         store.run(words.append(1, "c"))
     assert store.run(words.get(1)) == "a" * 10 + "é" * 10 + "b" * 10
+
+
+def test_flags_are_kept_beside_a_value(make: Make) -> None:
+    store, most = make(pages, numbers), 2**32 - 1
+
+    def flags(key: str = "/") -> Any:
+        item = store.run(pages.gets(key))
+        return item.value, item.flags
+
+    store.run(pages.set("/", b"1", flags=most))
+    assert flags() == (b"1", most)
+    store.run_all(pages.append("/", b"2"), pages.prepend("/", b"3"), pages.increment("/"), pages.touch("/", 100))
+    assert flags() == (b"313", most)  # what changes a value leaves them, as in memcached
+    assert store.run_all(pages.replace("/", b"4", flags=5), pages.gets_many(["/", "/a"]))[1]["/"][::3] == (b"4", 5)
+    assert store.run(pages.cas("/", b"5", store.run(pages.gets("/")).token, flags=6)) is True
+    assert flags() == (b"5", 6)
+    assert store.run_all(pages.add("/", b"6", flags=7), pages.add("/b", b"7", flags=8)) == (False, True)
+    assert (flags(), flags("/b")) == ((b"5", 6), (b"7", 8))
+    store.run(pages.set("/", b"8"))
+    assert flags() == (b"8", 0)
+    store.run(pages.set_many({"/": b"9", "/c": b"10"}, flags=9))
+    assert (flags(), flags("/c")) == ((b"9", 9), (b"10", 9))
+    store.run_all(pages.set("/", b"11", flags=10), pages.get("/"))
+    assert store.run_all(pages.gets("/"), pages.gets("/none"))[0][::3] == (b"11", 10)
+    store.run(numbers.set(Place("home", 1), 1, flags=2))
+    assert store.run(numbers.gets(Place("home", 1))).flags == 2
+    for wrong in (-1, 2**32, 1.5, True, "1", None):
+        with pytest.raises(roost.Invalid, match="flags is a whole number from 0 to 4294967295"):
+            pages.set("/", b"1", flags=wrong)  # type: ignore[arg-type]
+
+
+def test_memcacheds_protocol_on_every_database(make: Make) -> None:
+    store = make(pages)
+    with roost.Store("sqlite://") as other:
+        other.create(pages)
+        for conversation in CONVERSATIONS:
+            asked = b"".join(conversation)
+            assert without_tokens(Player(store, pages).one(asked)) == without_tokens(Player(other, pages).one(asked))
+            other.run(pages.clear())
+            store.run(pages.clear())
 
 
 @pytest.mark.needs("second store")
@@ -321,6 +363,16 @@ def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
     sql.execute("UPDATE words SET value = 'sad' WHERE key = 2")
     sql.execute("UPDATE words SET value = 'sad' WHERE key = 1")
     assert store.run_all(words.get(1), words.cas(1, "x", token), words.get(2)) == ("sad", False, "sad")
+    sql.execute("INSERT INTO words (key, value, flags) VALUES (5, 'five', 4294967295)")
+    sql.execute("UPDATE words SET flags = 7 WHERE key = 1")
+    assert sql.execute("SELECT key, flags FROM words ORDER BY key").fetchall() == [(1, 7), (2, 0), (5, 2**32 - 1)]
+    assert [store.run(words.gets(key)).flags for key in (1, 2, 5)] == [7, 0, 2**32 - 1]
+    for wrong in ("-1", "4294967296"):
+        with pytest.raises(sql.Error, match=r"words\.flags: it takes a whole number from 0 to 4294967295"):
+            sql.execute(f"INSERT INTO words (key, value, flags) VALUES (5, 'five', {wrong})")
+        with pytest.raises(sql.Error, match=r"words\.flags"):
+            sql.execute(f"UPDATE words SET flags = {wrong} WHERE key = 5")
+    sql.execute("DELETE FROM words WHERE key = 5")
     store.run(words.set(3, "three", ttl=10))
     passes(sql, words, 11)
     assert sql.execute("SELECT key, value FROM words ORDER BY key").fetchall() == [(1, "sad"), (2, "sad")]
@@ -343,6 +395,12 @@ def test_plain_sql_reads_and_writes_it_on_mariadb(open_store: Make, sql: Client)
     assert store.run(words.get_many(range(1, 5))) == {1: "one", 2: "it's", 4: "y"}
     found = sql.execute("SELECT `key`, value, expires FROM words ORDER BY `key`").fetchall()
     assert list(found) == [(1, "one", None), (2, "it's", None), (4, "y", dt.datetime(2999, 1, 1, 10))]
+    sql.execute("INSERT INTO words_in (`key`, value, flags) VALUES (5, 'five', 4294967295)")
+    assert store.run(words.gets(5)).flags == 2**32 - 1
+    assert list(sql.execute("SELECT flags FROM words ORDER BY `key`").fetchall()) == [(0,), (0,), (0,), (2**32 - 1,)]
+    with pytest.raises(sql.Error, match=r"words\.flags: it takes a whole number from 0 to 4294967295"):
+        sql.execute("INSERT INTO words_in (`key`, value, flags) VALUES (5, 'five', -1)")
+    sql.execute("INSERT INTO words_out (`key`) VALUES (5)")
     sql.execute("INSERT INTO words_out (`key`) VALUES (1)")
     store.run(words.touch(4, 10))
     passes(sql, words, 11)
@@ -386,11 +444,12 @@ def test_declarations_and_operations_are_values(open_store: Make) -> None:
     assert [repr(each) for each in (
         pages.clear(), pages.clear("/"), pages.get_many(["/", "/a"]), pages.set_many({"/": b"1"}, ttl=0.5),
         pages.cas("/", b"1", 7), pages.touch("/", dt.timedelta(minutes=1)), pages.touch("/"), pages.increment("/", 2),
-        pages.append("/", b"1"), pages.keys(),
+        pages.append("/", b"1"), pages.keys(), pages.set("/", b"1", flags=7), pages.gets_many(["/"]),
     )] == [
         "pages.clear()", "pages.clear('/')", "pages.get_many(['/', '/a'])", "pages.set_many({'/': b'1'}, ttl=0.5)",
         "pages.cas('/', b'1', 7)", "pages.touch('/', ttl=60)", "pages.touch('/')", "pages.increment('/', 2)",
         "pages.append('/', b'1')", "pages.keys(after=None, n=100)",
+        "pages.set('/', b'1', flags=7)", "pages.gets_many(['/'])",
     ]  # fmt: skip
     with pytest.raises(roost.Mismatch, match="value"):
         store.create(roost.Cache("numbers", key=Place, value=bytes))

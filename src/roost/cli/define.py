@@ -11,6 +11,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import (
     KEEP,
+    KEEP_FOR,
     MAX_BYTES,
     MAX_ITEMS,
     ON_DUPLICATE,
@@ -49,6 +50,7 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
+      roost create expiring_set online --member int --keep-for 5m
     """
     structures = declared(targets, options)
     with settings.open() as store:
@@ -72,6 +74,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.command()
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
 @KEEP
+@KEEP_FOR
 @MAX_ITEMS
 @MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")

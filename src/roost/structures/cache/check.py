@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roost.structures.cache.declaration import Cache
+from roost.structures.cache.declaration import FLAGS_MAX, Cache
 from roost.structures.plan import Rule, StructurePlan
 from roost.structures.rules import Words
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
-    """Every row has a value, none is left of those that are made for their locks; the head of bounds counts right."""
+    """Every row has a value, none is made for its lock alone; flags have 32 bits; the head counts right."""
     words = Words(plan)
     assert isinstance(plan.structure, Cache)
     if plan.structure.bounded:
@@ -22,6 +22,11 @@ def rules(plan: StructurePlan) -> Iterator[Rule]:
             f"  FROM {words.head} h, (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
             f"  WHERE h.n <> q.n OR h.bytes <> q.b",
         )
+    yield (
+        "flags",
+        f"SELECT {words.r_key}, {words.message('flags are ?', 'r.flags')} FROM {words.rows} r\n"
+        f"  WHERE r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3} OR (r.flags IS NULL AND r.value IS NOT NULL)",
+    )
     yield (
         "value",
         f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"

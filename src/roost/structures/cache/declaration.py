@@ -23,17 +23,22 @@ NEVER = INT_MAX  # the end of what has none
 MOST = 2**53  # of items or bytes
 ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # of a number in a text or in bytes, as memcached has it
+FLAGS_MAX = 2**32 - 1
 
-OWN_COLUMNS = frozenset(["value", "until", "token", "used", "size", "expires"])  # beside the key's
+OWN_COLUMNS = frozenset(["value", "until", "token", "flags", "used", "size", "expires"])  # beside the key's
 TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
 class Item(NamedTuple, Generic[V]):
-    """A value, the token by which `cas` knows that it is still that one, and the seconds left, None for ever."""
+    """A value, the token by which `cas` knows that it is still that one, and the seconds left, None for ever.
+
+    flags: the number that was stored with it.
+    """
 
     value: V
     token: int
     ttl: float | None
+    flags: int = 0
 
 
 def seconds_of(ttl: Ttl) -> float | None:
@@ -55,7 +60,8 @@ class Cache(Structure, Generic[K, V]):
     it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
 
     Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
-    clock is the database server's; on SQLite the store's.
+    clock is the database server's; on SQLite the store's. `flags` is a number of 32 bits, kept beside a value, that
+    means what the application says: clients of memcached keep the kind of the value there.
 
     >>> import roost
     >>> pages = roost.Cache("pages", value=str)
@@ -67,7 +73,7 @@ class Cache(Structure, Generic[K, V]):
     """
 
     kind = "cache"
-    reads = ("get_many", "gets")
+    reads = ("get_many", "gets", "gets_many", "fetch")
     options = ("max_items", "max_bytes")
 
     @overload
@@ -163,40 +169,44 @@ class Cache(Structure, Generic[K, V]):
         """Ask for the value with its token, which `cas` takes, and the time that is left; None where there is none."""
         return Operation(self, "gets", (self._check_key(key),))
 
+    def gets_many(self, keys: Iterable[K]) -> Operation[dict[K, Item[V]]]:
+        """Ask for the values of several keys, each as `gets` answers it: those that are there, in the order asked."""
+        found = self._several("gets_many takes several keys", keys)
+        return Operation(self, "gets_many", (tuple([self._check_key(key) for key in found]),))
+
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
         """Ask for the first `n` keys behind `after` that have a value, in key order."""
         return super().keys(after, n)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def set(self, key: K, value: V, ttl: Ttl = None) -> Operation[None]:
+    def set(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[None]:
         """Store a value, whatever was there; its end is `ttl` from now."""
-        return Operation(self, "set", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+        return Operation(self, "set", self._row(key, value, ttl, flags))
 
-    def set_many(self, values: Mapping[K, V], ttl: Ttl = None) -> Operation[None]:
+    def set_many(self, values: Mapping[K, V], ttl: Ttl = None, flags: int = 0) -> Operation[None]:
         """Store many values, all or none."""
         if not isinstance(values, Mapping):
             raise Invalid(f"{self.name}: set_many takes a mapping of keys to values, not {shown(values)}")
-        checked = self._ttl(ttl)
-        rows = [(self._check_key(key), self._check_value(value), checked) for key, value in values.items()]
+        rest = (self._ttl(ttl), self._flags(flags))
+        rows = [(self._check_key(key), self._check_value(value), *rest) for key, value in values.items()]
         return Operation(self, "set_many", tuple(rows))
 
-    def add(self, key: K, value: V, ttl: Ttl = None) -> Operation[bool]:
+    def add(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
         """Store a value where there is none; True if it was stored."""
-        return Operation(self, "add", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+        return Operation(self, "add", self._row(key, value, ttl, flags))
 
-    def replace(self, key: K, value: V, ttl: Ttl = None) -> Operation[bool]:
+    def replace(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
         """Store a value where there is one; True if it was stored."""
-        return Operation(self, "replace", (self._check_key(key), self._check_value(value), self._ttl(ttl)))
+        return Operation(self, "replace", self._row(key, value, ttl, flags))
 
-    def cas(self, key: K, value: V, token: int, ttl: Ttl = None) -> Operation[bool | None]:
+    def cas(self, key: K, value: V, token: int, ttl: Ttl = None, flags: int = 0) -> Operation[bool | None]:
         """Store a value where there is still the one that `gets` has answered with this token.
 
         True if it was stored, False where another value was stored meanwhile, even an equal one, None where there is
         none any more.
         """
-        checked = self._token(token)
-        return Operation(self, "cas", (self._check_key(key), self._check_value(value), self._ttl(ttl), checked))
+        return Operation(self, "cas", (*self._row(key, value, ttl, flags), self._token(token)))
 
     def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
         """Give a value another end, `ttl` from now; True if there is one.
@@ -257,6 +267,17 @@ class Cache(Structure, Generic[K, V]):
         """Give a lease back; False where it has ended."""
         return Operation(self, "release", (self._check_key(key), self._token(token)))
 
+    def _row(self, key: K, value: V, ttl: Ttl, flags: int) -> tuple[Any, ...]:
+        return self._check_key(key), self._check_value(value), self._ttl(ttl), self._flags(flags)
+
+    def _flags(self, flags: int) -> int:
+        if flags == 0 and type(flags) is int:  # as it mostly is
+            return 0
+        found = whole(flags, 0, FLAGS_MAX)
+        if found is None:
+            raise Invalid(f"{self.name}: flags is a whole number from 0 to {FLAGS_MAX}, not {shown(flags)}")
+        return found
+
     def _lengthen(self, verb: str, key: K, value: V) -> Any:
         if self.value.type.kind not in TEXTS:
             raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
@@ -299,7 +320,7 @@ class Cache(Structure, Generic[K, V]):
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
         place = path[1:] if operation.verb == "set_many" else path
-        if operation.verb == "get_many":
+        if operation.verb in ("get_many", "gets_many", "fetch"):
             place = path[1:]
         return self.value.name if len(place) == 1 and place[0] == 1 else self.key.names[place[-1]]
 
@@ -308,22 +329,19 @@ class Cache(Structure, Generic[K, V]):
         match verb, args:
             case "keys", _:
                 return super()._arguments(verb, args)
-            case "get_many", (keys,):
+            case (("get_many" | "gets_many"), (keys,)):
                 return [f"[{few(repr(key(each)) for each in keys)}]"]
             case "set_many", _:
-                ends = {ttl for *_, ttl in args}
-                rows = few(f"{key(each)!r}: {shown(value)}" for each, value, _ in args)
-                return [f"{{{rows}}}", *(f"ttl={ttl / SECOND:g}" for ttl in ends if ttl is not None)]
+                rows = few(f"{key(each)!r}: {shown(value)}" for each, value, *_ in args)
+                return [f"{{{rows}}}", *(_options(args[0][2:]) if args else [])]
             case "clear", (None,):
                 return []
-            case (("set" | "add" | "replace"), (_, value, ttl)):
-                end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
-                return [repr(key(args[0])), shown(value), *end]
-            case "cas", (_, value, ttl, token):
-                end = [] if ttl is None else [f"ttl={ttl / SECOND:g}"]
-                return [repr(key(args[0])), shown(value), repr(token), *end]
+            case (("set" | "add" | "replace"), (_, value, *rest)):
+                return [repr(key(args[0])), shown(value), *_options(rest)]
+            case "cas", (_, value, *rest, token):
+                return [repr(key(args[0])), shown(value), repr(token), *_options(rest)]
             case (("touch" | "lease"), (_, ttl)):
-                return [repr(key(args[0])), *([] if ttl is None else [f"ttl={ttl / SECOND:g}"])]
+                return [repr(key(args[0])), *_options((ttl, 0))]
         return super()._arguments(verb, args)
 
     @classmethod
@@ -338,3 +356,8 @@ class Cache(Structure, Generic[K, V]):
             max_items=facts["max_items"],
             max_bytes=facts["max_bytes"],
         )
+
+
+def _options(rest: Sequence[Any]) -> list[str]:
+    ttl, flags = rest
+    return [*([] if ttl is None else [f"ttl={ttl / SECOND:g}"]), *([f"flags={flags}"] if flags else [])]

@@ -25,6 +25,7 @@ from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, T
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache
 from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
+from roost.structures.cache.meta import META, makes, play_meta, reads_value
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.reads import CacheReads
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
@@ -45,8 +46,11 @@ from roost.structures.plan import (
     seizing,
     write,
 )
+from roost.structures.sweep import joined_only
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
+FLAGS = Column("flags", ColumnType("int"), nullable=True)  # as the value, NULL in a row that is made for its lock
 SWEEPS = 2  # rows that are over and are removed, for each that is written
 MOST_NOTED_ALONE = 8  # uses that a single set writes down
 SWEEP_LEAST = 32  # and at least so many by a batch
@@ -64,7 +68,7 @@ class CachePlan(CacheReads):
     views = VIEWS
     alterations = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys([*WRITES, "clear", "forget"], "change"),
+        **dict.fromkeys([*WRITES, *META, "clear", "forget"], "change"),
         **dict.fromkeys(LEASING, "leases"),
     }
 
@@ -73,7 +77,7 @@ class CachePlan(CacheReads):
         key = structure.key.columns
         kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that is made for its lock
         bounded = structure.bounded
-        columns = (*key, kept, UNTIL, TOKEN, *([USED, SIZE] if bounded else []))
+        columns = (*key, kept, UNTIL, TOKEN, FLAGS, *([USED, SIZE] if bounded else []))
         rows, equal = self.rows_table, dialect.equal(key)
         self.table = self.create(rows, columns, dialect.names(key)).replace(", WITHOUT ROWID", "")  # long values
         self.clock = Clock(self)
@@ -122,9 +126,10 @@ class CachePlan(CacheReads):
         self.seize = seizing(dialect, rows, key)
         swept = dialect.choose(SWEPT).format(**words)
         sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = each(sweep.format(moment=hole))
-        self._one_sweep = sweep.format(moment=self.clock.now)
-        self.move = write(f"UPDATE {rows} SET until = {hole} WHERE {equal}")
+        self.sweep = each(sweep.format(moment=hole, committed=""))
+        self.sweep_joined = each(sweep.format(moment=hole, committed=joined_only(dialect)))
+        self._one_sweep = sweep.format(moment=self.clock.now, committed="")
+        self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
         head, tail = f"SELECT {words['key']} FROM {rows} WHERE until > {hole}", f"ORDER BY {words['key']} LIMIT {hole}"
@@ -138,12 +143,13 @@ class CachePlan(CacheReads):
         self._head_and_size = (
             f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
         )
-        self._one_set = ONE_SET.get(dialect.name, "").format(**words)
+        one_set, joined = ONE_SET.get(dialect.name, ""), joined_only(dialect)
+        self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
         self._one = self.asked_alone(f"r.value{noted}", rows, living)
         self._one_left = self.asked_alone(f"r.until - {self.clock.now}", rows, living)
-        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}{noted}", rows, living)
+        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}, r.flags{noted}", rows, living)
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
@@ -158,14 +164,14 @@ class CachePlan(CacheReads):
         return self._set(op, context) if self.bounds is None else self._set_within(self.bounds, op, context)
 
     def _set(self, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         now = self.clock.row(context)
-        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1])
+        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1], flags)
         yield self._one_set, row
         yield self._one_sweep, (*now, SWEEPS)
 
     def _set_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         key, value = self.key_out(key), self._out(value)
         now, size = self.clock.row(context), bounds.size((*key, value))
         found = yield self._head_and_size, key
@@ -180,7 +186,7 @@ class CachePlan(CacheReads):
         tally.sequence += 1
         tally.n += 1
         tally.bytes += size
-        yield self._one_set, (*key, value, *now, ttl, now[1], tally.sequence, size)
+        yield self._one_set, (*key, value, *now, ttl, now[1], flags, tally.sequence, size)
         swept = yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))
         tally.removed([each[-1] for each in swept])
         yield from as_texts(bounds.evict(tally))
@@ -192,10 +198,11 @@ class CachePlan(CacheReads):
             return None
         if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
             return None
-        key, value, ttl = op.args
+        key, value, ttl, flags = op.args
         stored = self.key_out(key)
-        row = (*stored, *self._value_out((value,)), ttl)
-        return Exchange(self._one_set, row if self.dialect.family == "mariadb" else (*row, *stored))
+        row = (*stored, *self._value_out((value,)), ttl, flags)
+        text = self._one_set_joined if context.joined else self._one_set
+        return Exchange(text, row if self.dialect.family == "mariadb" else (*row, *stored))
 
     # --- writing: batches -----------------------------------------------------------------------------------------
 
@@ -216,7 +223,7 @@ class CachePlan(CacheReads):
     def _keyed(op: Operation[Any]) -> list[tuple[Row, Any]]:
         # The keys of an operation that writes, each with the value that it brings; of one that removes all, none.
         if op.verb == "set_many":
-            return [(key, value) for key, value, _ in op.args]
+            return [(key, value) for key, value, *_ in op.args]
         key, *rest = op.args
         return [] if key is None else [(key, rest[0] if rest else None)]
 
@@ -225,7 +232,7 @@ class CachePlan(CacheReads):
         return (yield from self._lock_all(operations, set()))
 
     def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
-        made = {key for op in operations if op.verb in MAKING for key in self._keys_of(op)}
+        made = {key for op in operations if op.verb in MAKING or makes(op) for key in self._keys_of(op)}
         taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
         counted = self.bounds is not None and _counts(operations)
         if not taken and not counted:
@@ -282,8 +289,8 @@ class CachePlan(CacheReads):
         now = yield from self.clock.read(context)
         rows: dict[Row, Row] = {}
         for op in run:
-            for key, value, ttl in op.args if op.verb == "set_many" else [op.args]:
-                rows[self.key_out(key)] = stored(now, self._out(value), ttl, None)
+            for key, value, ttl, flags in op.args if op.verb == "set_many" else [op.args]:
+                rows[self.key_out(key)] = stored(now, self._out(value), ttl, flags, None)
         if rows:
             yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
         yield Control.LOCKED
@@ -294,7 +301,7 @@ class CachePlan(CacheReads):
         if not run:
             return []
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
-        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES}
+        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES or reads_value(op)}
         asked = sorted({key for keys in keyed for key, _ in keys})
         found: dict[Row, Row] = {}  # what is stored, over or not, with its size
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
@@ -303,7 +310,7 @@ class CachePlan(CacheReads):
                 rows = yield Statement(find, those)
                 found |= {key: each[0] for key, each in zip(those, rows, strict=True) if each}
         have: dict[Row, Held | None] = dict.fromkeys(asked)
-        have |= {key: Held(*row[:3]) for key, row in found.items() if row[1] > now}
+        have |= {key: Held(*row[:4]) for key, row in found.items() if row[1] > now}
         was = dict(have)
         put: dict[Row, None] = {}  # keys, in the order of their last use
         results: list[Any] = []
@@ -311,20 +318,26 @@ class CachePlan(CacheReads):
             result: Any = None
             after: dict[Row, Held | None] = {}
             if op.verb == "set_many":
-                for (key, value), (*_, ttl) in zip(keys, op.args, strict=True):
-                    after[key] = stored(now, self._out(value), ttl, have[key])
+                for (key, value), (*_, ttl, flags) in zip(keys, op.args, strict=True):
+                    after[key] = stored(now, self._out(value), ttl, flags, have[key])
             else:
                 ((key, value),) = keys
                 brings = self._out(value) if op.verb in VALUED else None
-                result, after[key] = play(self.structure, op, brings, now, have[key])
+                result, after[key] = (play_meta if op.verb in META else play)(
+                    self.structure, op, brings, now, have[key]
+                )
+            for key, held in after.items():
+                if held is not None and held.until <= now:  # its end is in the past, as memcached's clients may say
+                    after[key] = None
             changed = [key for key, held in after.items() if held is not have[key]]
             if self._is_too_large(after, changed):
                 results.append(Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}"))
                 continue
             have |= after
             results.append(result)
-            if op.verb != "touch":
-                for key in changed:
+            for key in changed:
+                before, held = was[key], after[key]
+                if before is None or held is None or before.value is not held.value:
                     put.pop(key, None)
                     put[key] = None
         yield from self._write(found, was, have, put, tally)
@@ -357,17 +370,17 @@ class CachePlan(CacheReads):
             size = self.bounds.size((*key, held.value))
             tally.sequence += 1
             puts.append((*key, *held, tally.sequence, size))
-            tally.removed([found[key][3]] if key in found else [])
+            tally.removed([found[key][4]] if key in found else [])
             tally.n += 1
             tally.bytes += size
         moves = [
-            (held.until, *key)
+            (*held[1:], *key)
             for key, held in have.items()
-            if held and key not in put and (former := was[key]) and former.until != held.until
+            if held and key not in put and (former := was[key]) and former != held
         ]
         gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
         if tally is not None:
-            tally.removed([found[key][3] for key in gone])
+            tally.removed([found[key][4] for key in gone])
         if puts:
             yield Statement(self.put, sorted(puts, key=lambda row: row[: self.key_width]))
         if moves:
@@ -385,13 +398,10 @@ class CachePlan(CacheReads):
         return number
 
     def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
-        # Not in the application's own transaction on MariaDB: one at REPEATABLE READ would lock the gaps between them.
-        if context.joined and self.dialect.family == "mariadb":
-            return
         most = SWEEPS * written + SWEEP_LEAST
         if tally is not None and self.bounds is not None:
             most = max(most, self.bounds.excess(tally))  # it goes before what is not over
-        found = (yield Statement(self.sweep, [(now, most)]))[0]
+        found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
         if self.dialect.family == "mariadb" and found:
             yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
         if tally is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.structures.cache.bounds import Bounds
-from roost.structures.cache.declaration import NEVER, SECOND, Cache, Item
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
 from roost.structures.cache.play import Held, touched
 from roost.structures.clock import Clock
 from roost.structures.operation import Operation
@@ -37,7 +37,7 @@ class CacheReads(StructurePlan):
         found = (yield Statement(self.read, asked)) if asked else []
         if self.bounds is not None:
             for key, rows in zip(keys, found, strict=True):
-                if rows and rows[0][3]:
+                if rows and rows[0][4]:
                     self.bounds.note(context, self.key_out(key))
         return [rows[0] if rows else None for rows in found]
 
@@ -60,14 +60,35 @@ class CacheReads(StructurePlan):
         found = yield from self._found([op.args[0] for op in run], context)
         return [None if row is None else self._item([row]) for row in found]
 
+    def plan_fetch(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up many keys, for memcached's protocol: the rows as they are stored, or None, in the order of the keys.
+
+        A row has the value, the token, the time that is left, and the flags with the bits of `meta.py`.
+        """
+        found = yield from self._found([key for op in run for key in op.args[0]], context)
+        if len(run) == 1:
+            return [found]
+        results, place = [], 0
+        for op in run:
+            results.append(found[place : place + len(op.args[0])])
+            place += len(op.args[0])
+        return results
+
+    def plan_gets_many(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up many keys, with their tokens."""
+        return (yield from self._many(run, context, lambda row: self._item([row])))
+
     def plan_get_many(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys."""
+        return (yield from self._many(run, context, lambda row: self._value(row[0])))
+
+    def _many(self, run: Operations, context: Context, made: Callable[[Row], Any]) -> Plan:
         found = iter((yield from self._found([key for op in run for key in op.args[0]], context)))
         value = self.structure.key.value
         results = []
         for op in run:
             rows = [(value(key), next(found)) for key in op.args[0]]
-            results.append({key: self._value(row[0]) for key, row in rows if row is not None})
+            results.append({key: made(row) for key, row in rows if row is not None})
         return results
 
     def ask_get(self, op: Operation[Any], context: Context) -> Question:
@@ -103,7 +124,7 @@ class CacheReads(StructurePlan):
             left = rows[0][0]
             if left is None:
                 return False
-            if touched(0, ttl, Held(None, left, 0)).until != left and (ttl is not None or left < NEVER // 2):
+            if touched(0, ttl, Held(None, left, 0, 0)).until != left and (ttl is not None or left < NEVER // 2):
                 raise Careful
             return True
 
@@ -114,10 +135,10 @@ class CacheReads(StructurePlan):
         return None if value is None else self._value(value)
 
     def _item(self, rows: list[Row]) -> Any:
-        value, token, left = rows[0][:3]
+        value, token, left, flags = rows[0][:4]
         if value is None:
             return None
-        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND)
+        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND, flags & FLAGS_MAX)
 
     def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
         """List keys whose value is not over."""

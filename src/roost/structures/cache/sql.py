@@ -12,17 +12,17 @@ from roost.structures.plan import write
 # What is there and not over; `now` is the present moment: on SQLite two parameters, in front of the key.
 READ = {
     "sqlite": Template(
-        "SELECT value, token, until - ?, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL
+        "SELECT value, token, until - ?, flags, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL
     ),
     "mariadb": Template(
-        "SELECT {{i}}, value, token, until - {now}, {old} FROM {rows} r WHERE {equal} AND until > {now}",
+        "SELECT {{i}}, value, token, until - {now}, flags, {old} FROM {rows} r WHERE {equal} AND until > {now}",
         Gather.UNION,
         Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.value, r.token, r.until - {now}, {old} FROM {rows} r
+  CROSS JOIN LATERAL (SELECT r.value, r.token, r.until - {now}, r.flags, {old} FROM {rows} r
     WHERE {q_rows} AND r.until > {now} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
@@ -31,16 +31,16 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
 
 # What is there under the locks, over or not.
 FIND = {
-    "sqlite": Template("SELECT {value}, until, token, {size} FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
+    "sqlite": Template("SELECT {value}, until, token, flags, {size} FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
-        "(SELECT {{i}}, {value}, until, token, {size} FROM {rows} WHERE {equal} FOR UPDATE)",
+        "(SELECT {{i}}, {value}, until, token, flags, {size} FROM {rows} WHERE {equal} FOR UPDATE)",
         Gather.UNION,
         Answer.ORDINAL,
     ),
     "postgresql": Template(
         """\
 SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT {value}, until, token, {size} FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
+  CROSS JOIN LATERAL (SELECT {value}, until, token, flags, {size} FROM {rows} r WHERE {q_rows} OFFSET 0) e""",
         Gather.ARRAYS,
         Answer.ORDINAL,
     ),
@@ -51,28 +51,30 @@ PUT = {
         """\
 INSERT INTO {rows} ({columns}) VALUES ({holes})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1){more}""",
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1),
+      flags = excluded.flags{more}""",
         "{holes}",
     ),
     "mariadb": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
-    token = GREATEST(VALUES(token), token + 1){more}""",
+    token = GREATEST(VALUES(token), token + 1), flags = VALUES(flags){more}""",
         Gather.VALUES,
     ),
     "mysql": Template(
         """\
 INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new
   ON DUPLICATE KEY UPDATE value = new.value, until = new.until,
-    token = GREATEST(new.token, {rows}.token + 1){more}""",
+    token = GREATEST(new.token, {rows}.token + 1), flags = new.flags{more}""",
         Gather.VALUES,
     ),
     "postgresql": Template(
         """\
 INSERT INTO {rows} AS r ({columns}) SELECT * FROM unnest({arrays})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1){more}""",
+    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1),
+      flags = excluded.flags{more}""",
         Gather.ARRAYS,
     ),
 }
@@ -96,7 +98,9 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
 }
 
 # Rows that are over, the oldest first, as many as a write removes. What others hold is skipped, and not waited for.
-OVER = "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never} ORDER BY until LIMIT {hole}"
+OVER = (
+    "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never}{{committed}} ORDER BY until LIMIT {hole}"
+)
 SWEEP = {
     "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over}) RETURNING {size}",
     "mariadb": "{over} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
@@ -107,19 +111,21 @@ SWEPT = {"sqlite": "rowid", "mariadb": "{key}, {size}", "postgresql": "ctid"}
 # One set by itself. It fails where the declaration is not stored: the token is NULL then.
 ONE_SET = {
     "sqlite": """\
-INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token}{one_more})
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token}, {hole}{one_more})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1){more}""",
+    SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1),
+      flags = excluded.flags{more}""",
     "mariadb": """\
-INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token}{one_more})
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token}, {hole}{one_more})
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
-    token = GREATEST(VALUES(token), token + 1)""",
+    token = GREATEST(VALUES(token), token + 1), flags = VALUES(flags)""",
     "postgresql": """\
 a AS (INSERT INTO {rows} AS r ({columns})
-    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}{one_more})
+    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}, {hole}{one_more})
   ON CONFLICT ({key}) DO UPDATE
-    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1)),
+    SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1),
+      flags = excluded.flags),
 o AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}
-    WHERE until <= {now} AND until < {never} AND NOT ({equal})
+    WHERE until <= {now} AND until < {never}{committed} AND NOT ({equal})
     ORDER BY until LIMIT {sweep} FOR UPDATE SKIP LOCKED)))""",
 }

@@ -1,12 +1,13 @@
 """Cache as a SQL view: what plain SQL clients see, and what their statements do to it.
 
-The view shows what is not over, with its end in the column `expires`, NULL for none. INSERT sets a value, whatever was
-there; UPDATE sets value and end, DELETE removes. The view of a cache with bounds takes DELETE alone.
+The view shows what is not over, with its end in the column `expires`, NULL for none, and its flags. INSERT sets a
+value, whatever was there; UPDATE sets value, end and flags, DELETE removes. The view of a cache with bounds takes
+DELETE alone.
 """
 
 from __future__ import annotations
 
-from roost.structures.cache.declaration import NEVER, Cache
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
 from roost.structures.clock import Clock
 from roost.structures.plan import StructurePlan
 from roost.structures.views import mariadb, postgresql, sqlite
@@ -14,6 +15,10 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
+FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
+FLAGS_SHOWN = f"flags & {FLAGS_MAX} AS flags"  # without the bits of `meta.py`
+NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
+FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
 BOUNDED = ": a cache with bounds is written by Roost alone; DELETE removes values"
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
@@ -40,7 +45,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     rows, key = words.rows, words.dialect.names(words.key)
     now = SQLITE_NOW.format(clock=f"roost_{words.name}_clock")
     until = SQLITE_UNTIL.format(words.new(EXPIRES))
-    view = f"SELECT {key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}"
+    shown = f"{key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
+    view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
     old = words.is_old(words.key)
     if _bounded(plan):
         return sqlite.Made(
@@ -56,16 +62,20 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     return sqlite.Made(
         view=view,
         insert=[
-            words.refuse(*words.rules([*words.key, value, EXPIRES])),
-            f"INSERT INTO {rows} ({key}, value, until, token)\n"
-            f"    VALUES ({words.news([*words.key, value])}, {until}, {now})\n"
+            words.refuse(*words.rules([*words.key, value, EXPIRES, FLAGS]), (NO_FLAGS.format("NEW.flags"), FLAGS_TAKE)),
+            f"INSERT INTO {rows} ({key}, value, until, token, flags)\n"
+            f"    VALUES ({words.news([*words.key, value])}, {until}, {now}, coalesce(NEW.flags, 0))\n"
             f"    ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
-            "      token = max(excluded.token, token + 1)",
+            "      token = max(excluded.token, token + 1), flags = excluded.flags",
         ],
         update=[
-            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES])),
-            f"UPDATE {rows} SET value = {words.new(value)}, until = {until}, token = max({now}, token + 1)\n"
-            f"    WHERE {old}",
+            words.refuse(
+                words.fixed(words.key, KEY_IS_FIXED),
+                *words.changes([value, EXPIRES, FLAGS]),
+                (NO_FLAGS.format("NEW.flags"), FLAGS_TAKE),
+            ),
+            f"UPDATE {rows} SET value = {words.new(value)}, until = {until}, token = max({now}, token + 1),\n"
+            f"    flags = coalesce(NEW.flags, 0) WHERE {old}",
         ],
         delete=[f"DELETE FROM {rows} WHERE {old}"],
     )
@@ -78,15 +88,16 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 
     def add(words: mariadb.Words) -> mariadb.Door:
         if _bounded(plan):
-            return words.door([*columns, EXPIRES], [], [words.signal(f"{words.name}{BOUNDED}")])
+            return words.door([*columns, EXPIRES, FLAGS], [], [words.signal(f"{words.name}{BOUNDED}")])
         return words.door(
-            [*columns, EXPIRES],
+            [*columns, EXPIRES, FLAGS],
             [],
             [
-                f"INSERT INTO {rows} ({words.names(columns)}, until, token)\n"
-                f"    VALUES ({words.news(columns)}, {MARIADB_UNTIL}, {now})\n"
+                f"IF {NO_FLAGS.format('`new flags`')} THEN {words.signal(f'{words.name}{FLAGS_TAKE}')}; END IF",
+                f"INSERT INTO {rows} ({words.names(columns)}, until, token, flags)\n"
+                f"    VALUES ({words.news(columns)}, {MARIADB_UNTIL}, {now}, COALESCE(`new flags`, 0))\n"
                 "    ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),\n"
-                "      token = GREATEST(VALUES(token), token + 1)"
+                "      token = GREATEST(VALUES(token), token + 1), flags = VALUES(flags)",
             ],
         )
 
@@ -102,15 +113,17 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
         return words.door(key, [mariadb.LOCKED], [lock, count, delete])
 
     names = plan.dialect.names(columns)
-    shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires FROM {rows} WHERE until > {now}"
+    shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN} FROM {rows} WHERE until > {now}"
     return mariadb.Made(f"SELECT * FROM ({shown}) {{mark}}", add, remove, False)
 
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.columns[-1]
-    rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES], Clock(plan).now
-    view = f"SELECT {words.names(columns)}, {POSTGRESQL_SHOWN} AS expires FROM {rows}\n  WHERE until > {now}"
+    rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES, FLAGS], Clock(plan).now
+    no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
+    shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
+    view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
     if _bounded(plan):
         return postgresql.Made(
             view=view,
@@ -129,18 +142,18 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     return postgresql.Made(
         view=view,
         insert=[
-            words.refuse(*words.rules(new)),
+            words.refuse(*words.rules(new), no_flags),
             *words.normal(new),
-            f"INSERT INTO {rows} AS r ({words.names(columns)}, until, token)\n"
-            f"  VALUES ({words.values(columns)}, {POSTGRESQL_UNTIL}, {now})\n"
-            f"  ON CONFLICT ({words.names(words.key)}) DO UPDATE SET value = excluded.value,\n"
-            "    until = excluded.until, token = greatest(excluded.token, r.token + 1);",
+            f"INSERT INTO {rows} AS r ({words.names(columns)}, until, token, flags)\n"
+            f"  VALUES ({words.values(columns)}, {POSTGRESQL_UNTIL}, {now}, coalesce(NEW.flags, 0))\n"
+            f"  ON CONFLICT ({words.names(words.key)}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
+            "    token = greatest(excluded.token, r.token + 1), flags = excluded.flags;",
             "RETURN NEW;",
         ],
         update=[
-            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES])),
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
             *words.normal([value, EXPIRES]),
-            f"UPDATE {rows} SET value = NEW.value, until = {POSTGRESQL_UNTIL},\n"
+            f"UPDATE {rows} SET value = NEW.value, until = {POSTGRESQL_UNTIL}, flags = coalesce(NEW.flags, 0),\n"
             f"  token = greatest({now}, token + 1) WHERE {old};",
             "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
             "RETURN NEW;",

@@ -207,6 +207,8 @@ def _column(row: Row, wire: bool) -> TableColumn:
     shown_by = ("", "")
     if wire and kind == "bool":
         shown_by = ("CASE ", " WHEN true THEN 't' WHEN false THEN 'f' END")
+    elif wire and kind == "inet":  # its cast to text shows the mask of a single address, too
+        shown_by = ("nullif(concat(", "), '')")
     elif wire and meaning not in ("integer", "text", "blob"):
         shown_by = ("", "::text")
     return TableColumn(
