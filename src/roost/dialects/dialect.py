@@ -140,6 +140,7 @@ class Control(enum.Enum):
     RELEASE = "release"
     BACK = "rollback to savepoint"
     LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
+    LOCK_CLUSTER = "lock the catalog of all nodes"  # where LOCK_CATALOG was answered that its lock is one node's
     JITTER = "jitter"  # wait for a short random time before trying again
     LOCKED = "locked"  # all locks have been taken: what comes does not wait
     RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
