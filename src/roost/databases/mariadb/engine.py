@@ -305,6 +305,10 @@ class MariaDBConnection(ServerConnection):
         """Note that a transaction will be open."""
         self._open = True
 
+    def ended(self) -> None:
+        """Note that no transaction is open any more."""
+        self._open = False
+
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
