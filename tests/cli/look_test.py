@@ -247,6 +247,38 @@ def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -
     assert shell.json("check") == []
 
 
+def test_an_expiring_set_is_made_filled_shown_and_altered(shell: Shell) -> None:
+    shell("create", "expiring_set", "online", "--member", "int", "--keep-for", "30d")
+    shell("import", "online", "-", "--format", "jsonl", stdin='{"key": "chat", "member": 7}\n')
+    assert shell.json("show", "online") == [{"key": "chat", "size": 1}]
+    assert shell.json("show", "online", "chat")["members"] == [7]
+    assert "keep_for 2592000" in shell("list")
+    shell("alter", "online", "--keep-for", "1h", code=1)
+    assert "members that were written longer than 1:00:00 ago are deleted" in shell.error
+    assert "keep_for: 2592000 -> 3600" in shell("alter", "online", "--keep-for", "1h", "--yes")
+    shell("alter", "online", "--keep-for", "2h")
+    shell("create", "expiring_set", "seen", "--keep-for", "soon", code=2)
+    assert "'soon' is no time" in shell.error
+    shell("create", "expiring_set", "seen", code=2)
+    assert "needs --keep-for" in shell.error
+    assert shell.json("check") == []
+
+
+def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None:
+    options = ("--per", "uid:int", "--column", "visitor:int", "--keep", "2", "--keep-for", "30d")
+    shell("create", "expiring_ring", "visits", *options)
+    lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in range(3))
+    shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
+    assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [2, 1]
+    assert shell.json("show", "visits")[0]["rows"] == 2
+    assert "keep 2, keep_for 2592000" in shell("list")
+    shell("alter", "visits", "--keep", "1", "--keep-for", "1h", code=1)
+    assert "rows beyond the newest 1 of each key are deleted and rows that were written longer than" in shell.error
+    shell("alter", "visits", "--keep", "1", "--keep-for", "1h", "--add", "note:int=7", "--yes")
+    assert [each["row"]["note"] for each in shell.json("show", "visits", "5")["entries"]] == [7]
+    assert shell.json("check") == []
+
+
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     shell("create", "windowed_counter", "views", "--window", "31536000", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')

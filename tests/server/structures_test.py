@@ -43,6 +43,7 @@ class Score:
 best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best")
 pages = roost.Cache("pages", value=str)
 views = roost.Counter("views", window=dt.timedelta(days=366), keep=3)
+online = roost.Set("online", member=int, keep_for=dt.timedelta(days=1))
 store = roost.Store(sys.argv[1])
 """
 OPENED = [
@@ -65,7 +66,7 @@ def library(url: str, program: str) -> Any:
 
 @pytest.fixture
 def write(db: Database) -> Iterator[Bench]:
-    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views, pages)\n1")
+    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views, pages, online)\n1")
     with closing(bench(db, "write")) as made:
         yield made
 
@@ -137,6 +138,20 @@ def test_a_windowed_counter_opens_as_a_counter(write: Bench, session: Session) -
     lines = ["P\t8\tmain\tviews\tPRIMARY\tkey,total", "8\t+\t2\t/home\t5", "8\t=\t1\t/home\t1\t0\t+\t\0\t2"]
     assert say(write, session, *lines, "8\t=\t1\t/home") == ["0\t1", "0\t1", "0\t1\t1", "0\t2\t/home\t7"]
     assert say(write, session, "8\t=\t1\t/home\t1\t0\tD", "8\t=\t1\t/home") == ["0\t1\t1", "0\t2\t/home\t0"]
+
+
+def test_an_expiring_set_opens_as_a_set(write: Bench, session: Session) -> None:
+    lines = ["P\t9\tmain\tonline\tPRIMARY\tkey,member", *[f"9\t+\t2\tchat\t{n}" for n in (7, 8, 9)], "9\t+\t2\tchat\t7"]
+    assert say(write, session, *lines, "9\t=\t2\tchat\t9\t1\t0\tD") == ["0\t1"] * 5 + ["0\t1\t1"]
+    assert say(write, session, "9\t=\t1\tchat\t9\t0", "9\t=\t2\tchat\t9") == ["0\t2\tchat\t7\tchat\t8", "0\t2"]
+    write.sql("UPDATE roost_online_clock SET ahead = 86400000000")
+    assert say(write, session, "9\t=\t1\tchat\t9\t0", "9\t=\t2\tchat\t7", "9\t+\t2\tchat\t7") == [
+        "0\t2",
+        "0\t2",
+        "0\t1",
+    ]
+    assert say(write, session, "9\t=\t1\tchat\t9\t0") == ["0\t2\tchat\t7"]
+    assert library(write.where.url, "[store.run(online.size('chat')), len(store.check())]") == [1, 0]
 
 
 def test_a_full_collection_and_a_duplicate_cost_themselves_alone(write: Bench, session: Session) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 import roost
 from roost.structures.registry import from_definition
+from tests.memcached.cases import CONVERSATIONS
+from tests.memcached.player import Player, without_tokens
 from tests.suite.clients import Client
 from tests.suite.passing import passes
 from tests.suite.ways import App
@@ -181,6 +183,17 @@ def test_flags_are_kept_beside_a_value(make: Make) -> None:
     for wrong in (-1, 2**32, 1.5, True, "1", None):
         with pytest.raises(roost.Invalid, match="flags is a whole number from 0 to 4294967295"):
             pages.set("/", b"1", flags=wrong)  # type: ignore[arg-type]
+
+
+def test_memcacheds_protocol_on_every_database(make: Make) -> None:
+    store = make(pages)
+    with roost.Store("sqlite://") as other:
+        other.create(pages)
+        for conversation in CONVERSATIONS:
+            asked = b"".join(conversation)
+            assert without_tokens(Player(store, pages).one(asked)) == without_tokens(Player(other, pages).one(asked))
+            other.run(pages.clear())
+            store.run(pages.clear())
 
 
 @pytest.mark.needs("second store")

@@ -15,6 +15,7 @@ import click
 
 import roost
 from roost.cli.app import Failure
+from roost.cli.durations import Duration
 from roost.cli.values import text_parser
 from roost.structures.console import REQUIRED
 from roost.structures.registry import DECLARATIONS, console_class, console_of, declaration_of
@@ -34,6 +35,12 @@ GROUPS = ("key", "member")  # options that name columns which are one value to t
 KEEP = click.option(
     "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
 )
+KEEP_FOR = click.option(
+    "--keep-for",
+    type=Duration(),
+    metavar="TIME",
+    help="How long a row or a member is kept (the expiring kinds): 90s, 12h, 30d.",
+)
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Values at most (cache).")
 MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Bytes of keys and values at most (cache).")
@@ -51,15 +58,16 @@ def declaring(command: F) -> F:
         click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME"),
         click.option("--per", multiple=True, metavar="NAME:TYPE", help="A column of the key (ring, capped, ranked)."),
         KEEP,
+        KEEP_FOR,
         click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped, ranked)."),
         click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped, ranked)."),
         click.option("--order", metavar="NAME", help="The column by which the best rows are kept (ranked)."),
         ON_FULL,
         ON_DUPLICATE,
         click.option(
-            "--key", multiple=True, metavar="[NAME:]TYPE", help="The key (cache, counter, set); text by default."
+            "--key", multiple=True, metavar="[NAME:]TYPE", help="The key (cache, counters, sets); text by default."
         ),
-        click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (set); text by default."),
+        click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (sets); text by default."),
         click.option("--value", metavar="TYPE", help="The value (cache); binary by default."),
         MAX_ITEMS,
         MAX_BYTES,

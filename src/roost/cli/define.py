@@ -11,6 +11,7 @@ import roost
 from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import (
     KEEP,
+    KEEP_FOR,
     MAX_BYTES,
     MAX_ITEMS,
     ON_DUPLICATE,
@@ -46,9 +47,11 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create windowed_counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
+      roost create expiring_ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
+      roost create expiring_set online --member int --keep-for 5m
     """
     structures = declared(targets, options)
     with settings.open() as store:
@@ -72,6 +75,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.command()
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
 @KEEP
+@KEEP_FOR
 @MAX_ITEMS
 @MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")

@@ -223,6 +223,8 @@ class ServerConnection(ServerExecutor):
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        together = not self.one_by_one
+        ends = ends and together
         end = ["COMMIT"] if ends else []
         if self._trace is not None:
             for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
@@ -236,7 +238,7 @@ class ServerConnection(ServerExecutor):
             first = place
             size = len(texts[place])
             place += 1
-            while place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
+            while together and place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
                 place += 1
             self._send(texts[first:place], first - len(begin), returns, answers)
         if ends:
@@ -282,11 +284,15 @@ class ServerConnection(ServerExecutor):
                     answers.append(cursor.fetchall() if returns[number] else cursor.rowcount)
             while cursor.nextset():
                 pass
+            self.arrived()
         except self.failures as error:
             once_more = self.again(error, texts[number - place])
             if once_more is None:
                 raise self.failed(error, text) from error
             self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
+
+    def arrived(self) -> None:
+        """Look at what the server has told beside its answers."""
 
     def again(self, error: Exception, text: str) -> str | None:
         """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""
@@ -425,6 +431,11 @@ class ServerConnection(ServerExecutor):
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)
         self.close_raw()
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each statement of a transaction is a text of its own."""
+        return False
 
     @property
     @abstractmethod

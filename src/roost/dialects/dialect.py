@@ -176,6 +176,9 @@ class Dialect:
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed
+    # Whether a transaction of the application's has a new snapshot in each statement, and locks no gaps between rows;
+    # empty where it never does.
+    read_committed: str = ""
     lock_table: str = ""  # LOCK TABLE, for a table and a mode; empty where the row of a definition is locked instead
     nowait: str = ""  # follows these where nothing but they can be told not to wait: no limit is below a second
     array: str = ""  # the table of an array, as `FROM` has it, with one parameter

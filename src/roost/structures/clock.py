@@ -170,10 +170,13 @@ class Clock:
             self._take = Template(TAKE.format(table=name), answer=Answer.ORDINAL)
             self._make = Template(dialect.choose(MAKE).format(table=name))
 
-    def keys(self, column: str) -> tuple[Template, Template]:
-        """Return the statements that list the keys whose moment is to come: the first ones, and those behind a key."""
+    def keys(self, column: str, distinct: str = "") -> tuple[Template, Template]:
+        """Return the statements that list the keys whose moment is to come: the first ones, and those behind a key.
+
+        distinct: "DISTINCT " where a key has many rows.
+        """
         key = self._dialect.names(self._key)
-        head = f"SELECT {key} FROM {self._rows} r WHERE r.{column} > {self.now}"
+        head = f"SELECT {distinct}{key} FROM {self._rows} r WHERE r.{column} > {self.now}"
         tail = f"ORDER BY {key} LIMIT {self._dialect.placeholder}"
         behind = f"AND ({key}) > ({self._dialect.holes(len(self._key))})"
         return (

@@ -91,15 +91,24 @@ class EndingPlan(StructurePlan):
 
     values: the columns beside the key; the last one is the moment.
     nothing: what a row has that was only made to be locked.
+    row: the columns that are the key of a row, where these are more than the structure's key.
     """
 
-    def __init__(self, structure: Structure, dialect: Dialect, values: Sequence[Column], nothing: Row) -> None:
+    def __init__(
+        self,
+        structure: Structure,
+        dialect: Dialect,
+        values: Sequence[Column],
+        nothing: Row,
+        row: Sequence[Column] = (),
+    ) -> None:
         super().__init__(structure, dialect)
-        key, rows = structure.key.columns, self.rows_table
+        key, rows = tuple(row) or structure.key.columns, self.rows_table
+        self._row_width = len(key)
         columns = [*key, *values]
         names = [dialect.name_of(column) for column in values]
         self.clock = Clock(self)
-        self.sweep = Sweep(self, names[-1])
+        self.sweep = Sweep(self, names[-1], key)
         self.indexes = (self.sweep.name,)
         self._nothing = nothing
         self.words = {
@@ -128,7 +137,7 @@ class EndingPlan(StructurePlan):
             self.sweep.index,
             self.clock.table,
         )
-        self.seize = seizing(dialect, rows, key)
+        self.seize = seizing(dialect, rows, structure.key.columns)
         select, now = dialect.choose(SELECT), f"{self.clock.now}, "
         self.select = select.format({**self.words, "now": now})
         self._select_locked = locking(select.format({**self.words, "now": ""}), dialect)
@@ -138,7 +147,7 @@ class EndingPlan(StructurePlan):
         if dialect.row_locks:
             self._lock = dialect.choose(LOCK).format(self.words)
             self.take = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
-        self.first_keys, self.later_keys = self.clock.keys(names[-1])
+        self.first_keys, self.later_keys = self.clock.keys(names[-1], "DISTINCT " if row else "")
         # The present moment and the row of one key, with NULLs where there is none.
         self.one = self.asked_alone(now + self.words["values"], rows, self.words["r_equal"])
 
@@ -169,7 +178,7 @@ class EndingPlan(StructurePlan):
         """Write rows that are as they were read, None where there was none; `Careful` where one is not any more."""
         assert self._change is not None
         assert self._insert is not None
-        k = self.key_width
+        k = self._row_width
         changed = [(*new[:k], *old, *new[k:]) for old, new in rows if old is not None]
         made = [new for old, new in rows if old is None]
         work = [Statement(self._change, changed)] if changed else []

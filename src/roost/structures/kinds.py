@@ -12,6 +12,12 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
+from roost.structures.expiring_ring.console import ExpiringRingConsole
+from roost.structures.expiring_ring.declaration import ExpiringRing
+from roost.structures.expiring_ring.plan import ExpiringRingPlan
+from roost.structures.expiring_set.console import ExpiringSetConsole
+from roost.structures.expiring_set.declaration import ExpiringSet
+from roost.structures.expiring_set.plan import ExpiringSetPlan
 from roost.structures.lease.console import LeaseConsole
 from roost.structures.lease.declaration import Lease
 from roost.structures.lease.plan import LeasePlan
@@ -38,6 +44,8 @@ __all__ = [
     "Cache",
     "Capped",
     "Counter",
+    "ExpiringRing",
+    "ExpiringSet",
     "Lease",
     "MemcachedSet",
     "Ranked",
@@ -50,9 +58,11 @@ __all__ = [
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
+register(ExpiringRing, ExpiringRingPlan, ExpiringRingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
+register(ExpiringSet, ExpiringSetPlan, ExpiringSetConsole)
 register(WindowedCounter, WindowedCounterPlan, WindowedCounterConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

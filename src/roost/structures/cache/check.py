@@ -25,7 +25,7 @@ def rules(plan: StructurePlan) -> Iterator[Rule]:
     yield (
         "flags",
         f"SELECT {words.r_key}, {words.message('flags are ?', 'r.flags')} FROM {words.rows} r\n"
-        f"  WHERE r.flags NOT BETWEEN 0 AND {FLAGS_MAX} OR (r.flags IS NULL AND r.value IS NOT NULL)",
+        f"  WHERE r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3} OR (r.flags IS NULL AND r.value IS NOT NULL)",
     )
     yield (
         "value",

@@ -73,7 +73,7 @@ class Cache(Structure, Generic[K, V]):
     """
 
     kind = "cache"
-    reads = ("get_many", "gets", "gets_many")
+    reads = ("get_many", "gets", "gets_many", "fetch")
     options = ("max_items", "max_bytes")
 
     @overload
@@ -320,7 +320,7 @@ class Cache(Structure, Generic[K, V]):
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
         place = path[1:] if operation.verb == "set_many" else path
-        if operation.verb in ("get_many", "gets_many"):
+        if operation.verb in ("get_many", "gets_many", "fetch"):
             place = path[1:]
         return self.value.name if len(place) == 1 and place[0] == 1 else self.key.names[place[-1]]
 

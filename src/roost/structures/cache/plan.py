@@ -25,6 +25,7 @@ from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, T
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache
 from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
+from roost.structures.cache.meta import META, makes, play_meta, reads_value
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.reads import CacheReads
 from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
@@ -45,6 +46,7 @@ from roost.structures.plan import (
     seizing,
     write,
 )
+from roost.structures.sweep import joined_only
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -66,7 +68,7 @@ class CachePlan(CacheReads):
     views = VIEWS
     alterations = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys([*WRITES, "clear", "forget"], "change"),
+        **dict.fromkeys([*WRITES, *META, "clear", "forget"], "change"),
         **dict.fromkeys(LEASING, "leases"),
     }
 
@@ -124,9 +126,10 @@ class CachePlan(CacheReads):
         self.seize = seizing(dialect, rows, key)
         swept = dialect.choose(SWEPT).format(**words)
         sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = each(sweep.format(moment=hole))
-        self._one_sweep = sweep.format(moment=self.clock.now)
-        self.move = write(f"UPDATE {rows} SET until = {hole} WHERE {equal}")
+        self.sweep = each(sweep.format(moment=hole, committed=""))
+        self.sweep_joined = each(sweep.format(moment=hole, committed=joined_only(dialect)))
+        self._one_sweep = sweep.format(moment=self.clock.now, committed="")
+        self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
         head, tail = f"SELECT {words['key']} FROM {rows} WHERE until > {hole}", f"ORDER BY {words['key']} LIMIT {hole}"
@@ -140,7 +143,8 @@ class CachePlan(CacheReads):
         self._head_and_size = (
             f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
         )
-        self._one_set = ONE_SET.get(dialect.name, "").format(**words)
+        one_set, joined = ONE_SET.get(dialect.name, ""), joined_only(dialect)
+        self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
         self._one = self.asked_alone(f"r.value{noted}", rows, living)
@@ -197,7 +201,8 @@ class CachePlan(CacheReads):
         key, value, ttl, flags = op.args
         stored = self.key_out(key)
         row = (*stored, *self._value_out((value,)), ttl, flags)
-        return Exchange(self._one_set, row if self.dialect.family == "mariadb" else (*row, *stored))
+        text = self._one_set_joined if context.joined else self._one_set
+        return Exchange(text, row if self.dialect.family == "mariadb" else (*row, *stored))
 
     # --- writing: batches -----------------------------------------------------------------------------------------
 
@@ -227,7 +232,7 @@ class CachePlan(CacheReads):
         return (yield from self._lock_all(operations, set()))
 
     def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
-        made = {key for op in operations if op.verb in MAKING for key in self._keys_of(op)}
+        made = {key for op in operations if op.verb in MAKING or makes(op) for key in self._keys_of(op)}
         taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
         counted = self.bounds is not None and _counts(operations)
         if not taken and not counted:
@@ -296,7 +301,7 @@ class CachePlan(CacheReads):
         if not run:
             return []
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
-        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES}
+        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES or reads_value(op)}
         asked = sorted({key for keys in keyed for key, _ in keys})
         found: dict[Row, Row] = {}  # what is stored, over or not, with its size
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
@@ -318,15 +323,21 @@ class CachePlan(CacheReads):
             else:
                 ((key, value),) = keys
                 brings = self._out(value) if op.verb in VALUED else None
-                result, after[key] = play(self.structure, op, brings, now, have[key])
+                result, after[key] = (play_meta if op.verb in META else play)(
+                    self.structure, op, brings, now, have[key]
+                )
+            for key, held in after.items():
+                if held is not None and held.until <= now:  # its end is in the past, as memcached's clients may say
+                    after[key] = None
             changed = [key for key, held in after.items() if held is not have[key]]
             if self._is_too_large(after, changed):
                 results.append(Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}"))
                 continue
             have |= after
             results.append(result)
-            if op.verb != "touch":
-                for key in changed:
+            for key in changed:
+                before, held = was[key], after[key]
+                if before is None or held is None or before.value is not held.value:
                     put.pop(key, None)
                     put[key] = None
         yield from self._write(found, was, have, put, tally)
@@ -363,9 +374,9 @@ class CachePlan(CacheReads):
             tally.n += 1
             tally.bytes += size
         moves = [
-            (held.until, *key)
+            (*held[1:], *key)
             for key, held in have.items()
-            if held and key not in put and (former := was[key]) and former.until != held.until
+            if held and key not in put and (former := was[key]) and former != held
         ]
         gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
         if tally is not None:
@@ -387,13 +398,10 @@ class CachePlan(CacheReads):
         return number
 
     def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
-        # Not in the application's own transaction on MariaDB: one at REPEATABLE READ would lock the gaps between them.
-        if context.joined and self.dialect.family == "mariadb":
-            return
         most = SWEEPS * written + SWEEP_LEAST
         if tally is not None and self.bounds is not None:
             most = max(most, self.bounds.excess(tally))  # it goes before what is not over
-        found = (yield Statement(self.sweep, [(now, most)]))[0]
+        found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
         if self.dialect.family == "mariadb" and found:
             yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
         if tally is not None:

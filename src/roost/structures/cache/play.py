@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from roost.errors import Error, Invalid, Overflow
+from roost.errors import Error, Invalid, Overflow, worded
 from roost.structures.cache.declaration import COUNTER_MAX, NEVER, Cache
 from roost.structures.operation import Operation
 from roost.types.column_types import INT_MAX, INT_MIN
@@ -12,7 +12,9 @@ from roost.types.column_types import INT_MAX, INT_MIN
 SLACK = 16  # `touch` writes nothing where the stored end is early by less than this part of the ttl
 # Verbs whose outcome depends on the value that is there, which may be long: for others it is not read.
 READ_VALUES = frozenset(["increment", "decrement", "append", "prepend"])
-VALUED = frozenset(["set", "add", "replace", "cas", "append", "prepend"])  # verbs whose second argument is a value
+VALUED = frozenset(
+    ["set", "add", "replace", "cas", "append", "prepend", "meta_set"]
+)  # verbs whose second argument is a value
 MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value where there is none
 
 
@@ -68,14 +70,19 @@ def play(
         case "clear" | "forget":
             return 1, None
         case "increment" | "decrement":
-            result, sum_ = _added(cache, op, held.value)
+            result, sum_ = added(cache, op, held.value, 1 if verb == "increment" else -1, args[1])
             return result, held if sum_ is None else Held(sum_, held.until, token(now, held), held.flags)
         case "append" | "prepend":
-            longer = held.value + value if verb == "append" else value + held.value
-            if len(longer) > (cache.value.type.limit or 0):
-                return Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), held
-            return True, Held(longer, held.until, token(now, held), held.flags)
+            made = longer(cache, op, held.value + value if verb == "append" else value + held.value, now, held)
+            return (made, held) if isinstance(made, Error) else (True, made)
     return False, held  # add
+
+
+def longer(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held) -> Held | Error:
+    """Return what a key has with a value that was made longer, or the error where that is too long."""
+    if len(value) > (cache.value.type.limit or 0):
+        return worded(Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), "toobig")
+    return Held(value, held.until, token(now, held), held.flags)
 
 
 def touched(now: int, ttl: int | None, held: Held) -> Held:
@@ -86,10 +93,8 @@ def touched(now: int, ttl: int | None, held: Held) -> Held:
     return held._replace(until=until)
 
 
-def _added(cache: Cache[Any, Any], op: Operation[Any], value: Any) -> tuple[int | Error, Any]:
-    # The result, and the value that is stored; None where it stays.
-    sign = 1 if op.verb == "increment" else -1
-    n = op.args[1]
+def added(cache: Cache[Any, Any], op: Operation[Any], value: Any, sign: int, n: int) -> tuple[int | Error, Any]:
+    """Return the result of adding to a number, or subtracting from it, and the value that is stored; None: it stays."""
     if isinstance(value, int):
         number = value + sign * n
         if not INT_MIN <= number <= INT_MAX:

@@ -7,7 +7,7 @@ from typing import Any
 
 from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.structures.cache.bounds import Bounds
-from roost.structures.cache.declaration import NEVER, SECOND, Cache, Item
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
 from roost.structures.cache.play import Held, touched
 from roost.structures.clock import Clock
 from roost.structures.operation import Operation
@@ -59,6 +59,20 @@ class CacheReads(StructurePlan):
         """Look up keys, with their tokens."""
         found = yield from self._found([op.args[0] for op in run], context)
         return [None if row is None else self._item([row]) for row in found]
+
+    def plan_fetch(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up many keys, for memcached's protocol: the rows as they are stored, or None, in the order of the keys.
+
+        A row has the value, the token, the time that is left, and the flags with the bits of `meta.py`.
+        """
+        found = yield from self._found([key for op in run for key in op.args[0]], context)
+        if len(run) == 1:
+            return [found]
+        results, place = [], 0
+        for op in run:
+            results.append(found[place : place + len(op.args[0])])
+            place += len(op.args[0])
+        return results
 
     def plan_gets_many(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys, with their tokens."""
@@ -124,7 +138,7 @@ class CacheReads(StructurePlan):
         value, token, left, flags = rows[0][:4]
         if value is None:
             return None
-        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND, flags)
+        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND, flags & FLAGS_MAX)
 
     def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
         """List keys whose value is not over."""

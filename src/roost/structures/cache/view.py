@@ -16,6 +16,7 @@ from roost.types.columns import Column
 
 EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
 FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
+FLAGS_SHOWN = f"flags & {FLAGS_MAX} AS flags"  # without the bits of `meta.py`
 NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
 FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
 BOUNDED = ": a cache with bounds is written by Roost alone; DELETE removes values"
@@ -44,7 +45,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     rows, key = words.rows, words.dialect.names(words.key)
     now = SQLITE_NOW.format(clock=f"roost_{words.name}_clock")
     until = SQLITE_UNTIL.format(words.new(EXPIRES))
-    view = f"SELECT {key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, flags FROM {rows}\n  WHERE until > {now}"
+    shown = f"{key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
+    view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
     old = words.is_old(words.key)
     if _bounded(plan):
         return sqlite.Made(
@@ -111,7 +113,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
         return words.door(key, [mariadb.LOCKED], [lock, count, delete])
 
     names = plan.dialect.names(columns)
-    shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires, flags FROM {rows} WHERE until > {now}"
+    shown = f"SELECT {names}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN} FROM {rows} WHERE until > {now}"
     return mariadb.Made(f"SELECT * FROM ({shown}) {{mark}}", add, remove, False)
 
 
@@ -120,7 +122,8 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.columns[-1]
     rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES, FLAGS], Clock(plan).now
     no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
-    view = f"SELECT {words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, flags FROM {rows}\n  WHERE until > {now}"
+    shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
+    view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
     if _bounded(plan):
         return postgresql.Made(
             view=view,

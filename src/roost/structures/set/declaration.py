@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from datetime import timedelta
+from typing import Any, Generic, Self, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import RUNS, Operation, few
@@ -21,6 +22,7 @@ class Set(Structure, Generic[K, M]):
 
     name: lower-case identifier, at most 40 characters.
     key, member: their types, as for `roost.Counter`; both are compared byte for byte.
+    keep_for: with it members leave by themselves after that time: see `ExpiringSet`.
 
     >>> import roost
     >>> likes = roost.Set("likes", key=int, member=str)
@@ -34,16 +36,37 @@ class Set(Structure, Generic[K, M]):
 
     kind = "set"
 
-    @overload
-    def __init__(self: Set[str, str], name: str) -> None: ...
-    @overload
-    def __init__(self: Set[str, A], name: str, *, member: type[A] | ColumnType[A]) -> None: ...
-    @overload
-    def __init__(self: Set[A, str], name: str, *, key: type[A] | ColumnType[A]) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K], member: type[M] | ColumnType[M]) -> None: ...
+    def __new__(cls, *_: Any, keep_for: timedelta | float | None = None, **__: Any) -> Self:
+        """Make an `ExpiringSet` where members leave by themselves."""
+        if cls is Set and keep_for is not None:
+            from roost.structures.expiring_set.declaration import ExpiringSet  # derived from this class
 
-    def __init__(self, name: str, *, key: Any = str, member: Any = str) -> None:
+            cls = ExpiringSet  # type: ignore[assignment]
+        return super().__new__(cls)
+
+    @overload
+    def __init__(self: Set[str, str], name: str, *, keep_for: timedelta | float | None = None) -> None: ...
+    @overload
+    def __init__(
+        self: Set[str, A], name: str, *, member: type[A] | ColumnType[A], keep_for: timedelta | float | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Set[A, str], name: str, *, key: type[A] | ColumnType[A], keep_for: timedelta | float | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        member: type[M] | ColumnType[M],
+        keep_for: timedelta | float | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self, name: str, *, key: Any = str, member: Any = str, keep_for: timedelta | float | None = None
+    ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
         self.member: Group[M] = Group.declared(name, "member", member)
         shared = {each.lower() for each in self.key.names} & {each.lower() for each in self.member.names}

@@ -209,10 +209,7 @@ class SetPlan(StructurePlan):
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
         """Make or lock the heads of keys that get members, and lock those of the others that are written."""
         made = {
-            head
-            for op in operations
-            if op.verb in ("add", "add_all") and self._pairs_of(op)
-            for head in self.heads_of(op)
+            head for op in operations if op.verb in ("add", "add_all") and pairs_of(op) for head in self.heads_of(op)
         }
         taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
@@ -225,9 +222,9 @@ class SetPlan(StructurePlan):
         rows: list[Row] = []
         adds: list[bool] = []
         for op in run:
-            pairs_of = self._pairs_of(op)
-            rows += pairs_of
-            adds += [op.verb != "remove"] * len(pairs_of)
+            of_one = pairs_of(op)
+            rows += of_one
+            adds += [op.verb != "remove"] * len(of_one)
         columns = self._columns_out(list(zip(*rows, strict=True))) if rows else ()
         pairs: list[Row] = list(zip(*columns, strict=True))
         keys: list[Row] = list(zip(*columns[: self.key_width], strict=True))
@@ -263,16 +260,7 @@ class SetPlan(StructurePlan):
             yield Statement(self.cut, gone)
         if heads:
             yield Statement(resize, heads)
-        each = iter(changed)
-        return [
-            list(islice(each, len(op.args))) if op.verb in RUNS else sum(islice(each, len(op.args[1]))) for op in run
-        ]
-
-    def _pairs_of(self, op: Operation[Any]) -> Sequence[Row]:
-        if op.verb in RUNS:
-            return op.args
-        key, members = op.args
-        return [key + member for member in members]
+        return answers(run, changed)
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         """Return the keys, as they are stored, whose heads an operation locks."""
@@ -354,6 +342,20 @@ class SetPlan(StructurePlan):
     def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+
+
+def pairs_of(op: Operation[Any]) -> Sequence[Row]:
+    """Return the pairs of a key and a member that an operation adds or removes."""
+    if op.verb in RUNS:
+        return op.args
+    key, members = op.args
+    return [key + member for member in members]
+
+
+def answers(run: Operations, changed: Sequence[bool]) -> list[Any]:
+    """Return the results of operations, from what each of their pairs has changed."""
+    each = iter(changed)
+    return [list(islice(each, len(op.args))) if op.verb in RUNS else sum(islice(each, len(op.args[1]))) for op in run]
 
 
 def _is_there(rows: list[Row]) -> bool:

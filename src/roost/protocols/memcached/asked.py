@@ -1,0 +1,113 @@
+"""What a request asks, and the texts of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
+from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX
+from roost.structures.operation import Operation
+
+ERROR = b"ERROR\r\n"
+BAD_LINE = b"CLIENT_ERROR bad command line format\r\n"
+BAD_CHUNK = b"CLIENT_ERROR bad data chunk\r\n"
+BAD_DELTA = b"CLIENT_ERROR invalid numeric delta argument\r\n"
+BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument\r\n"
+BAD_DELETE = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
+NOT_A_NUMBER = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+TOO_LARGE = b"SERVER_ERROR object too large for cache\r\n"
+DELAYED = b"SERVER_ERROR flush_all takes no delay\r\n"
+END = b"END\r\n"
+
+STORED = {True: b"STORED\r\n", None: b"STORED\r\n", False: b"NOT_STORED\r\n"}
+COMPARED = {True: b"STORED\r\n", False: b"EXISTS\r\n", None: b"NOT_FOUND\r\n"}
+DELETED = {True: b"DELETED\r\n", False: b"NOT_FOUND\r\n"}
+TOUCHED = {True: b"TOUCHED\r\n", False: b"NOT_FOUND\r\n"}
+
+# What the database refuses. Of all else the client learns no more than that.
+_TOLD: Sequence[tuple[type[Error], bytes]] = (
+    (Full, TOO_LARGE),
+    (Overflow, NOT_A_NUMBER),
+    (Busy, b"SERVER_ERROR busy: a lock was not released in time\r\n"),
+    (OutcomeUnknown, b"SERVER_ERROR outcome unknown: it may have been done\r\n"),
+    (CannotOpen, b"SERVER_ERROR database unavailable\r\n"),
+    (DiskFull, b"SERVER_ERROR no room left on the disk\r\n"),
+    (ReadOnly, b"SERVER_ERROR the database takes no writes\r\n"),
+)
+
+
+class Read(NamedTuple):
+    """Keys to be looked up.
+
+    answer: makes the answer of the rows that were found, in the order of the keys; or asks for more, under locks.
+    """
+
+    keys: Sequence[tuple[Any, ...]]
+    answer: Callable[[Sequence[Any]], bytes | Write]
+
+
+class Write(NamedTuple):
+    """Operations.
+
+    answer: makes the answer of their results, of which none is an error.
+    silent: errors are not answered.
+    number: whether a refused value is no number; otherwise it is too large.
+    """
+
+    operations: Sequence[Operation[Any]]
+    answer: Callable[[Sequence[Any]], bytes]
+    silent: bool = False
+    number: bool = False
+
+
+class Special(NamedTuple):
+    """What is about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
+
+    what: str
+    words: Sequence[bytes] = ()
+
+
+Asked = bytes | Read | Write | Special
+
+
+def refusal(error: Error, number: bool) -> bytes:
+    """Return the answer to a request that the database, or the cache, refuses."""
+    if isinstance(error, Invalid):
+        return NOT_A_NUMBER if number and error.word != "toobig" else TOO_LARGE
+    for kind, told in _TOLD:
+        if isinstance(error, kind):
+            return told
+    return b"SERVER_ERROR " + error.word.encode() + b"\r\n"
+
+
+def unsigned(token: bytes, most: int = COUNTER_MAX) -> int | None:
+    """Return a number as memcached reads one; None where it is none.
+
+    >>> unsigned(b"12"), unsigned(b"+012"), unsigned(b"-1"), unsigned(b"1x"), unsigned(b"18446744073709551616")
+    (12, 12, None, None, None)
+    """
+    digits = token.removeprefix(b"+")
+    if not digits.isdigit() or len(digits) > 100:
+        return None
+    found = int(digits)
+    return found if found <= most else None
+
+
+def signed(token: bytes) -> int | None:
+    """Return a number that may be negative.
+
+    >>> signed(b"-1"), signed(b"+5"), signed(b"5"), signed(b"--5"), signed(b"")
+    (-1, 5, 5, None, None)
+    """
+    negative = token.startswith(b"-")
+    if token.startswith(b"-+"):
+        return None
+    found = unsigned(token.removeprefix(b"-"), 2**63 - 1)
+    return None if found is None else -found if negative else found
+
+
+def flags_of(token: bytes) -> int | None:
+    """Return flags; what has more than 32 bits loses the others."""
+    found = unsigned(token)
+    return None if found is None else found & FLAGS_MAX

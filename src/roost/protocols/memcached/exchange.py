@@ -1,0 +1,283 @@
+"""What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
+
+`Exchange.play` is a generator: it yields operations of the cache, is sent their results, and makes answers of them. The
+requests of a connection are done in their order: each round takes from every connection the next ones that only read,
+or the next ones that write. All that reads is one operation, and what writes goes together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from roost.errors import Error
+from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Read, Special, Write, refusal
+from roost.protocols.memcached.framing import block_of
+from roost.protocols.memcached.requests import Requests
+from roost.protocols.memcached.session import Session
+from roost.structures.index.budget import Budget
+from roost.structures.operation import Operation
+
+LOT = 1024  # requests of a round, after which it is looked whether there is still room
+UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
+NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
+
+Arrived = Sequence[tuple[Session, bytes]]  # the whole requests of each connection
+Playing = Generator[Sequence[Operation[Any]], Sequence[Any], None]
+Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
+
+# Requests that are each `get` with one key.
+_GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
+
+
+class Late:
+    """What a connection is answered after a delay, since the secret was wrong, and its requests that go on then."""
+
+    __slots__ = ("rest", "text")
+
+    def __init__(self, text: bytes, rest: bytes) -> None:
+        self.text = text
+        self.rest = rest
+
+
+class _Chunk:
+    """The requests of one connection, and how far they are done."""
+
+    __slots__ = ("data", "late", "next", "place", "session")
+
+    def __init__(self, place: int, session: Session, data: bytes) -> None:
+        self.place = place  # among the connections
+        self.session = session
+        self.data = data
+        self.next = 0
+        self.late = b""
+
+
+class Exchange:
+    """The requests of several connections, and their answers.
+
+    stats: returns what `stats` tells, by its words; None for words that it does not know.
+    failed: why there is no transaction.
+    elapsed: seconds that the last answer of the database took; whoever sends it says so.
+    """
+
+    def __init__(
+        self,
+        arrived: Arrived,
+        requests: Requests,
+        most_block: int,
+        stats: Stats,
+        budget: Budget,
+        failed: Error | None = None,
+    ) -> None:
+        self.texts = [b""] * len(arrived)  # the answers, in the order of the connections
+        self.late: dict[int, Late] = {}  # by their places, after their texts
+        self.rest: dict[int, bytes] = {}  # by their places: the requests that are left for later turns
+        self.seconds = [0.0] * len(arrived)  # that each took
+        self.requests = self.errors = self.rows = 0
+        self.elapsed = 0.0
+        self._arrived = arrived
+        self._requests = requests
+        self._most_block = most_block
+        self._stats = stats
+        self._budget = budget
+        self._failed = failed
+        self._before: dict[Session, tuple[Any, ...]] = {}  # what sessions were that have changed
+
+    def undo(self) -> None:
+        """Take back what the sessions have become: the answers are not sent."""
+        for session, state in self._before.items():
+            session.restore(state)
+
+    def play(self) -> Playing:
+        """Answer the requests, as far as the budget allows."""
+        others = list(range(len(self._arrived))) if self._failed is not None else (yield from self._gets())
+        every = [_Chunk(place, *self._arrived[place]) for place in others]
+        going = every
+        while going and self._budget.open:
+            going = yield from self._round(going)
+        for chunk in every:
+            left = chunk.data[chunk.next :]
+            if chunk.late:
+                self.late[chunk.place] = Late(chunk.late, left)
+            elif left and not chunk.session.foreign:
+                self.rest[chunk.place] = left
+
+    # --- gets of one key --------------------------------------------------------------------------------------------
+
+    def _gets(self) -> Generator[Sequence[Operation[Any]], Sequence[Any], list[int]]:
+        # Answers the connections that have nothing but these, all together; returns the others.
+        others: list[int] = []
+        places: list[int] = []
+        names: list[bytes] = []
+        ends: list[int] = []
+        whole = _GETS.fullmatch
+        for place, (session, data) in enumerate(self._arrived):
+            if session.authorized and whole(data) and len(names) < LOT:
+                places.append(place)
+                names += data[4:-2].split(b"\r\nget ")
+                ends.append(len(names))
+            else:
+                others.append(place)
+        if not names:
+            return others
+        values = self._requests.values
+        try:
+            keys = values.keys(names)
+        except ValueError:
+            return list(range(len(self._arrived)))
+        ((rows,)) = yield [values.operation("fetch", tuple(keys))]
+        if isinstance(rows, Error):
+            return list(range(len(self._arrived)))
+        begin = 0
+        each = self.elapsed / len(names)
+        shown = self._requests.shown_alone
+        for place, end in zip(places, ends, strict=True):
+            answer = shown(names[begin:end], rows[begin:end])
+            self.texts[place] = answer
+            self._budget.take(len(answer))
+            self.seconds[place] = each * (end - begin)
+            begin = end
+        self.requests += len(names)
+        self.rows += len(rows) - rows.count(None)
+        return others
+
+    # --- all others -------------------------------------------------------------------------------------------------
+
+    def _round(self, going: list[_Chunk]) -> Generator[Sequence[Operation[Any]], Sequence[Any], list[_Chunk]]:
+        # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
+        reads: list[tuple[_Chunk, Read]] = []
+        writes: list[tuple[_Chunk, Write]] = []
+        for chunk in going:
+            self._take(chunk, reads, writes)
+        if reads:
+            keys = [key for _, read in reads for key in read.keys]
+            (rows,) = yield [self._requests.values.operation("fetch", tuple(keys))]
+            begin = 0
+            each = self.elapsed / len(reads)
+            for chunk, read in reads:
+                end = begin + len(read.keys)
+                answer = refusal(rows, False) if isinstance(rows, Error) else read.answer(rows[begin:end])
+                begin = end
+                self.seconds[chunk.place] += each
+                if isinstance(answer, bytes):
+                    self._reply(chunk, answer)
+                else:
+                    # It must be alone, as what follows in its connection is read already.
+                    (result,) = yield answer.operations
+                    self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
+            if not isinstance(rows, Error):
+                self.rows += len(rows) - rows.count(None)
+        if writes:
+            operations = [op for _, write in writes for op in write.operations]
+            results = yield operations
+            begin = 0
+            each = self.elapsed / len(writes)
+            for chunk, write in writes:
+                end = begin + len(write.operations)
+                self.seconds[chunk.place] += each
+                self._reply(chunk, self._written(write, results[begin:end]))
+                begin = end
+        return [chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.late or chunk.session.foreign)]
+
+    def _written(self, write: Write, results: Sequence[Any]) -> bytes:
+        for result in results:
+            if isinstance(result, Error):
+                self.errors += 1
+                return b"" if write.silent else refusal(result, write.number)
+        self.rows += len(results)
+        return write.answer(results)
+
+    def _take(self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]]) -> None:
+        # Gathers the next requests that read, or that write, and answers those before them that ask for nothing.
+        kind: type | None = None
+        total = len(chunk.data)
+        session = chunk.session
+        while chunk.next < total:
+            if not session.authorized:
+                if kind is not None:
+                    return
+                self._authorize(chunk)
+                if chunk.late:
+                    return
+                continue
+            if len(reads) + len(writes) >= LOT:
+                return
+            asked, end = self._requests.parse(chunk.data, chunk.next, self._most_block)
+            found = type(asked)
+            if kind is not None and found is not kind:
+                return
+            chunk.next = end
+            if found is Read or found is Write:
+                if self._failed is not None:
+                    write = isinstance(asked, Write)
+                    self.errors += 1
+                    silent = isinstance(asked, Write) and asked.silent
+                    self._reply(chunk, b"" if write and silent else refusal(self._failed, False))
+                    continue
+                kind = found
+                if isinstance(asked, Read):
+                    reads.append((chunk, asked))
+                elif isinstance(asked, Write):
+                    writes.append((chunk, asked))
+            elif isinstance(asked, bytes):
+                self.errors += asked not in (b"", END, b"OK\r\n", b"MN\r\n")
+                self._reply(chunk, asked)
+            else:
+                assert isinstance(asked, Special)
+                self._special(chunk, asked)
+                if session.foreign:
+                    return
+
+    def _special(self, chunk: _Chunk, asked: Special) -> None:
+        if asked.what == "stats":
+            found = self._stats(asked.words)
+            if found is None:
+                self.errors += 1
+                self._reply(chunk, ERROR)
+                return
+            told = [b"STAT %b %b\r\n" % (name.encode(), str(value).encode()) for name, value in found.items()]
+            self._reply(chunk, b"".join(told) + END)
+        elif asked.what == "reset":
+            self._reply(chunk, b"RESET\r\n")
+        elif asked.what == "version":
+            version = (self._stats([]) or {}).get("version", "")
+            self._reply(chunk, b"VERSION %b\r\n" % str(version).encode())
+        else:
+            self._remember(chunk.session)
+            chunk.session.foreign = True
+
+    def _remember(self, session: Session) -> None:
+        if session not in self._before:
+            self._before[session] = session.state()
+
+    def _authorize(self, chunk: _Chunk) -> None:
+        # The first request is a `set` with the user and the password as its value.
+        data, start = chunk.data, chunk.next
+        line = data.index(b"\n", start) + 1
+        block = block_of(data, start)
+        chunk.next = line
+        known = block is not None and block[1] <= self._most_block
+        if block is None or not known or not data.startswith(b"set ", start):
+            if block is not None and known:
+                chunk.next = block[0] + block[1] + 2
+            self.errors += 1
+            self._reply(chunk, UNAUTHENTICATED)
+            return
+        begin, length = block
+        chunk.next = begin + length + 2
+        if data[begin + length : chunk.next] != b"\r\n":
+            self._reply(chunk, BAD_CHUNK)
+            return
+        self._remember(chunk.session)
+        if chunk.session.authorize(data[begin : begin + length]):
+            self._reply(chunk, b"STORED\r\n")
+        else:
+            self.errors += 1
+            chunk.late = NOT_AUTHENTICATED
+
+    def _reply(self, chunk: _Chunk, answer: bytes) -> None:
+        self.texts[chunk.place] += answer
+        self.requests += 1
+        self._budget.take(len(answer))

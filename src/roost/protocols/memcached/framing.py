@@ -1,0 +1,119 @@
+"""Where requests end: bytes as they arrive become whole requests, a line each, and a block of data behind some.
+
+Whatever arrives, in whatever pieces, what is behind a request is found again: by the length that its line names, or,
+where that cannot be read, by the end of the line, as memcached does. Nothing is kept of a block that is too long.
+"""
+
+from __future__ import annotations
+
+import re
+
+MOST_KEY = 250  # bytes, in memcached and here
+MOST_LENGTH = 2**31 - 3  # of a block: memcached reads the number as one of 32 bits, and adds 2
+MOST_UNKNOWN = 2048  # bytes of a line and of a block, of a client that has not said the secret
+
+_STORAGE = rb"(?:set|add|replace|append|prepend|cas|ms) "
+# Lines that no block belongs to, as many as there are.
+_LINES = re.compile(rb"(?:(?! *" + _STORAGE + rb")[^\n]*\n)+")
+# A line with a block, and the number of its bytes. memcached reads a sign, and zeros in front.
+_BLOCK = re.compile(
+    rb" *(?:(?:set|add|replace|append|prepend) +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)?"
+    rb"|cas +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+) +[^ \n]+(?: +[^ \n]+)?"
+    rb"|ms +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)*) *\r?\n"
+)
+
+
+class TooLong(Exception):
+    """A line without an end: nothing behind it can be understood."""
+
+
+def block_of(data: bytes, start: int) -> tuple[int, int] | None:
+    """Return where the block of the line at `start` begins, and its length; None where the line has none."""
+    found = _BLOCK.match(data, start)
+    if found is None:
+        return None
+    digits = found[1] or found[2] or found[3]
+    length = int(digits[:12]) if len(digits) < 12 else MOST_LENGTH + 1
+    return None if length > MOST_LENGTH else (found.end(), length)
+
+
+def end_of(data: bytes, start: int, most_block: int) -> int:
+    """Return where the request at `start` ends, in data of whole requests."""
+    end = data.find(b"\n", start) + 1
+    if _LINES.match(data, start) is None:
+        block = block_of(data, start)
+        if block is not None and block[1] <= most_block:
+            return block[0] + block[1] + 2
+    return end
+
+
+class Framing:
+    """One connection's bytes.
+
+    most_line: bytes of a line; a longer one raises `TooLong`.
+    most_block: bytes of a block; a longer one is passed over, and its line stands alone in what `feed` returns.
+    """
+
+    __slots__ = ("_pieces", "_size", "_skip", "_wanted", "most_block", "most_line")
+
+    def __init__(self, most_line: int, most_block: int) -> None:
+        self.most_line = most_line
+        self.most_block = most_block
+        self._pieces: list[bytes] = []  # of a request that has no end yet
+        self._size = 0
+        self._wanted = 0  # how many bytes there must be until it is looked at again
+        self._skip = 0  # bytes that are passed over
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept of a request that has no end yet."""
+        return self._size
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what has arrived, and return the whole requests.
+
+        Raises: TooLong.
+        """
+        if self._skip:
+            skipped = min(self._skip, len(data))
+            self._skip -= skipped
+            data = data[skipped:]
+        if self._pieces:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._wanted or (not self._wanted and b"\n" not in data and self._size <= self.most_line):
+                return b""
+            data = b"".join(self._pieces)
+            self._pieces, self._size, self._wanted = [], 0, 0
+        whole: list[bytes] = []
+        begin = place = 0
+        total = len(data)
+        while place < total:
+            lines = _LINES.match(data, place)
+            if lines is not None:
+                place = lines.end()
+                continue
+            line = data.find(b"\n", place) + 1
+            if not line:
+                if total - place > self.most_line:
+                    raise TooLong
+                break
+            block = block_of(data, place)
+            if block is None:
+                place = line
+            elif block[1] > self.most_block:
+                whole.append(data[begin:line])
+                skipped = min(block[1] + 2, total - line)
+                self._skip = block[1] + 2 - skipped
+                begin = place = line + skipped
+            elif block[0] + block[1] + 2 > total:
+                self._wanted = block[0] + block[1] + 2 - place
+                break
+            else:
+                place = block[0] + block[1] + 2
+        if place == total and not begin:
+            return data
+        whole.append(data[begin:place])
+        if place < total:
+            self._pieces, self._size = [data[place:]], total - place
+        return b"".join(whole)

@@ -1,0 +1,275 @@
+"""The meta commands: mg ms md ma me. Their flags are read alike, and come back in the order in which they were sent."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from roost.protocols.memcached.asked import (
+    BAD_LINE,
+    ERROR,
+    TOO_LARGE,
+    Asked,
+    Read,
+    Write,
+    flags_of,
+    signed,
+    unsigned,
+)
+from roost.protocols.memcached.framing import MOST_KEY
+from roost.protocols.memcached.values import Unfit, Values
+from roost.structures.cache.declaration import FLAGS_MAX, SECOND
+from roost.structures.cache.meta import KEEP, STALE, WON
+
+KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
+MOST_OPAQUE = 32
+MISS = b"EN\r\n"
+MODES: Final = {"I": 1, "+": 1, "D": -1, "-": -1}
+
+
+class Refused(Exception):
+    """A request with a flag that is wrong; the answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+class Flags:
+    """The flags of one request, and its key."""
+
+    __slots__ = ("given", "key", "name", "tokens")
+
+    def __init__(self, name: bytes, words: Sequence[bytes], values: Values) -> None:
+        self.tokens: dict[int, bytes] = {}
+        for word in words:
+            flag = word[0]
+            if flag in self.tokens:
+                raise Refused(b"CLIENT_ERROR duplicate flag\r\n")
+            if flag not in KNOWN:
+                raise Refused(b"CLIENT_ERROR invalid flag\r\n")
+            if flag == ord("M") and len(word) != 2:
+                raise Refused(b"CLIENT_ERROR incorrect length for M token\r\n")
+            self.tokens[flag] = word[1:]
+        self.name = name
+        key = name
+        if self.has("b"):
+            try:
+                key = binascii.a2b_base64(name, strict_mode=True)
+            except binascii.Error:
+                key = b""
+            if not key:
+                raise Refused(b"CLIENT_ERROR error decoding key\r\n")
+        try:
+            self.key = values.key(key)
+        except Unfit:
+            raise Refused(BAD_LINE) from None
+
+    def has(self, flag: str) -> bool:
+        """Whether a flag was sent."""
+        return ord(flag) in self.tokens
+
+    def number(self, flag: str, otherwise: Any) -> Any:
+        """Return the number of a flag that has one."""
+        token = self.tokens.get(ord(flag))
+        if token is None:
+            return otherwise
+        found = signed(token) if flag in "NTR" else unsigned(token)
+        if found is None:
+            raise Refused(b"CLIENT_ERROR bad token in command line format\r\n")
+        return found
+
+    def mode(self, otherwise: str) -> str:
+        """Return the mode that was sent."""
+        return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
+
+    def shown(self, facts: dict[str, Any]) -> bytes:
+        """Return what comes back, each with a blank before it: of the facts those that were asked for."""
+        parts = []
+        for flag, token in self.tokens.items():
+            letter = chr(flag)
+            if letter == "O":
+                parts.append(b" O" + token)
+            elif letter == "k":
+                parts.append(b" k" + self.name + (b" b" if self.has("b") else b""))
+            elif letter in facts:
+                parts.append(b" %c%d" % (flag, facts[letter]))
+        return b"".join(parts)
+
+
+class Meta:
+    """The meta commands on one cache."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def _flags(self, words: Sequence[bytes]) -> Flags:
+        flags = Flags(words[0], words[1:], self._values)
+        if len(flags.tokens.get(ord("O"), b"")) > MOST_OPAQUE:
+            raise Refused(b"CLIENT_ERROR opaque token too long\r\n")
+        return flags
+
+    def _ttl(self, flags: Flags, flag: str) -> Any:
+        seconds = flags.number(flag, None)
+        return KEEP if seconds is None else self._values.ttl(seconds)
+
+    # --- mg -------------------------------------------------------------------------------------------------------
+
+    def get(self, words: list[bytes]) -> Asked:
+        """Read a `mg`."""
+        if len(words) < 2:
+            return ERROR
+        if len(words[1]) > MOST_KEY:
+            return BAD_LINE
+        try:
+            flags = self._flags(words[1:])
+            ttl, made, recached = self._ttl(flags, "T"), self._ttl(flags, "N"), flags.number("R", KEEP)
+        except Refused as refused:
+            return refused.answer
+        asked = self._values.operation("meta_get", flags.key, ttl, made, recached)
+        locked = Write([asked], lambda results: self._got(flags, results[0]))
+        if ttl == made == recached == KEEP:
+            return Read([flags.key], partial(self._read, flags, locked))
+        return locked
+
+    def _read(self, flags: Flags, locked: Write, rows: Sequence[Any]) -> bytes | Write:
+        (row,) = rows
+        if row is None:
+            return self._got(flags, None)
+        value, token, left, kept = row[:4]
+        if kept & STALE and not kept & WON:
+            return locked  # who is first to see that wins
+        marks = (b" Z" if kept & WON else b"") + (b" X" if kept & STALE else b"")
+        return self._got(flags, (value, token, None if left > 2**62 else left, kept & FLAGS_MAX, marks))
+
+    def _got(self, flags: Flags, found: Any) -> bytes:
+        quiet = flags.has("q")
+        if found is None:
+            return b"" if quiet else b"EN%b\r\n" % flags.shown({})
+        stored, token, left, kept, marks = found
+        value = self._values.bytes_of(stored)
+        facts = {"s": len(value), "f": kept, "c": token, "t": _seconds(left), "h": 0, "l": 0}
+        shown = flags.shown(facts) + marks
+        if flags.has("v"):
+            return b"VA %d%b\r\n%b\r\n" % (len(value), shown, value)
+        return b"HD%b\r\n" % shown
+
+    # --- ms -------------------------------------------------------------------------------------------------------
+
+    def set(self, words: list[bytes], value: bytes | None) -> Asked:
+        """Read a `ms`; value: None where it is too long."""
+        if len(words[1]) > MOST_KEY:
+            return BAD_LINE
+        values = self._values
+        try:
+            flags = self._flags([words[1], *words[3:]])
+            ttl = values.ttl(flags.number("T", 0))
+            kept = flags_of(flags.tokens.get(ord("F"), b"0"))
+            token = flags.number("C", None)
+        except Refused as refused:
+            return refused.answer
+        mode = flags.mode("S")
+        if mode not in "EAPRS":
+            return b"CLIENT_ERROR invalid mode for ms M token\r\n"
+        if kept is None:
+            return BAD_LINE
+        try:
+            found = None if value is None else values.value(value)
+        except Unfit:
+            found = None
+        if found is None:
+            return Write([values.operation("delete", flags.key)], lambda _: TOO_LARGE) if mode == "S" else TOO_LARGE
+        if token is not None:
+            token = min(token, 2**63 - 1)
+        asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I"))
+
+        def answer(results: Sequence[Any]) -> bytes:
+            ((code, stored),) = results
+            return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({"c": stored}))
+
+        return Write([asked], answer)
+
+    # --- md, ma, me -----------------------------------------------------------------------------------------------
+
+    def delete(self, words: list[bytes]) -> Asked:
+        """Read a `md`."""
+        if len(words) < 2:
+            return ERROR
+        if len(words[1]) > MOST_KEY:
+            return BAD_LINE
+        try:
+            flags = self._flags(words[1:])
+            ttl, token = self._ttl(flags, "T"), flags.number("C", None)
+        except Refused as refused:
+            return _worded(refused)
+        asked = self._values.operation("meta_delete", flags.key, token, flags.has("I"), ttl)
+
+        def answer(results: Sequence[Any]) -> bytes:
+            (code,) = results
+            return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({}))
+
+        return Write([asked], answer)
+
+    def arithmetic(self, words: list[bytes]) -> Asked:
+        """Read a `ma`."""
+        if len(words) < 2:
+            return ERROR
+        if len(words[1]) > MOST_KEY:
+            return BAD_LINE
+        try:
+            flags = self._flags(words[1:])
+            n, first, token = flags.number("D", 1), flags.number("J", 0), flags.number("C", None) or None
+            ttl, made = self._ttl(flags, "T"), self._ttl(flags, "N")
+        except Refused as refused:
+            return _worded(refused)
+        mode = flags.mode("I")
+        if mode not in MODES:
+            return b"CLIENT_ERROR invalid mode for ma M token\r\n"
+        asked = self._values.operation("meta_arithmetic", flags.key, n, MODES[mode], token, ttl, made, first)
+
+        def answer(results: Sequence[Any]) -> bytes:
+            ((code, number, stored, left),) = results
+            if code != b"HD":
+                return b"%b%b\r\n" % (code, flags.shown({}))
+            if flags.has("q"):
+                return b""
+            shown = flags.shown({"t": _seconds(left), "c": stored})
+            if flags.has("v"):
+                return b"VA %d%b\r\n%d\r\n" % (len(str(number)), shown, number)
+            return b"HD%b\r\n" % shown
+
+        return Write([asked], answer, number=True)
+
+    def debug(self, words: list[bytes]) -> Asked:
+        """Read a `me`."""
+        if len(words) < 2 or len(words[1]) > MOST_KEY:
+            return BAD_LINE
+        try:
+            flags = Flags(words[1], words[2:3] if words[2:3] == [b"b"] else [], self._values)
+        except Refused:
+            return BAD_LINE
+
+        def answer(rows: Sequence[Any]) -> bytes:
+            (row,) = rows
+            if row is None:
+                return MISS
+            size = len(self._values.bytes_of(row[0]))
+            exp = _seconds(None if row[2] > 2**62 else row[2])
+            # memcached's `exp` is the time since the end.
+            told = (flags.name, exp if exp < 0 else -exp, row[1], size)
+            return b"ME %b exp=%d la=0 cas=%d fetch=no cls=1 size=%d\r\n" % told
+
+        return Read([flags.key], answer)
+
+
+def _seconds(left: int | None) -> int:
+    return -1 if left is None else -(-left // SECOND)
+
+
+def _worded(refused: Refused) -> bytes:
+    # memcached says so of md and ma, whatever is wrong with their flags.
+    if refused.answer == BAD_LINE:
+        return BAD_LINE
+    return b"CLIENT_ERROR invalid or duplicate flag\r\n"

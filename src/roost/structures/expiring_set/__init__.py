@@ -1,0 +1,1 @@
+"""Set whose members leave by themselves."""

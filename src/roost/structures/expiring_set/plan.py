@@ -1,0 +1,182 @@
+"""Expiring set: each member's row is its own head, so who adds other members of the same key is not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import compress
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.structures import keep_for
+from roost.structures.clock import SECOND
+from roost.structures.ending import EndingPlan
+from roost.structures.expiring_set.declaration import ExpiringSet
+from roost.structures.expiring_set.view import VIEWS
+from roost.structures.operation import RUNS, Operation
+from roost.structures.plan import (
+    CUT,
+    Careful,
+    Context,
+    Operations,
+    Plan,
+    Question,
+    Rule,
+    Transaction,
+    each,
+    same,
+    same_columns,
+    write,
+)
+from roost.structures.rules import lasting
+from roost.structures.set.plan import answers, pairs_of
+from roost.structures.set.wire import SetWire
+from roost.structures.sweep import EACH
+
+
+class ExpiringSetPlan(EndingPlan):
+    """An expiring set in one dialect's words."""
+
+    wire = SetWire
+
+    structure: ExpiringSet[Any, Any]
+    views = VIEWS
+    alterations = keep_for.ALTERATIONS
+    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+
+    def __init__(self, structure: ExpiringSet[Any, Any], dialect: Dialect) -> None:
+        key, member = structure.key.columns, structure.member.columns
+        pair = (*key, *member)
+        super().__init__(structure, dialect, [keep_for.UNTIL], (0,), pair)
+        rows, names, hole = self.rows_table, dialect.names(pair), dialect.placeholder
+        self.lasts = structure.keep_for * SECOND
+        words = {**self.words, "pairs": names, "equal_pair": self.words["equal"], "same_pair": self.words["same"]}
+        self.cut = dialect.choose(CUT).format({**words, "pair_arrays": self.words["key_arrays"]})
+        of_key, living = dialect.equal(key), dialect.equal(key, "r.") + f" AND r.until > {self.clock.now}"
+        members = dialect.names(member, "r.")
+        self.all = each(f"SELECT {members} FROM {rows} r WHERE {living}")
+        self.count = each(f"SELECT count(*) FROM {rows} r WHERE {living}")
+        self._one_set = self.asked_alone(members, rows, living)
+        self._one_size = self.asked_alone(f"count(r.{dialect.name_of(key[0])})", rows, living, " GROUP BY c.name")
+        if dialect.row_locks:
+            self.take = each(f"SELECT 1 FROM {rows} WHERE {of_key} ORDER BY {names}{dialect.for_update}")
+        self.delete = write(f"DELETE FROM {rows} WHERE {of_key}")
+        self.delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {hole}")
+        self._columns_out = dialect.column_encoder(pair) or same_columns
+        self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
+        self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its table."""
+        yield lasting(self)
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, of which an operation writes rows."""
+        if op.verb in RUNS:
+            return {self.key_out(pair[: self.key_width]) for pair in op.args}
+        return super().heads_of(op)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def plan_change(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Lock the members' rows, play adds and removes in Python, in their order, and write what remains of them."""
+        rows: list[Row] = []
+        adds: list[bool] = []
+        for op in run:
+            of_one = pairs_of(op)
+            rows += of_one
+            adds += [op.verb != "remove"] * len(of_one)
+        if not rows:
+            return answers(run, [])
+        pairs: list[Row] = list(zip(*self._columns_out(list(zip(*rows, strict=True))), strict=True))
+        wanted = set(pairs)
+        if not context.joined:  # a transaction of the application's may have an older snapshot
+            absent = yield from self._absent(sorted(wanted.difference(compress(pairs, adds))), context)
+            wanted.difference_update(absent)
+        if not wanted:
+            return answers(run, [False] * len(pairs))
+        moment, states = yield from self.locked(sorted(wanted), context)
+        now = dict.fromkeys(pairs, False) | {pair: until > moment for pair, (until,) in states.items()}
+        changed: list[bool] = []
+        for pair, there in zip(pairs, adds, strict=True):
+            changed.append(now[pair] is not there)
+            now[pair] = there
+        put = [(*pair, moment + self.lasts) for pair in states if now[pair]]
+        gone = [pair for pair, (until,) in states.items() if not now[pair] and (until or self.dialect.row_locks)]
+        work = [Statement(self.cut, gone)] if gone else []
+        work += [Statement(self.put, put)] if put else []
+        yield from self.sweep.remove(moment, len(states), context, work)
+        return answers(run, changed)
+
+    def _absent(self, pairs: list[Row], context: Context) -> Plan:
+        # Which of these are not there: nothing is locked, nor made to be locked, to remove them.
+        found = (yield from self.read(pairs, context)) if pairs else []
+        return [pair for pair, row in zip(pairs, found, strict=True) if row is None or row[1] <= row[0]]
+
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:
+        """Add one member."""
+        return self._one_add(op, context) if len(op.args[1]) == 1 and not self.clock.is_due(context) else None
+
+    def _one_add(self, op: Operation[Any], context: Context) -> Transaction:
+        key, (member,) = op.args
+        pair = self.key_out(key) + self.member_out(member)
+        found = yield self.one, self.clock.row(context) + pair
+        if not found:
+            raise Careful  # the declaration is not stored
+        moment, until = found[0]
+        yield self.put.sql, (*pair, moment + self.lasts)
+        yield self.sweep.statement.sql, (moment, EACH)
+        return int(until is None or until <= moment)
+
+    def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Remove the rows of keys; those that are over were none."""
+        keys = [self.key_out(op.args[0]) for op in run]
+        if self.take is not None:
+            yield Statement(self.take, sorted(set(keys)))
+            yield Control.LOCKED
+        moment = yield from self.clock.read(context)
+        results = []
+        for key in keys:
+            results.append((yield Statement(self.delete_living, [(*key, moment)])))
+            yield Statement(self.delete, [key])
+        return results
+
+    plan_forget = plan_clear
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def plan_members(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read all members."""
+        now = self.clock.row(context)
+        found = yield Statement(self.all, [self.key_out(op.args[0]) + now for op in run])
+        return [self._members(rows) for rows in found]
+
+    def plan_contains(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Look up pairs."""
+        pairs = [self.key_out(op.args[0]) + self.member_out(op.args[1]) for op in run]
+        found = yield from self.read(pairs, context)
+        return [row is not None and row[1] > row[0] for row in found]
+
+    def plan_size(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Count members."""
+        now = self.clock.row(context)
+        found = yield Statement(self.count, [self.key_out(op.args[0]) + now for op in run])
+        return [rows[0][0] for rows in found]
+
+    def ask_members(self, op: Operation[Any], context: Context) -> Question:
+        """Read the members of one set."""
+        row = self.key_out(op.args[0]) + self.clock.row(context)
+        return Question(self._one_set, row, lambda rows: set() if rows[0][0] is None else self._members(rows))
+
+    def ask_contains(self, op: Operation[Any], context: Context) -> Question:
+        """Look up one pair."""
+        key, member = op.args
+        row = self.clock.row(context) + self.key_out(key) + self.member_out(member)
+        return Question(self.one, row, lambda rows: rows[0][1] is not None and rows[0][1] > rows[0][0])
+
+    def ask_size(self, op: Operation[Any], context: Context) -> Question:
+        """Count the members of one set."""
+        return Question(self._one_size, self.key_out(op.args[0]) + self.clock.row(context), lambda rows: rows[0][0])
+
+    def _members(self, rows: list[Row]) -> set[Any]:
+        value, convert = self.structure.member.value, self._member_in
+        return {value(convert(row)) for row in rows}

@@ -1,0 +1,100 @@
+"""memcached's protocol without sockets: bytes to a codec, whose operations a store runs; the same to memcached."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import roost
+from roost.protocols.memcached.exchange import Exchange
+from roost.protocols.memcached.framing import Framing
+from roost.protocols.memcached.requests import Requests
+from roost.protocols.memcached.session import Session
+from roost.protocols.memcached.values import Values
+from roost.structures.index.budget import Budget
+
+MOST = 1_000_000  # bytes of a value, as a cache has unless told otherwise
+LAST = b"EN kthe-last-one\r\n"
+NOW = 1_800_000_000.0
+
+
+class Player:
+    """Connections to one cache. What they send is one turn."""
+
+    def __init__(
+        self,
+        store: roost.Store,
+        cache: Any,
+        connections: int = 1,
+        secret: bytes | None = None,
+        most_line: int = 2**16,
+        most_block: int = MOST,
+    ) -> None:
+        self.sessions = [Session(secret) for _ in range(connections)]
+        self._framings = [Framing(most_line, most_block) for _ in range(connections)]
+        self._requests = Requests(Values(cache, lambda: NOW))
+        self._store = store
+        self._most_block = most_block
+        self.asked: list[Sequence[Any]] = []  # what went to the database at once
+
+    def ask(self, *sent: bytes, budget: Budget | None = None) -> list[bytes]:
+        """Return what each connection is answered."""
+        arrived = [
+            (session, framing.feed(data))
+            for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
+        ]
+        exchange = Exchange(arrived, self._requests, self._most_block, self._stats, budget or Budget())
+        work = exchange.play()
+        operations = next(work, None)
+        while operations is not None:
+            self.asked.append(operations)
+            try:
+                operations = work.send([self._run(op) for op in operations])
+            except StopIteration:
+                break
+        self.exchange = exchange
+        return exchange.texts
+
+    def one(self, data: bytes) -> bytes:
+        """Return what the only connection is answered."""
+        (answer,) = self.ask(data)
+        return answer
+
+    def _run(self, op: Any) -> Any:
+        try:
+            return self._store.run(op)
+        except roost.Error as error:
+            return error
+
+    @staticmethod
+    def _stats(words: Sequence[bytes]) -> dict[str, object] | None:
+        return {"version": "1.2.3", "pid": 4} if not words else None
+
+
+def memcached_answers(address: tuple[str, int], sent: bytes) -> bytes:
+    """Return what memcached answers on a connection of its own."""
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(sent + b"mg the-last-one k\r\n")
+        found = b""
+        while not found.endswith(LAST):
+            piece = connection.recv(65536)
+            if not piece:
+                break
+            found += piece
+    return found.removesuffix(LAST)
+
+
+_TOKENS = re.compile(rb"(^VALUE [^ ]+ \d+ \d+) \d+|(?<= c)[1-9]\d*|(?<= cas=)\d+|(?<= la=)\d+|(?<= size=)\d+", re.M)
+
+
+def without_tokens(answer: bytes) -> bytes:
+    """Return an answer without what each server numbers in its own way."""
+    return _TOKENS.sub(lambda found: (found[1] or b"") + b"#", answer)
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    """Yield data in pieces of a size."""
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]

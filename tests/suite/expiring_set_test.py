@@ -1,0 +1,359 @@
+"""A set whose members leave by themselves: exact at each moment, whatever the clock does, and the table stays small."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roost
+from roost.structures.registry import from_definition
+from tests.suite.clients import Client
+from tests.suite.passing import Hand, Jumping, passes
+from tests.suite.ways import App
+
+Make = Callable[..., Any]
+
+MINUTE, DAY = 60, 86_400
+EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "60"))
+
+online = roost.Set("online", key=str, member=int, keep_for=dt.timedelta(minutes=5))
+second = pytest.mark.needs("set", "second store")
+pytestmark = pytest.mark.needs("set")
+
+
+class Place(NamedTuple):
+    host: str
+    number: int
+
+
+class Who(NamedTuple):
+    name: str
+    device: int
+
+
+class Bad(NamedTuple):
+    name: str
+    until: int
+
+
+def size(sql: Client) -> int:
+    """How many rows there are."""
+    found: Any = sql.execute("SELECT count(*) FROM roost_online_rows").fetchone()
+    return int(found[0])
+
+
+def test_it_answers_like_a_set(make: Make) -> None:
+    store = make(online)
+    assert store.run(online.add("chat", 7, 8, 7)) == 2
+    assert store.run(online.add("chat", 7)) == 0
+    assert store.run(online.add("chat", 9)) == 1
+    assert store.run(online.add("chat")) == 0
+    assert store.run(online.add_all([("chat", 9), ("mail", 7), ("mail", 7)])) == [False, True, False]
+    assert store.run(online.members("chat")) == {7, 8, 9}
+    assert store.run(online.size("chat")) == 3
+    assert (store.run(online.contains("chat", 8)), store.run(online.contains("mail", 8))) == (True, False)
+    assert store.run(online.remove("chat", 8, 10)) == 1
+    assert store.run(online.remove("chat", 8)) == 0
+    assert store.run_all(online.keys(), online.size("chat"), online.members("mail"), online.contains("chat", 9)) == (
+        ["chat", "mail"], 2, {7}, True
+    )  # fmt: skip
+    assert store.run(online.keys(after="chat", n=1)) == ["mail"]
+    assert store.run_all(online.clear("chat"), online.clear("chat"), online.forget("mail")) == (2, 0, 1)
+    assert store.run_all(online.keys(), online.members("chat"), online.size("chat")) == ([], set(), 0)
+    assert store.run(online.members("chat")) == set()
+    assert store.run(online.size("chat")) == 0
+
+
+def test_in_a_batch_each_has_its_turn(make: Make) -> None:
+    store = make(online)
+    assert store.run_all(
+        online.add("a", 1, 2), online.remove("a", 1), online.add("a", 1), online.remove("a", 2, 3), online.size("a"),
+        online.clear("a"), online.add("a", 4), online.remove("b", 1), online.members("a"),
+    ) == (2, 1, 1, 1, 1, 1, 1, 0, {4})  # fmt: skip
+    assert store.run_all(online.remove("a", 4), online.keys()) == (1, [])
+
+
+def test_composite_keys_and_members(make: Make) -> None:
+    places = roost.Set("places", key=Place, member=Who, keep_for=60)
+    store = make(places)
+    store.run(places.add(Place("a", 1), Who("x", 1), Who("x", 2)))
+    assert store.run(places.add(Place("a", 2), Who("x", 1))) == 1
+    assert store.run(places.members(Place("a", 1))) == {Who("x", 1), Who("x", 2)}
+    assert store.run(places.keys(after=Place("a", 1))) == [Place("a", 2)]
+    assert store.run(places.clear(Place("a", 1))) == 2
+    assert store.run(places.keys()) == [Place("a", 2)]
+
+
+@second
+def test_members_leave_by_themselves_unless_they_are_added_again(make: Make, sql: Client) -> None:
+    store = make(online)
+    store.run_all(online.add("chat", 7, 8), online.add("mail", 7))
+    passes(sql, online, 4 * MINUTE)
+    assert store.run(online.add("chat", 7)) == 0
+    passes(sql, online, 2 * MINUTE)
+    assert store.run_all(online.members("chat"), online.size("chat"), online.contains("chat", 8)) == ({7}, 1, False)
+    assert store.run(online.members("chat")) == {7}
+    assert (store.run(online.size("chat")), store.run(online.size("mail"))) == (1, 0)
+    assert (store.run(online.contains("chat", 7)), store.run(online.contains("chat", 8))) == (True, False)
+    assert store.run(online.keys()) == ["chat"]
+    assert store.run(online.remove("chat", 8)) == 0
+    assert store.run_all(online.clear("mail"), online.add("chat", 8)) == (0, 1)
+    assert store.run(online.size("chat")) == 2
+    passes(sql, online, 2 * MINUTE)
+    assert store.run_all(online.remove("chat", 7, 8), online.add("mail", 7)) == (2, 1)
+
+
+@second
+def test_writes_remove_what_is_over(open_store: Make, sql: Client) -> None:
+    store = open_store(online)
+    store.run(online.add("chat", *range(40)))
+    passes(sql, online, 6 * MINUTE)
+    assert size(sql) == 40
+    for n in range(25):
+        store.run(online.add("mail", n))
+    assert size(sql) <= 25 + 15
+    for n in range(25):
+        store.run(online.add("mail", n))
+    assert size(sql) == 25
+    passes(sql, online, 6 * MINUTE)
+    store.run_all(*[online.add("mail", n) for n in range(13)])
+    assert size(sql) == 13
+
+
+@second
+def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client, store_url: str) -> None:
+    store, one = open_store(online, timeout=2.0), app()
+    if store_url.startswith("sqlite"):
+        return  # there is one writer
+    store.run(online.add("chat", 1, 2))
+    one.run(online.add("chat", 1))
+    passes(sql, online, 6 * MINUTE)
+    assert store.run(online.add("mail", 1)) == 1
+    assert store.run(online.add("mail", 2)) == 1
+    assert size(sql) == 3
+    assert store.run(online.keys()) == ["mail"]
+    one.commit()
+    store.run(online.add("mail", 1))
+    assert size(sql) == 2
+
+
+@second
+def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callable[..., App], store_url: str) -> None:
+    store, one = open_store(online, timeout=2.0), app()
+    if store_url.startswith("sqlite"):
+        return  # there is one writer
+    one.run(online.add("chat", 1))
+    assert store.run(online.add("chat", 2)) == 1
+    assert store.run(online.members("chat")) == {2}
+    one.commit()
+    assert store.run(online.members("chat")) == {1, 2}
+
+
+@second
+def test_in_the_applications_transaction(open_store: Make, app: Callable[..., App], sql: Client) -> None:
+    store, one = open_store(online), app()
+    assert one.run_all(online.add("chat", 7, 8), online.remove("chat", 8), online.size("chat")) == (2, 1, 1)
+    one.rollback()
+    assert store.run(online.keys()) == []
+    assert one.run(online.add("chat", 7)) == 1
+    assert one.run(online.contains("chat", 7)) is True
+    one.commit()
+    store.run(online.add("chat", 9))
+    assert store.run(online.size("chat")) == 2
+    passes(sql, online, 6 * MINUTE)
+    assert one.run_all(online.size("chat"), online.clear("chat"), online.members("chat")) == (0, 0, set())
+    one.commit()
+
+
+@second
+def test_a_clock_that_jumps_back_brings_nothing_back(open_store: Make, sql: Client, store_url: str) -> None:
+    clock = Jumping(sql, store_url)
+    store = open_store(online, **clock.options)
+    clock.jumps(online, 400 * DAY)
+    store.run(online.add("chat", 7))
+    clock.jumps(online, 6 * MINUTE)
+    assert store.run(online.add("chat", 8)) == 1
+    clock.jumps(online, -400 * DAY)
+    assert store.run(online.members("chat")) == {8}
+    assert store.run(online.add("chat", 9)) == 1
+    assert store.run_all(online.size("chat"), online.contains("chat", 7)) == (2, False)
+    clock.jumps(online, 6 * MINUTE)
+    assert store.run(online.members("chat")) == set()
+
+
+@second
+def test_another_time_is_a_change_that_lets_nothing_come_back(open_store: Make, sql: Client, store_url: str) -> None:
+    clock = Jumping(sql, store_url)
+    store = open_store(online, **clock.options)
+    store.run(online.add("chat", 7))
+    clock.jumps(online, 4 * MINUTE)
+    store.run(online.add("chat", 8))
+    shorter = roost.Set("online", key=str, member=int, keep_for=2 * MINUTE)
+    with pytest.raises(roost.Mismatch, match="keep_for is 300 in the database and 120"):
+        store.create(shorter)
+    assert store.alter(shorter) == ["keep_for: 300 -> 120"]
+    assert store.run(shorter.members("chat")) == {8}
+    longer = roost.Set("online", key=str, member=int, keep_for=dt.timedelta(days=1))
+    assert store.alter(longer) == ["keep_for: 120 -> 86400"]
+    assert store.run(longer.members("chat")) == {8}
+    assert store.run_all(longer.add("chat", 9), online.add("chat", 10)) == (1, 1)  # an older release writes by it, too
+    clock.jumps(online, 3 * MINUTE)
+    assert store.run(longer.members("chat")) == {9, 10}
+    with pytest.raises(roost.Invalid, match="kind cannot change from expiring_set to set"):
+        store.alter(roost.Set("online", key=str, member=int))
+
+
+@pytest.mark.needs("set", "second store", "views")
+def test_sql_sees_adds_and_removes_members(open_store: Make, sql: Client) -> None:
+    store = open_store(online)
+    store.run(online.add("chat", *range(1, 9)))
+    assert sql.execute("SELECT count(*) FROM online WHERE key = 'chat'").fetchone() == (8,)
+    sql.execute("DELETE FROM online WHERE member = 8")
+    assert store.run(online.size("chat")) == 7
+    passes(sql, online, 6 * MINUTE)
+    assert sql.execute("SELECT count(*) FROM online").fetchone() == (0,)
+    sql.execute("INSERT INTO online VALUES ('chat', 20)")
+    sql.execute("INSERT INTO online (key, member) VALUES ('chat', 21), ('chat', 21)")
+    assert sorted(sql.execute("SELECT key, member FROM online").fetchall()) == [("chat", 20), ("chat", 21)]
+    assert store.run_all(online.members("chat"), online.size("chat")) == ({20, 21}, 2)
+    assert size(sql) == 2  # what was over has gone
+    with pytest.raises((sql.IntegrityError, sql.NotSupportedError), match="a member cannot be changed"):
+        sql.execute("UPDATE online SET member = 3")
+    with pytest.raises(sql.IntegrityError, match=r"online\.member: it takes an integer"):
+        sql.execute("INSERT INTO online VALUES ('chat', NULL)")
+
+
+@pytest.mark.needs("set", "second store", "pymysql")
+def test_sql_adds_and_removes_members_through_the_inlets(open_store: Make, sql: Client) -> None:
+    store = open_store(online)
+    store.run(online.add("chat", 1, 2))
+    assert sql.execute("SELECT count(*) FROM online WHERE `key` = 'chat'").fetchone() == (2,)
+    sql.execute("INSERT INTO online_out VALUES ('chat', 2)")
+    assert store.run(online.members("chat")) == {1}
+    passes(sql, online, 6 * MINUTE)
+    assert sql.execute("SELECT count(*) FROM online").fetchone() == (0,)
+    sql.execute("INSERT INTO online_in VALUES ('chat', 20), ('chat', 20)")
+    assert store.run(online.members("chat")) == {20}
+    assert size(sql) == 1
+    store.alter(roost.Set("online", key=str, member=int, keep_for=DAY))
+    sql.execute("INSERT INTO online_in VALUES ('chat', 21)")
+    passes(sql, online, DAY / 2)
+    assert store.run(online.members("chat")) == {21}
+
+
+@second
+def test_many_threads_add_and_remove(open_store: Make) -> None:
+    stores = [open_store(online) for _ in range(3)]
+    start = threading.Barrier(3)
+    net = [0] * 3
+
+    def work(place: int) -> None:
+        start.wait()
+        for n in range(30):
+            net[place] += stores[place].run(online.add("chat", n % 5, n % 3))
+            net[place] -= stores[place].run(online.remove("chat", (n + 2) % 5))
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stores[0].run(online.size("chat")) == sum(net) == len(stores[1].run(online.members("chat")))
+
+
+keys, numbers = st.sampled_from("ab"), st.lists(st.integers(0, 3), max_size=3)
+operations = st.one_of(
+    st.builds(lambda key, some: online.add(key, *some), keys, numbers),
+    st.builds(lambda key, some: online.remove(key, *some), keys, numbers),
+    st.builds(lambda key, some: online.add_all([(key, each) for each in some]), keys, numbers),
+    st.builds(online.clear, keys),
+    st.builds(online.members, keys),
+    st.builds(online.size, keys),
+    st.builds(online.contains, keys, st.integers(0, 3)),
+    st.just(online.keys()),
+)
+steps = st.lists(st.tuples(st.sampled_from([0, 0, 1, 100, 200, -50, -1000]), st.lists(operations, max_size=5)))
+
+
+class Model:
+    """Members with the moments at which they leave."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.ends: dict[tuple[str, int], int] = {}
+
+    def living(self, key: str) -> set[int]:
+        """The members that have not left."""
+        return {member for (each, member), end in self.ends.items() if each == key and end > self.now}
+
+    def run(self, op: Any) -> Any:
+        """Return what a store must answer."""
+        match op.verb, op.args:
+            case "keys", _:
+                return sorted({key for key, _ in self.ends if self.living(key)})
+            case "add_all", pairs:
+                return [bool(self._add(*pair)) for pair in pairs]
+        (key,), *rest = op.args
+        living = self.living(key)
+        match op.verb, rest:
+            case "add", [members]:
+                return sum([self._add(key, member) for (member,) in members])
+            case "remove", [members]:
+                for (member,) in members:
+                    self.ends.pop((key, member), None)
+                return len(living & {member for (member,) in members})
+            case "clear", []:
+                self.ends = {pair: end for pair, end in self.ends.items() if pair[0] != key}
+                return len(living)
+            case "contains", [(member,)]:
+                return member in living
+            case "size", []:
+                return len(living)
+        return living
+
+    def _add(self, key: str, member: int) -> int:
+        new = member not in self.living(key)
+        self.ends[key, member] = self.now + 300
+        return int(new)
+
+
+@given(steps)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_random_operations_answer_what_a_model_answers(played: list[Any]) -> None:
+    clock, model = Hand(), Model()
+    with roost.Store("sqlite://", clock=clock) as store:
+        store.create(online)
+        for moved, some in played:
+            store.run(online.add("tick", 0))  # a write sees each moment: what only readers saw could come again
+            clock.moves(moved)
+            model.now += max(0, moved)
+            store.run(online.remove("tick", 0))
+            answer = (store.run(some[0]),) if len(some) == 1 else store.run_all(*some)
+            assert answer == tuple([model.run(op) for op in some])
+        assert store.check() == []
+
+
+def test_a_declaration_is_a_value() -> None:
+    made = from_definition(online.definition)
+    assert made == online == pickle.loads(pickle.dumps(online))
+    assert isinstance(made, roost.ExpiringSet)
+    assert isinstance(online, roost.ExpiringSet)
+    assert made != roost.Set("online", key=str, member=int)
+    assert repr(online.add("chat", 7)) == "online.add('chat', 7)"
+    assert roost.Set("online", keep_for=90) == roost.Set("online", keep_for=dt.timedelta(seconds=90))
+
+
+def test_what_cannot_be_declared_is_refused() -> None:
+    for bad in (0, -1, "5m", True, dt.timedelta(), 1.5, dt.timedelta(days=400 * 365), float("nan")):
+        with pytest.raises(roost.Invalid, match="online: keep_for"):
+            roost.Set("online", keep_for=bad)  # type: ignore[arg-type]
+    with pytest.raises(roost.Invalid, match="column of Roost's own"):
+        roost.Set("online", member=Bad, keep_for=60)
