@@ -84,8 +84,9 @@ class Statement(NamedTuple):
 
     template: Template
     rows: Sequence[Row]
-    last: bool = False  # nothing is asked after it
+    last: bool = False  # nothing is asked after it: a transaction that only reads is over with it
     values: int = 0  # that come back at most, if known: so few need not be counted while they are read
+    only: bool = False  # all that is asked for its run, which only reads; others may follow in the transaction
 
 
 class Together(NamedTuple):

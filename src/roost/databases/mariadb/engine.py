@@ -291,6 +291,10 @@ class MariaDBConnection(ServerConnection):
         """Note that a transaction will be open."""
         self._open = True
 
+    def ended(self) -> None:
+        """Note that no transaction is open any more."""
+        self._open = False
+
     @property
     def one_by_one(self) -> bool:
         """Whether each statement of a transaction is a text of its own: on Galera.
