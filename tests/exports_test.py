@@ -28,6 +28,7 @@ WITH_EXAMPLE = [
     "Cache",
     "Capped",
     "Counter",
+    "ExpiringRing",
     "ExpiringSet",
     "Index",
     "Lease",

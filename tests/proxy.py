@@ -24,7 +24,7 @@ class Proxy:
     """Forwards every connection to a port of the loopback, until it is told to cut one."""
 
     def __init__(self, port: int) -> None:
-        self._target = port
+        self.target = port  # where new connections go to
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = socket.create_connection(("127.0.0.1", self.target))
             for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, server]

@@ -305,10 +305,11 @@ def mariadb_daemon(*options: str, blackhole: bool = True) -> Daemon:
         *(["--plugin-load-add=ha_blackhole.so"] if blackhole else []),
         *("--max-connections=400", "--skip-name-resolve", *options),
     ]
-    return Daemon(url, command, user, folder, lambda: _mariadb_connection(url).close())
+    return Daemon(url, command, user, folder, lambda: mariadb_connection(url).close())
 
 
-def _mariadb_connection(url: str) -> Any:
+def mariadb_connection(url: str) -> Any:
+    """Connect to a MariaDB by PyMySQL."""
     import pymysql
 
     from roost.databases.mariadb.engine import arguments
@@ -320,7 +321,7 @@ def mariadb_server(url: str, stays: bool = False, options: str = "") -> Server:
     """Return what makes and drops databases on a running MariaDB or MySQL."""
 
     def run(sql: str) -> None:
-        connection = _mariadb_connection(url)
+        connection = mariadb_connection(url)
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
 

@@ -264,6 +264,21 @@ def test_an_expiring_set_is_made_filled_shown_and_altered(shell: Shell) -> None:
     assert shell.json("check") == []
 
 
+def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None:
+    options = ("--per", "uid:int", "--column", "visitor:int", "--keep", "2", "--keep-for", "30d")
+    shell("create", "expiring_ring", "visits", *options)
+    lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in range(3))
+    shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
+    assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [2, 1]
+    assert shell.json("show", "visits")[0]["rows"] == 2
+    assert "keep 2, keep_for 2592000" in shell("list")
+    shell("alter", "visits", "--keep", "1", "--keep-for", "1h", code=1)
+    assert "rows beyond the newest 1 of each key are deleted and rows that were written longer than" in shell.error
+    shell("alter", "visits", "--keep", "1", "--keep-for", "1h", "--add", "note:int=7", "--yes")
+    assert [each["row"]["note"] for each in shell.json("show", "visits", "5")["entries"]] == [7]
+    assert shell.json("check") == []
+
+
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     shell("create", "windowed_counter", "views", "--window", "31536000", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')

@@ -141,7 +141,11 @@ def keys(draw: st.DrawFn, taken: frozenset[str] = frozenset()) -> Any:
 def structures(draw: st.DrawFn) -> Structure:
     """Draw a declaration of any kind."""
     name = draw(STRUCTURE_NAMES)
-    kind = draw(st.sampled_from(["counter", "windowed_counter", "set", "expiring_set", "ring", "capped", "ranked"]))
+    kind = draw(
+        st.sampled_from(
+            ["counter", "windowed_counter", "set", "expiring_set", "expiring_ring", "ring", "capped", "ranked"]
+        )
+    )
     if kind == "counter":
         return roost.Counter(name, key=draw(keys()), slots=draw(st.none() | st.integers(1, 1024)))
     if kind == "windowed_counter":
@@ -167,7 +171,9 @@ def structures(draw: st.DrawFn) -> Structure:
     given_per: Any = (
         named("Per", **{each: types[each] for each in per}) if len(per) > 1 and draw(st.booleans()) else per
     )
-    if kind == "ring":
+    if kind == "expiring_ring" and "until" not in map(str.lower, types):
+        return roost.Ring(name, row, per=given_per, keep=keep, keep_for=draw(st.integers(1, 10**9)))
+    if kind in ("ring", "expiring_ring"):
         return roost.Ring(name, row, per=given_per, keep=keep)
     if kind == "ranked":
         used = {each.lower() for each in types}

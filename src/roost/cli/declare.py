@@ -36,7 +36,10 @@ KEEP = click.option(
     "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
 )
 KEEP_FOR = click.option(
-    "--keep-for", type=Duration(), metavar="TIME", help="How long a member is kept (expiring_set): 90s, 15m, 12h, 30d."
+    "--keep-for",
+    type=Duration(),
+    metavar="TIME",
+    help="How long a row or a member is kept (the expiring kinds): 90s, 12h, 30d.",
 )
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Values at most (cache).")

@@ -143,4 +143,5 @@ MARIADB = Dialect(
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",
+    read_committed="@@tx_isolation = 'READ-COMMITTED'",
 )

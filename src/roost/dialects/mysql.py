@@ -16,6 +16,7 @@ def _with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], st
 MYSQL = replace(
     MARIADB,
     name="mysql",
+    read_committed="@@transaction_isolation = 'READ-COMMITTED'",
     # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
     types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
     views=False,

@@ -66,6 +66,7 @@ POSTGRESQL = Dialect(
     views=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
+    read_committed="current_setting('transaction_isolation') = 'read committed'",
     # FOR SHARE writes a multixact for each transaction that shares the row with another: 2,000 a second from eight
     # processes, and every table of the database is to be vacuumed when there are 400 million.
     lock_table="LOCK TABLE {} IN {} MODE",

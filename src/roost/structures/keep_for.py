@@ -1,15 +1,16 @@
-"""How long rows and members are kept that leave by themselves: whole seconds, as a definition has them."""
+"""Rows and members that leave by themselves: how long they are kept, and what their plans share."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Statement, Template
+from roost.dialects.dialect import Control, Statement, Template, Wanted
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, duration
-from roost.structures.plan import Alteration, Facts, StructurePlan
+from roost.structures.clock import SECOND, Clock, duration
+from roost.structures.plan import Alteration, Context, Facts, Operations, StructurePlan, each, write
+from roost.structures.sweep import Sweep
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
@@ -32,15 +33,12 @@ def reserved(name: str, columns: tuple[Column, ...]) -> None:
             raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
 
 
-def leaves_earlier(what: str, old: int, new: int | None) -> str:
-    """Say what a shorter `keep_for` lets go; "" where it is not shorter.
-
-    >>> leaves_earlier("rows", 30 * 86400, 86400)
-    'rows that were written longer than 1 day, 0:00:00 ago are deleted'
-    """
-    if new is None or new >= old:
+def leaves_earlier(what: str, old: Any, new: Any) -> str:
+    """Say what the shorter `keep_for` of another declaration lets go; "" where it is not shorter."""
+    after = getattr(new, "keep_for", old.keep_for)
+    if after >= old.keep_for:
         return ""
-    return f"{what} that were written longer than {dt.timedelta(seconds=new)} ago are deleted"
+    return f"{what} that were written longer than {dt.timedelta(seconds=after)} ago are deleted"
 
 
 def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
@@ -54,3 +52,52 @@ def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
 
 
 ALTERATIONS: dict[str, Alteration] = {"keep_for": change}
+
+
+class Lasting:
+    """What a plan has of rows that leave by themselves, in one dialect's words.
+
+    row: the columns that are the key of a row.
+    tables: what makes the index on `until` and the table of the clock.
+    """
+
+    def __init__(self, plan: StructurePlan, keep_for: int, row: Sequence[Column]) -> None:
+        dialect, rows = plan.dialect, plan.rows_table
+        self._plan = plan
+        self.lasts = keep_for * SECOND
+        self.clock = Clock(plan)
+        self.sweep = Sweep(plan, dialect.name_of(UNTIL), row)
+        self.tables = (self.sweep.index, self.clock.table)
+        self._moment = each(f"SELECT {self.clock.now}")
+        of_key = dialect.equal(plan.structure.key.columns)
+        self._delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {dialect.placeholder}")
+        self._delete = write(f"DELETE FROM {rows} WHERE {of_key}")
+
+    def moment(self, context: Context) -> Generator[Wanted, Any, int]:
+        """Return the present moment, for what only reads."""
+        found = yield Statement(self._moment, [self.clock.row(context)])
+        moment: int = found[0][0][0]
+        return moment
+
+    def stamp(self, context: Context) -> Generator[Wanted, Any, int]:
+        """Return the moment at which rows leave that are written now, once all locks are held."""
+        return (yield from self.clock.read(context)) + self.lasts
+
+    def remove_keys(
+        self, run: Operations, context: Context, locked: bool, head: Template | None
+    ) -> Generator[Wanted, Any, list[int]]:
+        """Do as `StructurePlan.remove_keys`; rows that are over were none."""
+        plan = self._plan
+        keys = [plan.key_out(op.args[0]) for op in run]
+        if not locked:
+            if plan.take is not None:
+                yield Statement(plan.take, sorted(set(keys)))
+            yield Control.LOCKED
+        moment = yield from self.clock.read(context)
+        results = []
+        for key in keys:
+            results.append((yield Statement(self._delete_living, [(*key, moment)])))
+            yield Statement(self._delete, [key])
+            if head is not None:
+                yield Statement(head, [key])
+        return results

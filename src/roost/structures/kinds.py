@@ -12,6 +12,9 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
+from roost.structures.expiring_ring.console import ExpiringRingConsole
+from roost.structures.expiring_ring.declaration import ExpiringRing
+from roost.structures.expiring_ring.plan import ExpiringRingPlan
 from roost.structures.expiring_set.console import ExpiringSetConsole
 from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.expiring_set.plan import ExpiringSetPlan
@@ -41,6 +44,7 @@ __all__ = [
     "Cache",
     "Capped",
     "Counter",
+    "ExpiringRing",
     "ExpiringSet",
     "Lease",
     "MemcachedSet",
@@ -54,6 +58,7 @@ __all__ = [
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
+register(ExpiringRing, ExpiringRingPlan, ExpiringRingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)

@@ -189,7 +189,7 @@ class StructurePlan(TargetPlan):
         if self.writing:
             # Behind the table lock a statement has a new snapshot, but not in a transaction that keeps its first one.
             shared = f"SELECT FROM roost_catalog d WHERE d.name = {literal(name)}{dialect.for_share}"
-            committed = "current_setting('transaction_isolation') = 'read committed'"
+            committed = dialect.read_committed
             self.stays_stored = f"{self.is_stored} AND CASE WHEN {committed} THEN true ELSE EXISTS ({shared}) END"
         # What one operation by itself is, by its verb.
         self._questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = self._made("ask_")

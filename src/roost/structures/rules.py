@@ -57,3 +57,13 @@ def counted(plan: StructurePlan) -> Rule:
         f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
         f"  WHERE said <> there",
     )
+
+
+def lasting(plan: StructurePlan) -> Rule:
+    """Return the rule that every row has a moment at which it leaves."""
+    words = Words(plan)
+    return (
+        "until",
+        f"SELECT {words.r_key}, {words.message('a row with the end ?', 'r.until')} FROM {words.rows} r\n"
+        f"  WHERE r.until <= 0",
+    )

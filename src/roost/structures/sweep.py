@@ -2,6 +2,10 @@
 
 They are answered no more before they go, so it does not matter when they do. What somebody else holds is skipped, and
 nobody is waited for: the rows' order is no order of locks.
+
+A transaction of the application's holds what it removes until its end: dead rows, which hardly anybody else wants. On
+servers it removes only at READ COMMITTED. At REPEATABLE READ MariaDB would also lock the gaps between the rows, which
+others insert into, and PostgreSQL would end the transaction at a row that somebody else has removed.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roost.dialects.dialect import Answer, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Dialect, Statement, Template, Together, Wanted
 from roost.structures.plan import CUT
 
 if TYPE_CHECKING:
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 EACH = 2  # rows that go with each one that is written: so the table becomes smaller while it is too large
 MOST = 1_000  # that go with one batch
 
-SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole} ORDER BY {column} LIMIT {hole}{skip}"
+SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole}{committed} ORDER BY {column} LIMIT {hole}{skip}"
 DELETE = {
     "sqlite": "DELETE FROM {rows} WHERE ({key}) IN ({select})",
     # An array is made once, before the rows are looked for; a plan may run a subquery more than once.
@@ -40,7 +44,6 @@ class Sweep:
         dialect, rows = plan.dialect, plan.rows_table
         self.name = f"roost_{plan.structure.name}_over"
         self.index = f"CREATE INDEX {self.name} ON {rows} ({column})"
-        self._row_locks = dialect.row_locks
         self._deletes: Template | None = None  # what was read, where that is a statement of its own
         key = dialect.names(columns)
         words = {
@@ -50,31 +53,39 @@ class Sweep:
             "hole": dialect.placeholder,
             "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
         }
-        select = SELECT.format(**words)
         if dialect.family == "mariadb":
-            self.statement = Template(select, answer=Answer.ORDINAL)
             same = dialect.same(columns, "q.", "r.")
             self._deletes = dialect.choose(CUT).format({"rows": rows, "pairs": key, "same_pair": same})
-        else:
-            self.statement = Template(DELETE[dialect.name].format(rows=rows, key=key, select=select))
+
+        def statement(committed: str) -> Template:
+            select = SELECT.format(**{**words, "committed": committed})
+            if self._deletes is not None:
+                return Template(select, answer=Answer.ORDINAL)
+            return Template(DELETE[dialect.name].format(rows=rows, key=key, select=select))
+
+        self.statement = statement("")
+        self._joined = statement(joined_only(dialect))
 
     def remove(
         self, moment: int, written: int, context: Context, before: Sequence[Statement] = ()
     ) -> Generator[Wanted, Any, list[int]]:
         """Remove rows that were over at a moment, some for each of those that are written.
 
-        What the application's own transaction would lock stays so until its end, so there it is left to others.
-
         before: statements that go out along with it, of which the answers are returned.
         """
         work = list(before)
-        removes = written and not (context.joined and self._row_locks)
-        if removes:
-            work.append(Statement(self.statement, [(moment, min(EACH * written, MOST))]))
+        if written:
+            statement = self._joined if context.joined else self.statement
+            work.append(Statement(statement, [(moment, min(EACH * written, MOST))]))
         if not work:
             return []
         answers = yield Together(work)
         found = answers[-1]
-        if removes and self._deletes is not None and found[0]:
+        if written and self._deletes is not None and found[0]:
             yield Statement(self._deletes, [tuple(key) for key in found[0]])
         return list(answers[: len(before)])
+
+
+def joined_only(dialect: Dialect) -> str:
+    """Return the condition under which the application's own transaction removes, as WHERE goes on with it."""
+    return f" AND {dialect.read_committed}" if dialect.read_committed else ""

@@ -100,7 +100,7 @@ class DjangoExecutor(ServerExecutor):
         from roost.databases.callers.mariadb import GONE, at_once, attempted, is_gone
 
         self._look()
-        texts = attempted(at_once(self._dialect, exchange))
+        texts = attempted(self._connection.connection, at_once(self._dialect, exchange))
         try:
             text = next(texts)
             while True:

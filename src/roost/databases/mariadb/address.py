@@ -83,3 +83,19 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
     except OSError as error:
         raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
     return {"ssl": context}
+
+
+def mistaken(dialect: Dialect, which: int, version: str) -> str:
+    """Return what is wrong with the dialect of a URL for a server that answers so to `WHICH`; "" for nothing.
+
+    >>> mistaken(MARIADB, 1, "8.0.36")
+    'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'
+    >>> mistaken(MYSQL, 2, "11.4.2-MariaDB")
+    'the server is a MariaDB (11.4.2-MariaDB); leave out ?dialect=mysql8'
+    """
+    is_mariadb, is_new = bool(which & 2), bool(which & 1)
+    if dialect is MARIADB:
+        return "" if is_mariadb else f"the server is no MariaDB ({version}); for MySQL 8 add ?dialect=mysql8 to the URL"
+    if is_mariadb:
+        return f"the server is a MariaDB ({version}); leave out ?dialect=mysql8"
+    return "" if is_new else f"the server is too old ({version}); Roost needs MySQL 8.0.20"

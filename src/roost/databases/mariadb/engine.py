@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from functools import lru_cache
+import time
+import uuid
 from random import Random
 from typing import Any
 
@@ -21,19 +22,45 @@ import pymysql.cursors
 from pymysql.constants import CLIENT
 
 from roost.databases.engine import Trace, Wait
-from roost.databases.mariadb.address import arguments, read
+from roost.databases.mariadb.address import arguments, mistaken, read
 from roost.databases.mariadb.errors import INTERRUPTED, translate
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import NO_LIMIT, own, too_small
+from roost.databases.mariadb.session import own, too_small
+from roost.databases.mariadb.statements import (
+    ASK,
+    BEGIN,
+    BEGIN_READ,
+    CATCHING_UP,
+    CREATE_LOCK,
+    FORGET,
+    GALERA,
+    GALERA_WAITS,
+    GIVE_LOCK,
+    HAS_LOCK,
+    LAST_BATCH,
+    LEAST_SECONDS,
+    LIMIT,
+    LIMITED,
+    NODE,
+    NOTE,
+    OLD_WRITERS,
+    SECONDS_PER_VALUE,
+    SNAPSHOT,
+    TAKE_LAST,
+    TAKE_LOCK,
+    TOO_LONG,
+    UNBLOCKED,
+    WHICH,
+    alone,
+)
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
-from roost.dialects import MARIADB, MYSQL, Control, Dialect
+from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
 from roost.errors import (
     Busy,
     Conflict,
     ConnectionLost,
-    DatabaseError,
     Error,
     Invalid,
     Missing,
@@ -48,72 +75,13 @@ __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 NO_SAVEPOINT = 1305
+# A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
+# they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
+UNPARSED = 1064
+WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
 IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
 NOT_PREPARED = 1243
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
-
-# The name of the lock of those who make or change structures. MySQL takes 64 characters.
-CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
-
-# READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
-BEGIN = """\
-SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-START TRANSACTION"""
-BEGIN_READ = """\
-SET SESSION {own}, lock_wait_timeout = {metadata};
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
-
-SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a query that is no transaction
-
-# One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
-ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
-ALONE = """\
-SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt` BIGINT;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-START TRANSACTION;
-{work};
-INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s + {answer}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch < VALUES(batch), VALUES(batch), NULL), at = VALUES(at){returning};
-COMMIT; END"""
-
-# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
-# text that reaches the server after its outcome was looked up must not be carried out.
-NOTE = """\
-INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
-FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
-LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
-# Where the batch is not there, takes the last number before the next one's, so that it cannot come late.
-TAKE_LAST = """\
-INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
-OLD_WRITERS = """\
-SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
-GALERA_CATCHES_UP = "SET SESSION wsrep_sync_wait = 7"  # another node answers only when it has what was committed
-
-# A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
-# One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
-# all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
-SECONDS_PER_VALUE = 0.0001
-LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
-UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
-LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
-TOO_LONG = 1969
-LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
-
-
-# Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
-# connection tells may be a proxy's; this is answered by the server behind it.
-WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet"
-GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
-
-
-@lru_cache
-def _alone(work: str, answer: str, answers: bool) -> str:
-    return ALONE.format(work=work, answer=answer, returning=" RETURNING batch" if answers else "")
 
 
 def number_of(error: Error) -> int | None:
@@ -182,7 +150,7 @@ class MariaDBEngine:
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
-                ((which, packet),) = cursor.fetchall()
+                ((which, packet, raw.server),) = cursor.fetchall()
                 if wrong := mistaken(self.dialect, which, version) or too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
                 raw.packet = packet
@@ -190,24 +158,11 @@ class MariaDBEngine:
                 raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
                 cursor.nextset()
                 cursor.nextset()
+                if raw.galera:
+                    cursor.execute(NODE)
+                    raw.server += str(cursor.fetchall())
         except pymysql.MySQLError as error:
             raise translate(error, self.place, text) from error
-
-
-def mistaken(dialect: Dialect, which: int, version: str) -> str:
-    """Return what is wrong with the dialect of a URL for a server that answers so to `WHICH`; "" for nothing.
-
-    >>> mistaken(MARIADB, 1, "8.0.36")
-    'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'
-    >>> mistaken(MYSQL, 2, "11.4.2-MariaDB")
-    'the server is a MariaDB (11.4.2-MariaDB); leave out ?dialect=mysql8'
-    """
-    is_mariadb, is_new = bool(which & 2), bool(which & 1)
-    if dialect is MARIADB:
-        return "" if is_mariadb else f"the server is no MariaDB ({version}); for MySQL 8 add ?dialect=mysql8 to the URL"
-    if is_mariadb:
-        return f"the server is a MariaDB ({version}); leave out ?dialect=mysql8"
-    return "" if is_new else f"the server is too old ({version}); Roost needs MySQL 8.0.20"
 
 
 class MariaDBConnection(ServerConnection):
@@ -222,9 +177,13 @@ class MariaDBConnection(ServerConnection):
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not
         self._prepared = 0  # numbers them
         super().__init__(engine, wait)
-        self._runs_on: int | None = None  # the server's number of the connection that the batch runs on
+        self._runs_on: tuple[str, int | None] = "", None  # server, and its number of the batch's connection
         self._open = False
+        self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
         self._locked = False
+        self._cluster_lock = 0  # the number by which the lock of all nodes is had
+        self._unparsed = ""  # a table whose triggers the server could not read
+        self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
 
     @property
@@ -248,16 +207,37 @@ class MariaDBConnection(ServerConnection):
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
+                return self.raw.galera
+            case Control.LOCK_CLUSTER:
+                self._lock_cluster()
             case _:
                 return super().obey(word)
         return None
 
+    def _lock_cluster(self) -> None:
+        self.say("COMMIT")
+        number = uuid.uuid4().int >> 66
+        while True:
+            try:
+                self.say(TAKE_LOCK, (number,))
+                self.say(HAS_LOCK, (number,))
+                if self._cursor.fetchall() == ((1,),):
+                    break
+            except (Busy, Conflict):
+                pass  # another node takes it in this moment
+            if self.wait.left <= PAUSE:
+                raise Busy(f"{self.engine.place}: another node is making or changing structures")
+            time.sleep(PAUSE * (0.5 + self.engine.random.random()))
+        self._cluster_lock = number
+        self.begin(Control.BEGIN_ALONE)
+
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
         self._limit = None
+        self._whole = word is not Control.BEGIN_ALONE
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
-            self._begin = [BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word))]
+            self._begin_by(BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word)))
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
@@ -268,13 +248,12 @@ class MariaDBConnection(ServerConnection):
             self._open = True
             return
         former = self._next_batch()
-        self._runs_on = self.session
+        self._runs_on = self.raw.server, self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
+        self._begin_by(text, now=not self._noted)
         if self._noted:
-            self._begin = [text, FORGET.format(writer=former), note] if former else [text, note]
+            self._begin += [FORGET.format(writer=former), note] if former else [note]
         else:
-            self.say_all(text)
-            self._open = True
             try:
                 self._forget_old()
                 self.say(note)
@@ -282,6 +261,13 @@ class MariaDBConnection(ServerConnection):
             except Missing:
                 pass  # nothing was created yet: the plans tell better what is missing
         self._limit = seconds
+
+    def _begin_by(self, text: str, now: bool = False) -> None:
+        if now or self.one_by_one:
+            self.say_all(text)
+            self._open = True
+        else:
+            self._begin = [text]
 
     def _metadata_wait(self, word: Control) -> int:
         # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
@@ -305,6 +291,25 @@ class MariaDBConnection(ServerConnection):
         """Note that a transaction will be open."""
         self._open = True
 
+    def ended(self) -> None:
+        """Note that no transaction is open any more."""
+        self._open = False
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each statement of a transaction is a text of its own: on Galera.
+
+        A node ends a transaction that is in the way of another node's. If that happens between two statements of one
+        text, no error is raised: the others run outside of it, each as a transaction of its own, and COMMIT succeeds.
+        If it happens between two texts, the second one is answered 1213.
+        """
+        return self.raw.galera
+
+    def arrived(self) -> None:
+        """Raise `Conflict` where Galera has ended the transaction, before anything is done outside of it."""
+        if self.raw.galera and self._whole and self._open and not self.raw.server_status & IN_TRANSACTION:
+            raise Conflict(f"{self.engine.place}: another node has ended the transaction")
+
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Write the parameters into the text, as in every sql_mode they mean the same."""
         return self.written(sql, row), None
@@ -326,14 +331,14 @@ class MariaDBConnection(ServerConnection):
         """
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
-        self._runs_on = self.session
+        self._runs_on = self.raw.server, self.session
         work, row, answer, _, answers, *_ = exchange
         if self._trace is not None:
             self._trace(work, row)
             self._trace("COMMIT", ())
         self._open = True
         try:
-            rows = self._at_once(_alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
+            rows = self._at_once(alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
         except Busy as error:
             if number_of(error) in INTERRUPTED:  # its COMMIT may have been done: that is looked up
                 raise ConnectionLost(str(error)) from error.__cause__
@@ -403,7 +408,15 @@ class MariaDBConnection(ServerConnection):
     def commit(self) -> None:
         """Commit."""
         self._limit = None
-        self.say("COMMIT")
+        try:
+            self.say("COMMIT")
+        except (Conflict, ConnectionLost):
+            raise
+        except Error as error:
+            if not self.raw.galera:
+                raise
+            self.broken = True  # such as 1180: perhaps the others have got it, and this node is not among them any more
+            raise ConnectionLost(str(error)) from error.__cause__
         self._open = False
         self._unlock()
 
@@ -412,10 +425,28 @@ class MariaDBConnection(ServerConnection):
         self._limit = None
         if self._open:
             self._open = False
-            self.say("ROLLBACK")
+            try:
+                self.say("ROLLBACK")
+            except Conflict:  # Galera has done it before
+                pass
         self._unlock()
+        if self._unparsed:
+            table, self._unparsed = self._unparsed, ""
+            try:
+                self.say(f"FLUSH LOCAL TABLES {table}")
+            except StatementFailed as error:
+                self._may_flush = False
+                log.info("%s", error)
 
     def _unlock(self) -> None:
+        if self._cluster_lock:
+            number, self._cluster_lock = self._cluster_lock, 0
+            for _ in range(10):
+                try:
+                    self.say(GIVE_LOCK, (number,))
+                    break
+                except (Busy, Conflict):  # another node tries to take it in this moment
+                    pass
         if self._locked:
             self._locked = False
             self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
@@ -430,10 +461,14 @@ class MariaDBConnection(ServerConnection):
                 self._end()
 
     def _end(self) -> None:
-        # Only while it holds the writer's row: after a restart its number may be somebody else's.
-        log.info("ending connection %s, which was lost", self._runs_on)
+        # Only while it holds the writer's row: after a restart its number may be somebody else's. And only on its own
+        # server: on another node of Galera the number is a stranger's, and the lock is not its own.
+        server, number = self._runs_on
+        if server != self.raw.server:
+            return
+        log.info("ending connection %s, which was lost", number)
         try:
-            self.say(f"KILL {self._runs_on}")
+            self.say(f"KILL {number}")
         except StatementFailed:
             pass  # it has just ended by itself
 
@@ -441,23 +476,23 @@ class MariaDBConnection(ServerConnection):
         """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
         if not self._noted:
             return None
-        try:
-            self.say(GALERA_CATCHES_UP)
-        except DatabaseError as error:
-            if isinstance(error, ConnectionLost):
-                raise
-            log.debug("this server has no wsrep_sync_wait, so it is no node of Galera: %s", error)
+        if self.raw.galera:
+            self.say(GALERA_WAITS.format(CATCHING_UP))
         ended = False
         while True:
             try:
                 self.say("SET SESSION innodb_lock_wait_timeout = 1")
                 self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
                 self.say(LAST_BATCH.format(writer=self._writer))
-            except Busy:
+            except (Busy, Conflict) as error:
                 if wait.left <= 0:
                     return None
+                if isinstance(error, Conflict):  # with the lost COMMIT, which has arrived from another node just now
+                    continue
             else:
                 ((found,),) = self._cursor.fetchall()
+                if self.raw.galera:
+                    self.say(GALERA_WAITS.format("DEFAULT"))
                 return self._is_committed(found)
             if not ended:  # the server has not noticed that its client is gone
                 ended = True
@@ -466,6 +501,7 @@ class MariaDBConnection(ServerConnection):
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
+        self._cluster_lock = 0
         self._limit = None
         self._names.clear()
         super().reconnect(wait)
@@ -484,6 +520,11 @@ class MariaDBConnection(ServerConnection):
             self._names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")
         found = translate(error, self.engine.place, sql)
+        if self.raw.galera and error.args[0] == UNPARSED and (table := WITH_TRIGGERS.search(sql)):
+            if self._may_flush:
+                self._unparsed = table.group()
+                return Conflict(str(found))
+            return StatementFailed(f"{found}; FLUSH TABLES {table.group()} on this node mends it")
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
             return ConnectionLost(str(found))

@@ -43,6 +43,7 @@ class Reading(Connection):
 
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
+    server = ""  # which one it is: a number of a session means nothing on another
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
         self.patience = patience

@@ -15,6 +15,7 @@ from roost.structures.cache.sql import LOCK, OVER, SWEEP, SWEPT
 from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import CUT, Context, Operations, Plan, StructurePlan, each, write
+from roost.structures.sweep import joined_only
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -45,7 +46,11 @@ class Leases:
         self._take = write(TAKE.format(**words))
         self._cut = dialect.choose(CUT).format(words)
         swept = OVER.format(**words, what=dialect.choose(SWEPT).format(**words))
-        self._sweep = each(dialect.choose(SWEEP).format(**words, over=swept).format(moment=dialect.placeholder))
+        sweep = dialect.choose(SWEEP).format(**words, over=swept)
+        self._sweep, self._sweep_joined = (
+            each(sweep.format(moment=dialect.placeholder, committed=committed))
+            for committed in ("", joined_only(dialect))
+        )
 
     def run(self, run: Operations, context: Context) -> Plan:
         """Give leases and take them back, in the order of the operations."""
@@ -71,9 +76,7 @@ class Leases:
         return results
 
     def _remove_old(self, now: int, context: Context) -> Generator[Wanted, Any, None]:
-        if self._mariadb and context.joined:
-            return
-        found = yield Statement(self._sweep, [(now, SWEEPS)])
+        found = yield Statement(self._sweep_joined if context.joined else self._sweep, [(now, SWEEPS)])
         if self._mariadb and found[0]:
             yield Statement(self._cut, sorted([tuple(row[:-1]) for row in found[0]]))
 

@@ -46,6 +46,7 @@ from roost.structures.plan import (
     seizing,
     write,
 )
+from roost.structures.sweep import joined_only
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -125,8 +126,9 @@ class CachePlan(CacheReads):
         self.seize = seizing(dialect, rows, key)
         swept = dialect.choose(SWEPT).format(**words)
         sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = each(sweep.format(moment=hole))
-        self._one_sweep = sweep.format(moment=self.clock.now)
+        self.sweep = each(sweep.format(moment=hole, committed=""))
+        self.sweep_joined = each(sweep.format(moment=hole, committed=joined_only(dialect)))
+        self._one_sweep = sweep.format(moment=self.clock.now, committed="")
         self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
@@ -141,7 +143,8 @@ class CachePlan(CacheReads):
         self._head_and_size = (
             f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
         )
-        self._one_set = ONE_SET.get(dialect.name, "").format(**words)
+        one_set, joined = ONE_SET.get(dialect.name, ""), joined_only(dialect)
+        self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
         self._one = self.asked_alone(f"r.value{noted}", rows, living)
@@ -198,7 +201,8 @@ class CachePlan(CacheReads):
         key, value, ttl, flags = op.args
         stored = self.key_out(key)
         row = (*stored, *self._value_out((value,)), ttl, flags)
-        return Exchange(self._one_set, row if self.dialect.family == "mariadb" else (*row, *stored))
+        text = self._one_set_joined if context.joined else self._one_set
+        return Exchange(text, row if self.dialect.family == "mariadb" else (*row, *stored))
 
     # --- writing: batches -----------------------------------------------------------------------------------------
 
@@ -394,13 +398,10 @@ class CachePlan(CacheReads):
         return number
 
     def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
-        # Not in the application's own transaction on MariaDB: one at REPEATABLE READ would lock the gaps between them.
-        if context.joined and self.dialect.family == "mariadb":
-            return
         most = SWEEPS * written + SWEEP_LEAST
         if tally is not None and self.bounds is not None:
             most = max(most, self.bounds.excess(tally))  # it goes before what is not over
-        found = (yield Statement(self.sweep, [(now, most)]))[0]
+        found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
         if self.dialect.family == "mariadb" and found:
             yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
         if tally is not None:

@@ -98,7 +98,9 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
 }
 
 # Rows that are over, the oldest first, as many as a write removes. What others hold is skipped, and not waited for.
-OVER = "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never} ORDER BY until LIMIT {hole}"
+OVER = (
+    "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never}{{committed}} ORDER BY until LIMIT {hole}"
+)
 SWEEP = {
     "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over}) RETURNING {size}",
     "mariadb": "{over} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
@@ -124,6 +126,6 @@ a AS (INSERT INTO {rows} AS r ({columns})
     SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1),
       flags = excluded.flags),
 o AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}
-    WHERE until <= {now} AND until < {never} AND NOT ({equal})
+    WHERE until <= {now} AND until < {never}{committed} AND NOT ({equal})
     ORDER BY until LIMIT {sweep} FOR UPDATE SKIP LOCKED)))""",
 }

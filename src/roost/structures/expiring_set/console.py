@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from roost.structures.console import REQUIRED
-from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.keep_for import leaves_earlier
 from roost.structures.set.console import SetConsole
 from roost.structures.structure import Structure
@@ -20,5 +19,4 @@ class ExpiringSetConsole(SetConsole):
 
     def deletes(self, new: Structure) -> str:
         """Say that members leave earlier."""
-        assert isinstance(self.structure, ExpiringSet)
-        return leaves_earlier("members", self.structure.keep_for, getattr(new, "keep_for", None))
+        return leaves_earlier("members", self.structure, new)

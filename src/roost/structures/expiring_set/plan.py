@@ -10,7 +10,6 @@ from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.structures import keep_for
 from roost.structures.clock import SECOND
 from roost.structures.ending import EndingPlan
-from roost.structures.expiring_set.check import rules
 from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.expiring_set.view import VIEWS
 from roost.structures.operation import RUNS, Operation
@@ -28,6 +27,7 @@ from roost.structures.plan import (
     same_columns,
     write,
 )
+from roost.structures.rules import lasting
 from roost.structures.set.plan import answers, pairs_of
 from roost.structures.set.wire import SetWire
 from roost.structures.sweep import EACH
@@ -67,7 +67,7 @@ class ExpiringSetPlan(EndingPlan):
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its table."""
-        return rules(self)
+        yield lasting(self)
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         """Return the keys, as they are stored, of which an operation writes rows."""

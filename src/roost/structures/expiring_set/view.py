@@ -5,30 +5,24 @@ An INSERT adds a member or renews it, and removes what is over, as the library's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from roost.structures.clock import SECOND, shown_now
-from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.plan import StructurePlan
 from roost.structures.views import mariadb, postgresql, sqlite
-from roost.structures.views.sweeping import sweep_on_mariadb, sweep_on_postgresql, sweep_on_sqlite
-from roost.types.columns import Column
+from roost.structures.views.lasting import Ends
 
 FIXED = ": a member cannot be changed; delete it and insert the other one"
 
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    pair, lasts, now = _parts(plan)
-    words = sqlite.Words(plan)
-    names = words.dialect.names(pair)
+    words, pair = sqlite.Words(plan), plan.structure.columns
+    names, ends = words.dialect.names(pair), Ends(plan, pair)
     return sqlite.Made(
-        view=f"SELECT {names} FROM {words.rows} WHERE until > {now}",
+        view=f"SELECT {names} FROM {words.rows}{ends.where}",
         insert=[
             words.refuse(*words.rules(pair)),
-            f"INSERT INTO {words.rows} ({names}, until) VALUES ({words.news(pair)}, {now} + {lasts})\n"
+            f"INSERT INTO {words.rows} ({names}{ends.column}) VALUES ({words.news(pair)}{ends.value})\n"
             f"    ON CONFLICT ({names}) DO UPDATE SET until = excluded.until",
-            sweep_on_sqlite(words.rows, names, now),
+            *ends.sweep,
         ],
         update=[words.refuse(("1", FIXED))],
         delete=[f"DELETE FROM {words.rows} WHERE {words.is_old(pair)}"],
@@ -37,43 +31,41 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
 
 def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
-    pair, _, now = _parts(plan)
+    pair = plan.structure.columns
+    ends = Ends(plan, pair)
 
     def add(words: mariadb.Words) -> mariadb.Door:
-        declared, sweep = sweep_on_mariadb(plan, pair, now)
         return words.door(
             pair,
-            ["DECLARE `the keep_for` BIGINT", *declared],
+            ends.declared,
             [
-                words.option("keep_for"),
-                f"INSERT INTO {words.rows} ({words.names(pair)}, until)\n"
-                f"    VALUES ({words.news(pair)}, {now} + `the keep_for` * {SECOND})\n"
+                *ends.read,
+                f"INSERT INTO {words.rows} ({words.names(pair)}{ends.column})\n"
+                f"    VALUES ({words.news(pair)}{ends.value})\n"
                 "    ON DUPLICATE KEY UPDATE until = VALUES(until)",
-                sweep,
+                *ends.sweep,
             ],
         )
 
     def remove(words: mariadb.Words) -> mariadb.Door:
         return words.door(pair, [], [f"DELETE FROM {words.rows} WHERE {words.is_new(pair, f'{words.rows}.')}"])
 
-    shown = f"SELECT {plan.dialect.names(pair)} FROM {plan.rows_table} WHERE until > {now}"
-    return mariadb.Made(f"SELECT * FROM ({shown}) {{mark}}", add, remove, False)
+    return mariadb.Made(mariadb.shown(plan, pair, ends.where), add, remove, False)
 
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    pair, lasts, now = _parts(plan)
-    words = postgresql.Words(plan)
-    names = words.names(pair)
+    words, pair = postgresql.Words(plan), plan.structure.columns
+    names, ends = words.names(pair), Ends(plan, pair)
     return postgresql.Made(
-        view=f"SELECT {names} FROM {words.rows} WHERE until > {now}",
+        view=f"SELECT {names} FROM {words.rows}{ends.where}",
         insert=[
             words.refuse(*words.rules(pair)),
             *words.normal(pair),
-            f"it.now := {now};",
-            f"INSERT INTO {words.rows} ({names}, until) VALUES ({words.values(pair)}, it.now + {lasts})\n"
+            *ends.read,
+            f"INSERT INTO {words.rows} ({names}{ends.column}) VALUES ({words.values(pair)}{ends.value})\n"
             f"  ON CONFLICT ({names}) DO UPDATE SET until = excluded.until;",
-            sweep_on_postgresql(words.rows),
+            *ends.sweep,
             "RETURN NEW;",
         ],
         update=[words.stop("0A000", FIXED)],
@@ -83,14 +75,8 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
             "RETURN OLD;",
         ],
-        variables=("now bigint",),
+        variables=ends.variables,
     )
-
-
-def _parts(plan: StructurePlan) -> tuple[Sequence[Column], int, str]:
-    # The columns of a member's row, how long it lasts, and the present moment.
-    assert isinstance(plan.structure, ExpiringSet)
-    return plan.structure.columns, plan.structure.keep_for * SECOND, shown_now(plan)
 
 
 VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}

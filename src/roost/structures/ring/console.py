@@ -15,7 +15,7 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
     """An imported record is pushed."""
 
     takes: ClassVar[Mapping[str, Any]] = {"per": REQUIRED, "keep": REQUIRED, "column": ()}
-    changes = ("keep", "add")
+    changes: ClassVar[Sequence[str]] = ("keep", "add")
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
         """Return the operation that pushes the row."""

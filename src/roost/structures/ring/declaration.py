@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, overload
+from datetime import timedelta
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, row_from
@@ -21,6 +22,7 @@ class Ring(RowStructure[R, K]):
     Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
     per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
     keep: rows per key, at least 1. There are never more than keys × keep rows.
+    keep_for: with it rows also leave by themselves after that time: see `ExpiringRing`.
 
     The pushes of a key are numbered 1, 2, 3 … without a hole. For rows that have an identity and are to be there only
     once ("the last 12 different visitors") take `roost.Capped`.
@@ -40,14 +42,34 @@ class Ring(RowStructure[R, K]):
     """
 
     kind = "ring"
-    options = ("keep",)
+    options: ClassVar[tuple[str, ...]] = ("keep",)
+
+    def __new__(cls, *_: Any, keep_for: timedelta | float | None = None, **__: Any) -> Self:
+        """Make an `ExpiringRing` where rows leave by themselves."""
+        if cls is Ring and keep_for is not None:
+            from roost.structures.expiring_ring.declaration import ExpiringRing  # derived from this class
+
+            cls = ExpiringRing  # type: ignore[assignment]
+        return super().__new__(cls)
 
     @overload
-    def __init__(self: Ring[S, Any], name: str, Row: type[S], *, per: str | Sequence[str], keep: int) -> None: ...
+    def __init__(
+        self: Ring[S, Any],
+        name: str,
+        Row: type[S],
+        *,
+        per: str | Sequence[str],
+        keep: int,
+        keep_for: timedelta | float | None = None,
+    ) -> None: ...
     @overload
-    def __init__(self, name: str, Row: type[R], *, per: type[K], keep: int) -> None: ...
+    def __init__(
+        self, name: str, Row: type[R], *, per: type[K], keep: int, keep_for: timedelta | float | None = None
+    ) -> None: ...
 
-    def __init__(self, name: str, Row: type[Any], *, per: Any, keep: int) -> None:
+    def __init__(
+        self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
+    ) -> None:
         super().__init__(name, Rows(name, Row, per))
         self.keep = keep_limit(name, keep)
         self._define(

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
+from roost.dialects.dialect import (
+    MOST_ANSWER,
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Wanted,
+)
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
     SEQUENCE,
     SLOT,
+    Alteration,
     Context,
     Operations,
     Plan,
@@ -36,6 +48,7 @@ from roost.structures.ring.reads import ENTRIES, FEW, LATEST, NEWEST, WHOLE
 from roost.structures.ring.view import VIEWS
 from roost.structures.ring.wire import RingWire
 from roost.structures.rows import Entry
+from roost.types.columns import Column
 
 # Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
 ALLOCATE = {
@@ -166,8 +179,9 @@ class RingPlan(StructurePlan):
 
     structure: Ring[Any, Any]
     views = VIEWS
-    alterations = ALTERATIONS
+    alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"push": "push", "push_all": "push"}
+    further: ClassVar[tuple[Column, ...]] = ()  # columns behind `at`
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -175,9 +189,10 @@ class RingPlan(StructurePlan):
         per = structure.rows.per
         key = structure.key.columns
         others = [column for column in structure.columns if column.name not in per]
+        further = [dialect.name_of(column) for column in self.further]
         quoted = [dialect.name_of(column) for column in others]
         name, k = dialect.name, len(key)
-        replacing = dialect, structure.rows.unknown, ["sequence", "at", *quoted]
+        replacing = dialect, structure.rows.unknown, ["sequence", "at", *further, *quoted]
         words = {
             "head": self.head_table,
             "rows": self.rows_table,
@@ -185,14 +200,16 @@ class RingPlan(StructurePlan):
             "h_key": dialect.names(key, "h."),
             "key_holes": dialect.holes(k),
             "key_arrays": dialect.arrays(key),
-            "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *quoted]),
-            "holes": dialect.holes(k + 3 + len(others)),
-            "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *others]),
+            "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *further, *quoted]),
+            "holes": dialect.holes(k + 3 + len(further) + len(others)),
+            "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *self.further, *others]),
             "excluded": replaced(*replacing, "excluded.{}"),
             "values": replaced(*replacing, "VALUES({})"),
             "new": replaced(*replacing, "new.{}"),
-            "r_values": ", ".join(["r.sequence", "r.at", *(f"r.{dialect.name_of(c)}" for c in structure.columns)]),
-            "r_row": ", ".join(["r.sequence", *(f"r.{c}" for c in quoted)]),
+            "r_values": ", ".join(
+                ["r.sequence", "r.at", *(f"r.{c}" for c in [*map(dialect.name_of, structure.columns), *further])]
+            ),
+            "r_row": ", ".join(["r.sequence", *(f"r.{c}" for c in [*quoted, *further])]),
             "join": " AND ".join(f"r.{dialect.name_of(c)} = h.{dialect.name_of(c)}" for c in key),
             "equal": dialect.equal(key),
             "h_equal": dialect.equal(key, "h."),
@@ -205,7 +222,7 @@ class RingPlan(StructurePlan):
         }
         self.tables = (
             self.create(self.head_table, [*key, SEQUENCE], dialect.names(key)) + HEAD_OPTIONS.get(name, ""),
-            self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *others], f"{words['key']}, slot")
+            self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *self.further, *others], f"{words['key']}, slot")
             + ROWS_OPTIONS.get(name, ""),
         )
         self.allocate = dialect.choose(ALLOCATE).format(words).by_key(k)
@@ -214,6 +231,7 @@ class RingPlan(StructurePlan):
         self.write = dialect.choose(WRITE).format(words)
         self.latest = dialect.choose(LATEST).format(words)
         self.whole = WHOLE[name].format(words) if name in WHOLE else None
+        self.words = words
         self.newest = NEWEST.format(words) if name == "mariadb" else None
         self.entries = dialect.choose(ENTRIES).format(words)
         lock, take = dialect.choose(LOCK), dialect.choose(TAKE)
@@ -276,19 +294,32 @@ class RingPlan(StructurePlan):
             heads = yield Statement(self.allocated, [row[:-1] for row in asked])
         if not locked:
             yield Control.LOCKED
-        (at,) = self._at_out((context.clock(),))
+        stamp = yield from self.stamp(context)
         newest = {row[:-1]: head[0][0] - row[-1] for row, head in zip(asked, heads, strict=True)}
         sequences = numbered(keys, newest)
         slots = [sequence % self.keep for sequence in sequences]
-        rows = list(zip(*key_columns, slots, sequences, repeat(at), *others, strict=False))
+        rows = list(zip(*key_columns, slots, sequences, *map(repeat, stamp), *others, strict=False))
         if max(pushes.values()) > self.keep:
             rows = [row for row, key in zip(rows, keys, strict=True) if row[self._sequence] > newest[key] - self.keep]
         rows.sort(key=self._in_key_order)
         yield Statement(self.write, rows)
+        yield from self.remove_over(stamp, len(rows), context)
         return dealt(run, sequences)
 
-    def transact_push(self, op: Operation[Any], context: Context) -> Transaction:
+    def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
+        """Return what is written as the moment of rows, and in the columns behind it."""
+        yield from ()
+        return self._at_out((context.clock(),))
+
+    def remove_over(self, stamp: Row, written: int, context: Context) -> Generator[Wanted, Any, None]:
+        """Remove rows that are over, where any are."""
+        yield from ()
+
+    def transact_push(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Allocate for one push, and write it."""
+        return self._one(op, context)
+
+    def _one(self, op: Operation[Any], context: Context) -> Transaction:
         values = op.args[0]
         key = self._key_of(values)
         ((sequence,),) = yield self._one_allocate, key
@@ -297,17 +328,17 @@ class RingPlan(StructurePlan):
         yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
         return sequence
 
-    def exchange_push(self, op: Operation[Any], context: Context) -> Exchange:
+    def exchange_push(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Allocate for one push, and write it."""
         values = op.args[0]
         key = self._key_of(values)
         row = (*key, *key, *self._at_out((context.clock(),)), *self._others_of(values))
         return Exchange(self._one_push, row, self._pushed, "FROM h", answers=True)
 
-    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read the slots from the newest down."""
         asked = [(*self.key_out(key), min(n or self.keep, self.keep)) for key, n in [op.args for op in run]]
-        found = yield from self._newest(asked)
+        found = yield from self.newest_rows(asked, context)
         results = []
         for rows, ask in zip(found, asked, strict=True):
             key = ask[:-1]
@@ -329,8 +360,8 @@ class RingPlan(StructurePlan):
 
         return Question(self._one_ring, stored, newest)
 
-    def _newest(self, asked: list[Row]) -> Plan:
-        # The rows of each request, newest first.
+    def newest_rows(self, asked: list[Row], context: Context) -> Plan:
+        """Return the rows of each request, newest first."""
         if self.whole is not None and min([ask[-1] for ask in asked]) == self.keep:
             found = yield Statement(self.whole, [ask[:-1] for ask in asked])
         elif self.newest is None or max([ask[-1] for ask in asked]) > FEW:
@@ -355,7 +386,7 @@ class RingPlan(StructurePlan):
                 found[place] = rows
         return list(found)
 
-    def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read the slots from the first one beyond `after` up."""
         asked = [
             (*self.key_out(key), after, min(n or self.keep, self.keep)) for key, after, n in [op.args for op in run]

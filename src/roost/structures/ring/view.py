@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from roost.structures.plan import AT, SEQUENCE, StructurePlan
+from roost.structures.plan import AT, SEQUENCE, SLOT, StructurePlan
 from roost.structures.ring.declaration import Ring
 from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views.lasting import Ends
 
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
@@ -13,7 +14,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     words, keep = sqlite.Words(plan), plan.structure.keep
     rows, head, key = words.rows, words.head, words.dialect.names(words.key)
     others = sqlite.others_of(plan.structure, words.key)
-    columns = ", ".join([key, "slot, sequence, at", *([words.dialect.names(others)] if others else [])])
+    ends = Ends(plan, [*words.key, SLOT])
+    columns = ", ".join([key, f"slot, sequence, at{ends.column}", *([words.dialect.names(others)] if others else [])])
     shown = ", ".join(
         [words.dialect.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
     )
@@ -22,7 +24,7 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     same = words.same(words.key, "r.", "h.")
     run = (
         f"SELECT * FROM (SELECT {shown}\n"
-        f"  FROM {head} h CROSS JOIN {rows} r ON {same} AND r.slot {{}} h.sequence % {keep}\n"
+        f"  FROM {head} h CROSS JOIN {rows} r ON {same} AND r.slot {{}} h.sequence % {keep}{ends.living('r.')}\n"
         f"  ORDER BY {', '.join(f'h.{sqlite.quoted(each.name)} DESC' for each in words.key)}, r.slot DESC)"
     )
     values = "".join(f", {words.new(each)}" for each in others)
@@ -34,10 +36,11 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
             f"INSERT INTO {head} ({key}, sequence) VALUES ({words.news(words.key)}, 1)\n"
             f"    ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + 1",
             f"INSERT INTO {rows} ({columns})\n"
-            f"    SELECT {key}, sequence % {keep}, sequence, {sqlite.NOW}{values}\n"
+            f"    SELECT {key}, sequence % {keep}, sequence, {sqlite.NOW}{ends.value}{values}\n"
             f"    FROM {head} WHERE {words.is_new(words.key)}\n"
-            f"    ON CONFLICT ({key}, slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at"
+            f"    ON CONFLICT ({key}, slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at{ends.excluded}"
             + "".join(f", {words.excluded([each])}" for each in others),
+            *ends.sweep,
         ],
         update=[
             words.refuse(
@@ -56,22 +59,26 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     structure = plan.structure
     key = structure.key.columns
     others = [each for each in structure.columns if each not in key]
+    ends = Ends(plan, [*key, SLOT])
 
     def add(words: mariadb.Words) -> mariadb.Door:
         names = words.names(key)
         sequence = "`the sequence`"
         return words.door(
             [*key, *others],
-            [f"DECLARE {sequence}, `the keep` BIGINT"],
+            [f"DECLARE {sequence}, `the keep` BIGINT", *ends.declared],
             [
                 words.option("keep"),
                 f"INSERT INTO {words.head} ({names}, sequence) VALUES ({words.news(key)}, 1)\n"
                 "    ON DUPLICATE KEY UPDATE sequence = sequence + 1",
                 f"SELECT h.sequence INTO {sequence} FROM {words.head} h WHERE {words.is_new(key, 'h.')} FOR UPDATE",
-                f"INSERT INTO {words.rows} ({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])})\n"
+                *ends.read,
+                f"INSERT INTO {words.rows} "
+                f"({words.names([*key])}, slot, {words.names([SEQUENCE, AT, *others])}{ends.column})\n"
                 f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
-                f"{''.join(f', {words.news([each])}' for each in others)})\n"
-                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}",
+                f"{''.join(f', {words.news([each])}' for each in others)}{ends.value})\n"
+                f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}{ends.values}",
+                *ends.sweep,
             ],
         )
 
@@ -83,7 +90,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             [words.option("keep"), words.lock(), f"DELETE FROM {words.rows} WHERE {row}"],
         )
 
-    return mariadb.Made(mariadb.shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
+    return mariadb.Made(mariadb.shown(plan, [*key, SEQUENCE, AT, *others], ends.where), add, remove, False)
 
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
@@ -93,18 +100,21 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     rows, head, key = words.rows, words.head, words.names(words.key)
     others = [each for each in plan.structure.columns if each not in words.key]
     shown, written = [*words.key, SEQUENCE, AT, *others], [SEQUENCE, AT, *others]
+    ends = Ends(plan, [*words.key, SLOT])
     place = f"{words.equal(words.key, 'OLD')} AND slot = OLD.sequence % {keep} AND sequence = OLD.sequence"
     return postgresql.Made(
-        view=f"SELECT {words.names(shown)} FROM {rows}",
+        view=f"SELECT {words.names(shown)} FROM {rows}{ends.where}",
         insert=[
             words.refuse(words.own, *words.rules([*words.key, *others])),
             *words.normal([*words.key, *others]),
             f"INSERT INTO {head} AS h ({key}, sequence) VALUES ({words.values(words.key)}, 1)\n"
             f"  ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING sequence INTO NEW.sequence;",
             "NEW.at := clock_timestamp();",
-            f"INSERT INTO {rows} ({key}, slot, {words.names(written)})\n"
-            f"  VALUES ({words.values(words.key)}, NEW.sequence % {keep}, {words.values(written)})\n"
-            f"  ON CONFLICT ({key}, slot) DO UPDATE SET {words.excluded(written)};",
+            *ends.read,
+            f"INSERT INTO {rows} ({key}, slot, {words.names(written)}{ends.column})\n"
+            f"  VALUES ({words.values(words.key)}, NEW.sequence % {keep}, {words.values(written)}{ends.value})\n"
+            f"  ON CONFLICT ({key}, slot) DO UPDATE SET {words.excluded(written)}{ends.excluded};",
+            *ends.sweep,
             "RETURN NEW;",
         ],
         update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],
@@ -115,6 +125,7 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
             "RETURN OLD;",
         ],
+        variables=ends.variables,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import RUNS, Operation, few
@@ -12,13 +12,9 @@ from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
-if TYPE_CHECKING:
-    from roost.structures.expiring_set.declaration import ExpiringSet
-
 K = TypeVar("K")
 M = TypeVar("M")
 A = TypeVar("A")
-B = TypeVar("B")
 
 
 class Set(Structure, Generic[K, M]):
@@ -49,34 +45,23 @@ class Set(Structure, Generic[K, M]):
         return super().__new__(cls)
 
     @overload
-    def __init__(self: Set[str, str], name: str) -> None: ...
+    def __init__(self: Set[str, str], name: str, *, keep_for: timedelta | float | None = None) -> None: ...
     @overload
-    def __init__(self: Set[str, A], name: str, *, member: type[A] | ColumnType[A]) -> None: ...
-    @overload
-    def __init__(self: Set[A, str], name: str, *, key: type[A] | ColumnType[A]) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K], member: type[M] | ColumnType[M]) -> None: ...
-
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: ExpiringSet[str, str], name: str, *, keep_for: timedelta | float
+    def __init__(
+        self: Set[str, A], name: str, *, member: type[A] | ColumnType[A], keep_for: timedelta | float | None = None
     ) -> None: ...
     @overload
-    def __init__(  # type: ignore[misc]
-        self: ExpiringSet[str, A], name: str, *, member: type[A] | ColumnType[A], keep_for: timedelta | float
+    def __init__(
+        self: Set[A, str], name: str, *, key: type[A] | ColumnType[A], keep_for: timedelta | float | None = None
     ) -> None: ...
     @overload
-    def __init__(  # type: ignore[misc]
-        self: ExpiringSet[A, str], name: str, *, key: type[A] | ColumnType[A], keep_for: timedelta | float
-    ) -> None: ...
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: ExpiringSet[A, B],
+    def __init__(
+        self,
         name: str,
         *,
-        key: type[A] | ColumnType[A],
-        member: type[B] | ColumnType[B],
-        keep_for: timedelta | float,
+        key: type[K] | ColumnType[K],
+        member: type[M] | ColumnType[M],
+        keep_for: timedelta | float | None = None,
     ) -> None: ...
 
     def __init__(

@@ -123,9 +123,9 @@ class Words:
         return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
 
 
-def shown(plan: StructurePlan, columns: Sequence[Column]) -> str:
+def shown(plan: StructurePlan, columns: Sequence[Column], where: str = "") -> str:
     """Return the query of a view that shows columns of the rows table."""
-    return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}) {{mark}}"
+    return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}{where}) {{mark}}"
 
 
 def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], Door]:

@@ -15,6 +15,7 @@ from roost.structures.clock import CLOCK, datetime_of, microseconds
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import CUT, SLOT, Context, Operations, Plan, Question, Rule, Transaction, each, same
+from roost.structures.sweep import joined_only
 from roost.structures.windowed_counter.alter import ALTERATIONS
 from roost.structures.windowed_counter.check import rules
 from roost.structures.windowed_counter.declaration import WindowedCounter
@@ -76,8 +77,11 @@ class WindowedCounterPlan(CounterPlan):
         self.clear_key = each(dialect.choose(CLEAR).format(**words))
         self.delete_key = Template(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
         self.cut = dialect.choose(CUT).format(words)
-        over = dialect.choose(OVER).format(**words)
-        self.over = Template(over, answer=Answer.ORDINAL) if dialect.family == "mariadb" else Template(over)
+        answer = Answer.ORDINAL if dialect.family == "mariadb" else Answer.NONE
+        self.over, self._over_joined = (
+            Template(dialect.choose(OVER).format(**words, committed=committed), answer=answer)
+            for committed in ("", joined_only(dialect))
+        )
         self._one_total = self.asked_alone(
             "r.n",
             self.rows_table,
@@ -127,10 +131,10 @@ class WindowedCounterPlan(CounterPlan):
         placed = [self._placed(op, start) for op in operations]
         results = yield from super().run(placed, context)
         first = start - (self.structure.keep - 1) * self.structure.size
-        # What the application's transaction removes stays locked until its end: there it is left to others.
-        if oldest is not None and oldest < first and not (context.joined and self.dialect.row_locks):
+        if oldest is not None and oldest < first:
             written = sum([len(op.args) if op.verb in RUNS else 1 for op in placed])
-            yield from self._remove_over(first, max(SWEEPS_LEAST, SWEEPS * written))
+            most = max(SWEEPS_LEAST, SWEEPS * written)
+            yield from self._remove_over(self._over_joined if context.joined else self.over, first, most)
         return results
 
     def _begin(self, moment: int) -> int:
@@ -146,9 +150,9 @@ class WindowedCounterPlan(CounterPlan):
             return Operation(op.structure, op.verb, tuple([(*row[:-1], start, row[-1]) for row in op.args]))
         return Operation(op.structure, op.verb, ((*op.args[0], start), *op.args[1:]))
 
-    def _remove_over(self, first: int, most: int) -> Generator[Wanted, Any, None]:
-        found = yield Statement(self.over, [(first, most)])
-        if self.over.returns and found[0]:
+    def _remove_over(self, over: Template, first: int, most: int) -> Generator[Wanted, Any, None]:
+        found = yield Statement(over, [(first, most)])
+        if over.returns and found[0]:
             yield Statement(self.cut, sorted([tuple(row) for row in found[0]]))
 
     def _goes_alone(self) -> bool:

@@ -61,9 +61,11 @@ CLEAR = {
 # Windows that are over, the oldest first, as many rows as a batch removes. What others hold is skipped.
 OVER = {
     "sqlite": "DELETE FROM {rows} WHERE ({cell}, slot) IN"
-    " (SELECT {cell}, slot FROM {rows} WHERE start < ? ORDER BY start LIMIT ?)",
-    "mariadb": "SELECT {cell}, slot FROM {rows} FORCE INDEX ({index}) WHERE start < %s ORDER BY start LIMIT %s"
-    " FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
+    " (SELECT {cell}, slot FROM {rows} WHERE start < ?{committed} ORDER BY start LIMIT ?)",
+    # A DELETE cannot skip; they are removed by their keys then.
+    "mariadb": "SELECT {cell}, slot FROM {rows} FORCE INDEX ({index}) WHERE start < %s{committed}"
+    " ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED",
     "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY(\n"
-    "  SELECT ctid FROM {rows} WHERE start < %s ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED))",
+    "  SELECT ctid FROM {rows} WHERE start < %s{committed} ORDER BY start LIMIT %s"
+    " FOR UPDATE SKIP LOCKED))",
 }

@@ -1,0 +1,85 @@
+"""What is said on a connection to MariaDB or MySQL beside the plans' own statements."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from roost.databases.mariadb.session import NO_LIMIT
+
+# The name of the lock of those who make or change structures. MySQL takes 64 characters.
+CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
+
+# The same for all nodes of Galera, where GET_LOCK is one node's: a committed row, with the number of who has the lock.
+# Who was killed with it keeps it for a minute.
+LOCK_OWNER = "0" * 32
+TAKE_LOCK = f"""\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{LOCK_OWNER}', %s, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(at < UTC_TIMESTAMP() - INTERVAL 1 MINUTE, VALUES(batch), batch),
+    at = IF(batch = VALUES(batch), VALUES(at), at)"""
+HAS_LOCK = f"SELECT batch = %s FROM roost_writers WHERE writer = X'{LOCK_OWNER}'"
+GIVE_LOCK = f"DELETE FROM roost_writers WHERE writer = X'{LOCK_OWNER}' AND batch = %s"
+
+# READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
+BEGIN = """\
+SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION"""
+BEGIN_READ = """\
+SET SESSION {own}, lock_wait_timeout = {metadata};
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
+
+SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a query that is no transaction
+
+# One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
+ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
+ALONE = """\
+SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
+DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt` BIGINT;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION;
+{work};
+INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s + {answer}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch < VALUES(batch), VALUES(batch), NULL), at = VALUES(at){returning};
+COMMIT; END"""
+
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
+NOTE = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
+FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
+LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
+# Where the batch is not there, takes the last number before the next one's, so that it cannot come late.
+TAKE_LAST = """\
+INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
+  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
+OLD_WRITERS = """\
+SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
+# In a look-up on another node of Galera: it waits until it has what was committed on the others.
+GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
+CATCHING_UP = 7
+
+# A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
+# One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
+# all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
+SECONDS_PER_VALUE = 0.0001
+LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
+UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
+LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
+TOO_LONG = 1969
+LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
+
+
+# Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
+# connection tells may be a proxy's; this is answered by the server behind it.
+WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir)"
+GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
+NODE = "SHOW STATUS LIKE 'wsrep_gcomm_uuid'"  # of Galera; another one after each start
+
+
+@lru_cache
+def alone(work: str, answer: str, answers: bool) -> str:
+    """Return `ALONE` for one operation's work."""
+    return ALONE.format(work=work, answer=answer, returning=" RETURNING batch" if answers else "")

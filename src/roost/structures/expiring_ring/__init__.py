@@ -1,0 +1,1 @@
+"""Ring whose rows leave by themselves."""

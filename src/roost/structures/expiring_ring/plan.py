@@ -1,0 +1,126 @@
+"""Expiring ring: as a ring; each row has the moment at which it leaves, and what is over is passed over by readers.
+
+Pushes of a key take turns, and time never goes back: of the rows of a key those that are over are the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
+from roost.structures.expiring_ring.declaration import ExpiringRing
+from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
+from roost.structures.operation import Operation
+from roost.structures.plan import SLOT, Alteration, Context, Operations, Plan, Question, Rule, Transaction
+from roost.structures.ring.plan import ONE_PUSH, RingPlan
+from roost.structures.ring.reads import FEW
+from roost.structures.rules import lasting
+from roost.structures.sweep import EACH
+from roost.types.columns import Column
+
+
+class ExpiringRingPlan(RingPlan):
+    """An expiring ring in one dialect's words."""
+
+    structure: ExpiringRing[Any, Any]
+    alterations: ClassVar[Mapping[str, Alteration]] = {**RingPlan.alterations, **ALTERATIONS}
+    further: ClassVar[tuple[Column, ...]] = (UNTIL,)
+
+    def __init__(self, structure: ExpiringRing[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        key = structure.key.columns
+        self.lasting = Lasting(self, structure.keep_for, (*key, SLOT))
+        self.tables = (*self.tables, *self.lasting.tables)
+        self.indexes = (self.lasting.sweep.name,)
+        now = self.lasting.clock.now
+        self._one_now = f"SELECT {now}"
+        others = ["%s"] * (len(structure.columns) - len(key))
+        holes = ", ".join(["%s", f"{now} + {self.lasting.lasts}", *others])
+        self._one_push = ONE_PUSH.get(dialect.name, "").format(**{**self.words, "other_holes": holes})
+        columns = f"{self.words['r_row']}, {now}"
+        self._one_ring = self.asked_alone(columns, self.rows_table, dialect.equal(key, "r."))
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        yield from super().rules()
+        yield lasting(self)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
+        """Return the moment of rows as it is shown, and the one at which they leave."""
+        until = yield from self.lasting.stamp(context)
+        return (*self._at_out((context.clock(),)), until)
+
+    def remove_over(self, stamp: Row, written: int, context: Context) -> Generator[Wanted, Any, None]:
+        """Remove rows that are over, some for each that was written."""
+        lasting = self.lasting
+        yield from lasting.sweep.remove(stamp[-1] - lasting.lasts, written + lasting.clock.settled(context), context)
+
+    def transact_push(self, op: Operation[Any], context: Context) -> Transaction | None:
+        """Allocate for one push, write it, and remove what is over."""
+        return None if self.lasting.clock.is_due(context) else self._one(op, context)
+
+    def _one(self, op: Operation[Any], context: Context) -> Transaction:
+        values = op.args[0]
+        key = self._key_of(values)
+        ((sequence,),) = yield self._one_allocate, key
+        ((moment,),) = yield self._one_now, self.lasting.clock.row(context)
+        stamp = (*self._at_out((context.clock(),)), moment + self.lasting.lasts)
+        yield self.write.sql, (*key, sequence % self.keep, sequence, *stamp, *self._others_of(values))
+        yield self.lasting.sweep.statement.sql, (moment, EACH)
+        return sequence
+
+    def exchange_push(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Allocate for one push, and write it. Some leave it to a batch, which removes what is over."""
+        clock = self.lasting.clock
+        if context.joined or clock.is_due(context) or clock.owes(context):
+            return None
+        return super().exchange_push(op, context)
+
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove a key's rows; the head stays, so the sequence goes on."""
+        unmake = self.unmake if locked and self.lock is not None else None
+        return (yield from self.lasting.remove_keys(run, context, locked, unmake))
+
+    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove a key's rows and its head."""
+        return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def newest_rows(self, asked: list[Row], context: Context) -> Plan:
+        """Return the rows of each request that are not over, newest first."""
+        moment = yield from self.lasting.moment(context)
+        found = yield from super().newest_rows(asked, context)
+        return [[row[:-1] for row in rows if row[-1] > moment] for rows in found]
+
+    def ask_latest(self, op: Operation[Any], context: Context) -> Question | None:
+        """Read all slots of one key, where they are few, and put them in order."""
+        if self.keep > FEW:
+            return None
+        key, n = op.args
+        stored = self.key_out(key)
+
+        def newest(rows: list[Row]) -> list[Any]:
+            if rows[0][0] is None:
+                return []
+            rows.sort(reverse=True)
+            return self.rows_of([self._in_order(stored + row[1:-2]) for row in rows[:n] if row[-2] > row[-1]])
+
+        return Question(self._one_ring, self.lasting.clock.row(context) + stored, newest)
+
+    def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Read all slots beyond `after`: those that are over come first."""
+        moment = yield from self.lasting.moment(context)
+        found = yield Statement(self.entries, [(*self.key_out(key), after, self.keep) for key, after, _ in _args(run)])
+        results = []
+        for rows, (_, _, n) in zip(found, _args(run), strict=True):
+            rows.sort()
+            results.append([self.entry(row[:-1]) for row in rows if row[-1] > moment][:n])
+        return results
+
+
+def _args(run: Operations) -> list[Any]:
+    return [op.args for op in run]

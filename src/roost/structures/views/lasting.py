@@ -1,0 +1,91 @@
+"""What the views of structures have whose rows leave by themselves, at the moment in their column `until`.
+
+An INSERT also removes a few rows that are over, as the library's writes do, by the index on that column; what others
+hold is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roost.structures.clock import SECOND, shown_now
+from roost.structures.plan import StructurePlan
+from roost.types.columns import Column
+
+MOST = 4  # rows that are over and go with a row that is inserted; on MariaDB one
+
+
+class Ends:
+    """The words of one structure's view; all of them are empty where rows stay.
+
+    row: the columns that are the key of a row.
+    column, excluded, values: what stands behind the columns of an INSERT, and of its upsert's assignments.
+    value: what stands behind its values.
+    where: the condition of a query of rows that are not over.
+    declared, read: on MariaDB the variables of an INSERT, and what sets them first; on PostgreSQL it sets `now`.
+    sweep: the statements that remove what is over.
+    """
+
+    def __init__(self, plan: StructurePlan, row: Sequence[Column]) -> None:
+        self.column = self.excluded = self.values = self.value = self.where = ""
+        self.declared: list[str] = []
+        self.variables: tuple[str, ...] = ()
+        self.read: list[str] = []
+        self.sweep: list[str] = []
+        keep_for = getattr(plan.structure, "keep_for", None)
+        self.lasts = keep_for is not None
+        if keep_for is None:
+            return
+        self.column, self.excluded, self.values = ", until", ", until = excluded.until", ", until = VALUES(until)"
+        self.now = shown_now(plan)
+        self.where = f" WHERE until > {self.now}"
+        rows, names = plan.rows_table, plan.dialect.names(row)
+        match plan.dialect.name:
+            case "sqlite":
+                self.value = f", {self.now} + {keep_for * SECOND}"
+                self.sweep = [
+                    f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} FROM {rows}\n"
+                    f"    WHERE until <= {self.now} ORDER BY until LIMIT {MOST})"
+                ]
+            case "postgresql":
+                self.variables = ("now bigint",)
+                self.read = [f"it.now := {self.now};"]  # the expression itself uses no index
+                self.value = f", it.now + {keep_for * SECOND}"
+                # At another level a row that has been removed since the snapshot would be an error.
+                self.sweep = [
+                    "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
+                    f"  DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}\n"
+                    f"    WHERE until <= it.now ORDER BY until LIMIT {MOST} FOR UPDATE SKIP LOCKED));\n"
+                    "END IF;"
+                ]
+            case _:
+                self._on_mariadb(plan, row)
+
+    def living(self, prefix: str) -> str:
+        """Return the condition that a row is not over, to stand behind others."""
+        return f" AND {prefix}until > {self.now}" if self.lasts else ""
+
+    def _on_mariadb(self, plan: StructurePlan, row: Sequence[Column]) -> None:
+        dialect, rows = plan.dialect, plan.rows_table
+        self.declared = [
+            "DECLARE `the keep_for`, `the now` BIGINT",
+            *(f"DECLARE `over {each.name}` {dialect.types[each.type.kind](each)}" for each in row),
+        ]
+        self.read = [
+            "SELECT JSON_VALUE(definition, '$.keep_for') INTO `the keep_for` FROM roost_catalog\n"
+            f"    WHERE name = {dialect.literal(plan.structure.name)} LOCK IN SHARE MODE",
+            f"SET `the now` = {self.now}",
+        ]
+        self.value = f", `the now` + `the keep_for` * {SECOND}"
+        over = ", ".join([f"`over {each.name}`" for each in row])
+        is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in row])
+        # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up those who
+        # insert there.
+        self.sweep = [
+            f"IF (SELECT MIN(r.until) FROM {rows} r) <= `the now` THEN\n"
+            f"    SELECT {dialect.names(row, 'r.')} INTO {over}\n"
+            f"      FROM {rows} r FORCE INDEX (roost_{plan.structure.name}_over) WHERE r.until <= `the now`\n"
+            "      ORDER BY r.until LIMIT 1 FOR UPDATE SKIP LOCKED;\n"
+            f"    DELETE FROM {rows} WHERE {is_over};\n"
+            "  END IF",
+        ]

@@ -1,0 +1,1 @@
+"""Servers as they are run: several nodes, replicas, standbys, poolers."""

@@ -1,0 +1,158 @@
+"""Galera, all of whose nodes write: what was answered is there once, on every node."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+
+import roost
+from roost.databases.mariadb.engine import arguments
+from tests import servers
+from tests.campaigns.processes import Line, Start, children
+from tests.clusters import load
+from tests.clusters.galera import Galera, galera
+from tests.proxy import Cut, Proxy
+from tests.suite.shapes import Visit, pageviews, visits
+
+
+@pytest.fixture
+def cluster() -> Galera:
+    try:
+        return galera()
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+
+@pytest.fixture
+def urls(cluster: Galera, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """A database of the test's own, by node."""
+    server = cluster.server
+    name = f"galera_{abs(hash(request.node.nodeid)) % 10**9}"
+    server.run(f"DROP DATABASE IF EXISTS {name}")
+    server.run(f"CREATE DATABASE {name}")
+    cluster.wait()
+    yield cluster.urls(name)
+    server.run(f"DROP DATABASE {name}")
+
+
+def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[str]) -> None:
+    with roost.Store(urls[0]) as store:
+        store.create(*load.STRUCTURES)
+    cluster.wait()
+    answers = load.write(urls, seconds=6)
+    cluster.wait()
+    assert answers.operations > 100
+    assert not answers.errors, answers
+    for url in urls:
+        with roost.Store(url) as store:
+            assert load.wrong(answers, store) == []
+
+
+def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]) -> None:
+    larger = [roost.Ring("ring", load.Event, per="key", keep=keep) for keep in range(20, 26)]
+
+    def work(line: Line, number: int, start: Start) -> None:
+        with roost.Store(urls[number % 3], timeout=60) as store:
+            start.wait()
+            store.create(*load.STRUCTURES)
+            store.run(load.hot.add(1))
+            store.alter(larger[number])
+            store.run(load.ring.push(load.Event(1, number)))
+
+    for _ in range(2):
+        start = Start()
+        with children(6, partial(work, start=start)) as made:
+            start.go()
+            assert [child.wait() for child in made] == [0] * 6
+        cluster.wait()
+        for url in urls:
+            with roost.Store(url) as store:
+                assert store.check() == []
+                assert store.run_all(load.hot.total(1), load.ring.entries(1))[0] == 6
+                assert [each.sequence for each in store.run(load.ring.entries(1))] == [1, 2, 3, 4, 5, 6]
+        for statement in (
+            f"DROP DATABASE {urls[0].rpartition('/')[2]}",
+            f"CREATE DATABASE {urls[0].rpartition('/')[2]}",
+        ):
+            cluster.server.run(statement)
+        cluster.wait()
+
+
+def lose(
+    urls: list[str],
+    cut: Cut,
+    *operations: roost.Operation[object],
+    said: list[str] | None = None,
+    meanwhile: Callable[[str], None] = lambda sql: None,
+) -> bytes:
+    """Run these on one node, lose the connection at COMMIT, and connect anew to another node.
+
+    Returns how the first node has answered what came late.
+
+    said: gets what was sent; meanwhile: called before each statement.
+    """
+    first, second = [urlsplit(url).port or 0 for url in urls[:2]]
+
+    def trace(sql: str, row: object) -> None:
+        if not armed:
+            return
+        if said is not None:
+            said.append(sql)
+        meanwhile(sql)
+        if sql == "COMMIT" and not proxy.cuts:
+            proxy.target = second
+            proxy.arm(0, cut)
+
+    armed = False
+    with Proxy(first) as proxy, roost.Store(proxy.url(urls[0]), timeout=20, trace=trace) as store:
+        store.run_all(pageviews.add("/home", 0), pageviews.total("/home"))
+        armed = True
+        store.run_all(*operations)
+        assert proxy.cuts == 1
+        return proxy.deliver() if cut is Cut.LATE else b""
+
+
+@pytest.mark.parametrize("cut", [Cut.AFTER, Cut.LATE, Cut.ORPHAN], ids=lambda cut: cut.name)
+def test_f71_a_lost_commit_that_is_looked_up_on_another_node_counts_once(
+    cluster: Galera, urls: list[str], cut: Cut
+) -> None:
+    with roost.Store(urls[0]) as store, roost.Store(urls[2]) as third:
+        store.create(pageviews, visits)
+        cluster.wait()
+        for n in range(1, 6):
+            late = lose(urls, cut, pageviews.add("/home"), visits.push(Visit(1, n)))
+            assert cut is not Cut.LATE or b"Deadlock" in late
+            cluster.wait()
+            assert third.run_all(pageviews.total("/home"), visits.latest(1)) == (
+                n,
+                [Visit(1, each) for each in range(n, 0, -1)],
+            )
+        assert third.check() == []
+
+
+def test_f71_a_session_of_another_node_is_not_killed_for_one_that_was_lost(cluster: Galera, urls: list[str]) -> None:
+    with (
+        roost.Store(urls[0]) as store,
+        contextlib.closing(pymysql.connect(**arguments(urls[1])[0])) as stranger,
+        stranger.cursor() as cursor,
+    ):
+        store.create(pageviews)
+        cluster.wait()
+
+        def meanwhile(sql: str) -> None:
+            if sql == "COMMIT" and said.count("COMMIT") == 1:
+                cluster.wait()
+                assert cursor.execute("SELECT * FROM roost_writers FOR UPDATE") == 1  # of the batch before
+            elif "IF(batch BETWEEN" in sql and len([each for each in said if "IF(batch BETWEEN" in each]) == 2:
+                stranger.rollback()
+
+        said: list[str] = []
+        lose(urls, Cut.ORPHAN, pageviews.add("/home"), pageviews.add("/away"), said=said, meanwhile=meanwhile)
+        assert not [sql for sql in said if sql.startswith("KILL")]
+        cluster.wait()
+        assert store.run(pageviews.totals(["/home", "/away"])) == {"/home": 1, "/away": 1}

@@ -1,0 +1,96 @@
+"""Writes inside the application's own transaction remove what is over, too, where they lock nothing but those rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from tests.suite.clients import Client
+from tests.suite.passing import passes
+from tests.suite.ways import App
+
+DAY = 86_400
+
+pages = roost.Cache("pages")
+few = roost.Cache("few", max_items=1_000)
+jobs = roost.Lease("jobs")
+logins = roost.RateLimit("logins", limit=5, per=DAY)
+hourly = roost.Counter("hourly", window="hour", keep=2, slots=1)
+
+pytestmark = pytest.mark.needs("cache", "second store")
+STRUCTURES = pytest.mark.parametrize("structure", [pages, few, jobs, logins, hourly], ids=lambda each: each.name)
+
+
+def write(structure: Any, key: str) -> roost.Operation[Any]:
+    if isinstance(structure, roost.Cache):
+        return structure.set(key, b"value", ttl=DAY)
+    if isinstance(structure, roost.Lease):
+        return structure.acquire(key, "ada", DAY)
+    return structure.take(key) if isinstance(structure, roost.RateLimit) else structure.add(key)
+
+
+def rows(sql: Client, structure: Any) -> int:
+    return int(sql.execute(f"SELECT count(*) FROM roost_{structure.name}_rows").fetchone()[0])  # type: ignore[index]
+
+
+def end_all(sql: Client, structure: Any) -> None:
+    if isinstance(structure, roost.Counter):
+        sql.execute(f"UPDATE roost_hourly_rows SET start = start - {100 * DAY * 10**6}")
+    else:
+        passes(sql, structure, 3 * DAY)
+
+
+def begin(one: App, store_url: str, level: str) -> None:
+    if store_url.startswith("mysql"):
+        one.sql(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+    elif not store_url.startswith("sqlite"):
+        one.commit()
+        if one.way.name == "asyncpg":
+            one.sql("BEGIN")
+        one.sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+
+
+@pytest.mark.ways("driver")
+@STRUCTURES
+def test_joined_writes_remove_what_is_over(
+    structure: Any, open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
+) -> None:
+    store = open_store(structure)
+    store.run_all(*[write(structure, f"over {n}") for n in range(100)])
+    end_all(sql, structure)
+    one = app()
+    for n in range(70):
+        if n % 10 == 0:
+            one.commit()
+            begin(one, store_url, "READ COMMITTED")
+        one.run(write(structure, f"stays {n}"))
+    for n in range(4):  # on MariaDB single sets leave it to batches, most of the time
+        one.run_all(write(structure, "stays 1"), write(structure, f"stays {70 + n}"))
+    one.commit()
+    assert rows(sql, structure) == 74
+
+
+@pytest.mark.ways("server", "driver")
+@STRUCTURES
+def test_at_repeatable_read_they_remove_nothing_and_nobody_waits_for_them(
+    structure: Any, open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
+) -> None:
+    store = open_store(structure)
+    store.run_all(*[write(structure, f"over {n}") for n in range(100)])
+    end_all(sql, structure)
+    one, other = app(), app()
+    for each in (one, other):
+        begin(each, store_url, "REPEATABLE READ")
+        each.sql("SELECT count(*) FROM roost_catalog")
+    name = "`key`" if store_url.startswith("mysql") else "key"
+    sql.execute(f"UPDATE roost_{structure.name}_rows SET {name} = 'gone' WHERE {name} = 'over 3'")
+    for n in range(3):  # where both locked a gap, both would wait
+        one.run(write(structure, f"one {n}"))
+        if structure is not few:  # where writers share one row
+            other.run(write(structure, f"other {n}"))
+    one.commit()
+    other.commit()
+    assert rows(sql, structure) >= 100
