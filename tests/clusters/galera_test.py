@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import urlsplit
 
 import pymysql
@@ -12,6 +13,7 @@ import pytest
 import roost
 from roost.databases.mariadb.engine import arguments
 from tests import servers
+from tests.campaigns.processes import Line, Start, children
 from tests.clusters import load
 from tests.clusters.galera import Galera, galera
 from tests.proxy import Cut, Proxy
@@ -49,6 +51,36 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
     for url in urls:
         with roost.Store(url) as store:
             assert load.wrong(answers, store) == []
+
+
+def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]) -> None:
+    larger = [roost.Ring("ring", load.Event, per="key", keep=keep) for keep in range(20, 26)]
+
+    def work(line: Line, number: int, start: Start) -> None:
+        with roost.Store(urls[number % 3], timeout=60) as store:
+            start.wait()
+            store.create(*load.STRUCTURES)
+            store.run(load.hot.add(1))
+            store.alter(larger[number])
+            store.run(load.ring.push(load.Event(1, number)))
+
+    for _ in range(2):
+        start = Start()
+        with children(6, partial(work, start=start)) as made:
+            start.go()
+            assert [child.wait() for child in made] == [0] * 6
+        cluster.wait()
+        for url in urls:
+            with roost.Store(url) as store:
+                assert store.check() == []
+                assert store.run_all(load.hot.total(1), load.ring.entries(1))[0] == 6
+                assert [each.sequence for each in store.run(load.ring.entries(1))] == [1, 2, 3, 4, 5, 6]
+        for statement in (
+            f"DROP DATABASE {urls[0].rpartition('/')[2]}",
+            f"CREATE DATABASE {urls[0].rpartition('/')[2]}",
+        ):
+            cluster.server.run(statement)
+        cluster.wait()
 
 
 def lose(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +22,7 @@ from roost.structures.index.runs import Shape
 from tests.index.databases import Database, database
 from tests.index.find_test import NAMES, OF, cases
 from tests.index.model import Model
+from tests.proxy import Cut, Proxy
 
 TYPES = {
     "mariadb": {"id": "INT PRIMARY KEY", "a": "INT", "b": "VARCHAR(9) COLLATE utf8mb4_nopad_bin", "c": "BIGINT"},
@@ -256,3 +259,21 @@ def test_a_find_is_one_exchange_with_the_question_whether_the_table_has_changed(
         assert store.run(index.find("=", 2)) == [(2, 2)]
     questions = {"mariadb": "SHOW CREATE TABLE", "postgresql": "pg_catalog.pg_attribute"}
     assert len([sql for sql in asked if questions[server.name] in sql]) == 1
+
+
+def test_a_find_by_itself_is_one_message(server: Database, full: None) -> None:
+    index = roost.Index("e", columns=["id", "a"], filters=["a"])
+    operations = [
+        index.find("=", 2),
+        index.find(">=", 1, limit=2),
+        index.find("<", 3, filters=[roost.Where("a", ">=", 1)]),
+    ]
+    with Proxy(urlsplit(server.url).port or 0) as proxy, roost.Store(proxy.url(server.url)) as store:
+        for operation in operations:
+            found = [store.run(operation) for _ in range(8)]  # until what is prepared is prepared
+            assert proxy.counted(partial(store.run, operation)) == 1
+            proxy.arm(0, Cut.AFTER)
+            found.append(store.run(operation))
+            assert found == found[:1] * len(found)
+            assert found[0]
+    assert proxy.cuts == len(operations)

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
+from tests.proxy import Cut, Proxy
 from tests.server.serving import Client, Serving, serving
 
 KINDS = ("mariadb", "postgresql")
@@ -70,6 +72,27 @@ def locking(db: Database, text: str = LOCK) -> Iterator[Any]:
         connection.cursor().execute(text)
         yield connection
         connection.commit()
+
+
+def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_path: Path) -> None:
+    with (
+        Proxy(urlsplit(db.url).port or 0) as proxy,
+        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
+        connect(served, db, "read") as client,
+    ):
+        for lines, answers in [
+            (["0\t=\t1\t1"], ["0\t3\t1\tone\t10"]),
+            (["0\t>=\t1\t2\t1\t1"], ["0\t3\t3\tthree\t30"]),
+            (["0\t=\t1\t3", "0\t=\t1\t1", "0\t=\t1\t7"], ["0\t3\t3\tthree\t30", "0\t3\t1\tone\t10", "0\t3"]),
+        ]:
+            for _ in range(8):  # until what is prepared is prepared
+                assert client.ask(*lines) == answers
+            found: list[str] = []
+            assert proxy.counted(lambda lines=lines, found=found: found.extend(client.ask(*lines))) == 1  # type: ignore[misc]
+            assert found == answers
+            proxy.arm(0, Cut.AFTER)
+            assert client.ask(*lines) == answers
+            assert not proxy.disarm()
 
 
 def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:

@@ -54,12 +54,13 @@ class Known:
         self._exact = exact
         self._token = object()  # which plans keep of this store: a declaration may live longer
         self._logged: set[tuple[int, str]] = set()  # process ids, and structures that were logged there
-        self._indexes: dict[Target, TargetPlan] = {}
+        self._indexes: dict[Target, IndexPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""
-        if isinstance(target, Structure):
-            return self.plan(target)
+        return self.plan(target) if isinstance(target, Structure) else self._index(target)
+
+    def _index(self, target: Target) -> IndexPlan:
         plan = self._indexes.get(target)
         if plan is None:
             if len(self._indexes) >= MOST_INDEXES:
@@ -137,7 +138,7 @@ class Known:
         alone: the transaction has no other operations.
         """
         if not isinstance(target, Structure):
-            return (yield from self.target(target).run(operations, context))
+            return (yield from self._index(target).run(operations, context, alone))
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])

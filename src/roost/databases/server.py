@@ -153,6 +153,8 @@ class ServerConnection(ServerExecutor):
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves
+        self._reads = False  # the transaction only reads
+        self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
@@ -207,26 +209,30 @@ class ServerConnection(ServerExecutor):
         return 0 <= self._answer < MOST_ANSWER
 
     def _run(self, statements: Sequence[Statement]) -> list[Any]:
+        assert not self._over
         texts = [render(statement) if statement.rows else [] for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
-        answers = iter(self._exchange(said, returns))
+        answers = iter(self._exchange(said, returns, self._reads and statements[-1].last))
         return [
             collect(statement, [next(answers) for _ in each]) for statement, each in zip(statements, texts, strict=True)
         ]
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool = False) -> list[Any]:
         # As one text, behind that which begins the transaction; as several where they are large.
+        # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        together = not self.one_by_one
+        ends = ends and together
+        end = ["COMMIT"] if ends else []
         if self._trace is not None:
-            for sql, row in [*[(sql, ()) for sql in begin], *said]:
+            for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
                 self._trace(sql, row)
-        texts = begin + written
+        texts = begin + written + end
         if begin:
             self.begins()
         answers: list[Any] = []
-        together = not self.one_by_one
         place = 0
         while place < len(texts):
             first = place
@@ -235,6 +241,9 @@ class ServerConnection(ServerExecutor):
             while together and place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
                 place += 1
             self._send(texts[first:place], first - len(begin), returns, answers)
+        if ends:
+            self._over = True
+            self.ended()
         return answers
 
     def say(self, sql: str, row: Row = ()) -> None:
@@ -310,13 +319,16 @@ class ServerConnection(ServerExecutor):
             ):
                 self._mark = ""
                 self._parts = 0
+                self._reads = word in READS
+                self._over = False
                 self._begin_somehow(word)
             case Control.SAVEPOINT | Control.BACK | Control.RELEASE:
                 self._parts += word is Control.SAVEPOINT
                 self._run([Statement(Template(SAVEPOINTS[word].format(self._parts)), [()])])
                 self._parts -= word is Control.RELEASE
-            case Control.COMMIT if self._begin:
-                self._begin = []  # nothing was sent
+            case Control.COMMIT if self._begin or self._over:
+                self._begin = []  # nothing was sent, or all
+                self._over = False
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()
@@ -401,6 +413,7 @@ class ServerConnection(ServerExecutor):
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
         self._begin = []
+        self._over = False
         if self.broken:
             return  # it is closed before anything else is said on it, and the server rolls back
         try:
@@ -447,6 +460,9 @@ class ServerConnection(ServerExecutor):
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""
+
+    def ended(self) -> None:
+        """Note that the transaction was committed along with its last statement."""
 
     @abstractmethod
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:

@@ -84,8 +84,9 @@ class Statement(NamedTuple):
 
     template: Template
     rows: Sequence[Row]
-    last: bool = False  # nothing is asked after it
+    last: bool = False  # nothing is asked after it: a transaction that only reads is over with it
     values: int = 0  # that come back at most, if known: so few need not be counted while they are read
+    only: bool = False  # all that is asked for its run, which only reads; others may follow in the transaction
 
 
 class Together(NamedTuple):
@@ -140,6 +141,7 @@ class Control(enum.Enum):
     RELEASE = "release"
     BACK = "rollback to savepoint"
     LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
+    LOCK_CLUSTER = "lock the catalog of all nodes"  # where LOCK_CATALOG was answered that its lock is one node's
     JITTER = "jitter"  # wait for a short random time before trying again
     LOCKED = "locked"  # all locks have been taken: what comes does not wait
     RECONNECT = "reconnect"  # the connection was lost, and with it the transaction

@@ -119,8 +119,10 @@ class Database(ABC):
         self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
     ) -> Opening: ...
 
-    def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
+    def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
         """Do like requests; return the results of the first ones, at least one.
+
+        last: the transaction has nothing else to do.
 
         Raises: Undone.
         """

@@ -36,6 +36,7 @@ from roost.errors import (
 )
 from roost.store.served import Database, Opened, Opening, without_frames
 from roost.structures.index.budget import Limits
+from roost.structures.index.bulk import args_of
 from roost.structures.index.guard import guarded
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, index_of
 from roost.structures.index.runs import Columns, Results, Shape
@@ -192,9 +193,10 @@ class ServerDatabase(Database):
             raise Conflict(f"{table.name} was changed while it was looked at")
         raise Careful
 
-    def _checking(self, table: Table, work: Work, reads: bool = False) -> Work:
+    def _checking(self, table: Table, work: Work, reads: bool = False, last: bool = False) -> Work:
         # With the first statement, which keeps the table from being changed until the transaction ends, goes the
         # question whether it is still that table. A query that fails where that has undone the transaction ends it.
+        # last: nothing else is to be done, so COMMIT goes along where the work is one statement.
         ends = reads and table.words.aborts
         try:
             wanted = next(work)
@@ -203,7 +205,7 @@ class ServerDatabase(Database):
                     if table in self._checked or not isinstance(wanted, (Statement, Together)):
                         answer = yield wanted
                     else:
-                        answer = yield from self._ask_too(table, wanted)
+                        answer = yield from self._ask_too(table, wanted, last)
                 except Error as error:
                     if ends:
                         raise
@@ -213,12 +215,14 @@ class ServerDatabase(Database):
         except StopIteration as stop:
             return stop.value
 
-    def _ask_too(self, table: Table, wanted: Statement | Together) -> Generator[Wanted, Any, Any]:
+    def _ask_too(self, table: Table, wanted: Statement | Together, last: bool) -> Generator[Wanted, Any, Any]:
         if table.seen is None:
             return (yield wanted)
         self._unchecked.add(table)
         statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
-        *answers, now = yield Together((*statements, table.seen[0]))
+        last = last and isinstance(wanted, Statement) and wanted.only
+        question = table.seen[0]._replace(last=last)
+        *answers, now = yield Together((*statements, question))
         self._compare(table, now)
         return answers if isinstance(wanted, Together) else answers[0]
 
@@ -261,12 +265,16 @@ class ServerDatabase(Database):
         (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
         return stored
 
-    def run(self, index: Any, shape: Shape, columns: Columns) -> Results:
+    def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
         """Do like requests; return the results of the first ones, at least one."""
-        results: list[Any] = yield from self._checking(
-            index.table, super().run(index, shape, columns), shape.verb == "find"
-        )
+        reads = shape.verb == "find"
+        few = reads and len(columns[0]) == 1
+        work = self._run_one(index, shape, columns) if few else super().run(index, shape, columns)
+        results: list[Any] = yield from self._checking(index.table, work, reads, last)
         return results
+
+    def _run_one(self, index: OpenedIndex, shape: Shape, columns: Columns) -> Work:
+        return [(yield from self._one_request(index, shape.verb, args_of(index, shape, columns, 0)))]
 
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
         return (yield from self._checking(index.table, self._one_request(index, verb, args), verb == "find"))

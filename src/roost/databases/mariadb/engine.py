@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
+import uuid
 from random import Random
 from typing import Any
 
@@ -33,6 +35,8 @@ from roost.databases.mariadb.statements import (
     FORGET,
     GALERA,
     GALERA_WAITS,
+    GIVE_LOCK,
+    HAS_LOCK,
     LAST_BATCH,
     LEAST_SECONDS,
     LIMIT,
@@ -43,6 +47,7 @@ from roost.databases.mariadb.statements import (
     SECONDS_PER_VALUE,
     SNAPSHOT,
     TAKE_LAST,
+    TAKE_LOCK,
     TOO_LONG,
     UNBLOCKED,
     WHICH,
@@ -176,6 +181,7 @@ class MariaDBConnection(ServerConnection):
         self._open = False
         self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
         self._locked = False
+        self._cluster_lock = 0  # the number by which the lock of all nodes is had
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
@@ -201,9 +207,29 @@ class MariaDBConnection(ServerConnection):
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
+                return self.raw.galera
+            case Control.LOCK_CLUSTER:
+                self._lock_cluster()
             case _:
                 return super().obey(word)
         return None
+
+    def _lock_cluster(self) -> None:
+        self.say("COMMIT")
+        number = uuid.uuid4().int >> 66
+        while True:
+            try:
+                self.say(TAKE_LOCK, (number,))
+                self.say(HAS_LOCK, (number,))
+                if self._cursor.fetchall() == ((1,),):
+                    break
+            except (Busy, Conflict):
+                pass  # another node takes it in this moment
+            if self.wait.left <= PAUSE:
+                raise Busy(f"{self.engine.place}: another node is making or changing structures")
+            time.sleep(PAUSE * (0.5 + self.engine.random.random()))
+        self._cluster_lock = number
+        self.begin(Control.BEGIN_ALONE)
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
@@ -264,6 +290,10 @@ class MariaDBConnection(ServerConnection):
     def begins(self) -> None:
         """Note that a transaction will be open."""
         self._open = True
+
+    def ended(self) -> None:
+        """Note that no transaction is open any more."""
+        self._open = False
 
     @property
     def one_by_one(self) -> bool:
@@ -409,6 +439,14 @@ class MariaDBConnection(ServerConnection):
                 log.info("%s", error)
 
     def _unlock(self) -> None:
+        if self._cluster_lock:
+            number, self._cluster_lock = self._cluster_lock, 0
+            for _ in range(10):
+                try:
+                    self.say(GIVE_LOCK, (number,))
+                    break
+                except (Busy, Conflict):  # another node tries to take it in this moment
+                    pass
         if self._locked:
             self._locked = False
             self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
@@ -463,6 +501,7 @@ class MariaDBConnection(ServerConnection):
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
+        self._cluster_lock = 0
         self._limit = None
         self._names.clear()
         super().reconnect(wait)

@@ -374,8 +374,8 @@ class PostgreSQLConnection(ServerConnection):
         finally:
             self._drop_evicted()
 
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool]) -> list[Any]:
-        answers = super()._exchange(said, returns)
+    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool = False) -> list[Any]:
+        answers = super()._exchange(said, returns, ends)
         self._drop_evicted()
         return answers
 

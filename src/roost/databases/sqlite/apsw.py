@@ -170,7 +170,7 @@ class ApswConnection:
             self.fetch("RELEASE roost")
 
     def _statement(self, statement: Statement) -> Any:
-        template, rows, _, values = statement
+        template, rows, _, values, _ = statement
         sql, run, answer = template.sql, self.run, template.answer
         if answer is _DONE:
             return self._done(sql, rows)

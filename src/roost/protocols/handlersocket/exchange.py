@@ -25,11 +25,15 @@ Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection
 
 
 class Run(NamedTuple):
-    """Like requests of one opened index."""
+    """Like requests of one opened index.
+
+    last: nothing is asked after them.
+    """
 
     target: Target
     shape: Shape
     columns: Columns
+    last: bool
 
 
 class Singles(NamedTuple):
@@ -165,13 +169,14 @@ class Exchange(say.Counted):
                 begun[beginning].append(place)
             else:
                 begun[beginning] = [place]
+        only = len(begun) == 1 and not others
         for (opened, _), places in begun.items():
-            if not (yield from self._together(opened, places)):
+            if not (yield from self._together(opened, places, only)):
                 others += places
         return sorted(others)
 
-    def _together(self, opened: Opened, places: list[int]) -> Generator[Asked, Any, bool]:
-        # Answers these chunks as one run; returns whether they are one.
+    def _together(self, opened: Opened, places: list[int], only: bool) -> Generator[Asked, Any, bool]:
+        # Answers these chunks as one run; returns whether they are one. only: there are no others.
         texts = [self._arrived[place][1] for place in places]
         text = "\n".join(texts)
         form = None if "\x01" in text else opened.form(text.partition("\n")[0].split("\t"))
@@ -183,7 +188,7 @@ class Exchange(say.Counted):
         except Refused:
             return False
         total = len(columns[0])
-        answers, seconds = yield from self._run(opened, form, values, total)
+        answers, seconds = yield from self._run(opened, form, values, total, only)
         each = seconds / max(1, len(answers))
         if len(answers) == total == len(places):
             for place, answer in zip(places, answers, strict=True):
@@ -203,7 +208,7 @@ class Exchange(say.Counted):
         return True
 
     def _run(
-        self, opened: Opened, form: Form, values: Columns, total: int
+        self, opened: Opened, form: Form, values: Columns, total: int, only: bool = False
     ) -> Generator[Asked, Any, tuple[list[str], float]]:
         # The answers of the first requests, as far as the budget allows, and the seconds that they took.
         answers: list[str] = []
@@ -211,7 +216,7 @@ class Exchange(say.Counted):
         while self._budget.open:
             begin = len(answers)
             lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
-            results = yield Run(opened.target, form.shape, lot)
+            results = yield Run(opened.target, form.shape, lot, only and lot is values)
             seconds += self.elapsed
             some = opened.answers.of(results, self)
             answers += some

@@ -65,7 +65,7 @@ class Finds(Bulk):
                 most -= asked[last]
                 last += 1
             assert self._template is not None
-            found: list[Any] = yield Statement(self._template, rows[begin:last])
+            found: list[Any] = yield Statement(self._template, rows[begin:last], only=last - begin == total)
             return found
 
         return (yield from read(self, total, alone_at, fetch, alone, budget))
@@ -111,14 +111,14 @@ class Lookups(Bulk):
         rows = list(zip(*keys, strict=True))
 
         def fetch(begin: int, end: int) -> Results:
-            return self.fetch(rows[begin:end])
+            return self.fetch(rows[begin:end], only=end - begin == len(rows))
 
         return (yield from read(self, len(rows), exceptions(keys), fetch, alone, budget))
 
-    def fetch(self, keys: Sequence[Row]) -> Results:
+    def fetch(self, keys: Sequence[Row], only: bool = False) -> Results:
         """Look up keys that are as their columns store them, none of them NULL."""
         assert self.template is not None
-        found = yield Statement(self.template, keys)
+        found = yield Statement(self.template, keys, only=only)
         return [(*rows[0], True) if rows else self._none for rows in found]
 
 

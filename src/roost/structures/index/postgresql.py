@@ -28,10 +28,10 @@ WORDS: Final = Words(
 _VERSIONS = each(
     """\
 SELECT c.oid::int8, c.xmin::text,
-    (SELECT string_agg(a.attnum || ' ' || a.xmin::text, ',' ORDER BY a.attnum)
-       FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0),
-    (SELECT string_agg(x.indexrelid || ' ' || x.xmin::text || ' ' || i.xmin::text, ',' ORDER BY x.indexrelid)
-       FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid WHERE x.indrelid = c.oid)
+    ARRAY(SELECT a.xmin FROM pg_catalog.pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text,
+    ARRAY(SELECT ROW(x.indexrelid, x.xmin, i.xmin)::text FROM pg_catalog.pg_index x, pg_catalog.pg_class i
+      WHERE i.oid = x.indexrelid AND x.indrelid = c.oid ORDER BY x.indexrelid)::text
   FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%s)"""
 )
 

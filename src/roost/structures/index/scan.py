@@ -157,10 +157,13 @@ class Finder:
         for values in _lists(scan):
             if UNHELD in values:
                 continue
-            for texts in self.texts(op, values, filters):
+            ranges_ = self.texts(op, values, filters)
+            only = scan.place is None and len(ranges_) == 1
+            for texts in ranges_:
                 given = tuple([values[place] for place in texts.places])
                 if flag:
-                    (found,) = yield Statement(texts.rows, [(*judged, *given, *judged, left + skip, 0)])
+                    row = (*judged, *given, *judged, left + skip, 0)
+                    (found,) = yield Statement(texts.rows, [row], only=only and not self._lock)
                     stop = next((place for place, row in enumerate(found) if row[-1] == STOP), len(found))
                     passed = [row[: self._width] for row in found[:stop]]
                     rows += passed[skip:]
@@ -169,12 +172,14 @@ class Finder:
                     if stop < len(found):
                         return rows
                 else:
-                    (found,) = yield Statement(texts.rows, [(*given, *judged, left, skip)])
+                    (found,) = yield Statement(
+                        texts.rows, [(*given, *judged, left, skip)], only=only and not self._lock
+                    )
                     rows += found
                     left -= len(found)
                     if found:
                         skip = 0
-                    elif skip:
+                    elif skip and not only:
                         (((there,),),) = yield Statement(texts.counted, [(*given, *judged)])
                         skip -= min(skip, there)
                 if left <= 0:
