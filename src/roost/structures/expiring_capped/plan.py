@@ -53,8 +53,8 @@ STILL_OVER = {
     )
 }
 
-# The keys of the rows that have been over for longest, with the locks of their heads. What others hold is passed over, so
-# that it is in nobody's way. MariaDB locks the rows, too.
+# The keys of the rows that have been over for longest, with the locks of their heads. What others hold is passed over,
+# so that it is in nobody's way. MariaDB locks the rows, too.
 OVER_KEYS = {
     "sqlite": "SELECT {key} FROM {rows} WHERE until <= ? ORDER BY until LIMIT ?",
     "mariadb": """\
@@ -129,7 +129,8 @@ class ExpiringCappedPlan(CappedPlan):
         moment = yield from self.lasting.clock.read(context)
         yield from self._remove_over(keys, moment, context)
         results = yield from super().plan_change(run, context, True)
-        if not (context.joined and self.dialect.row_locks):  # there their heads would stay locked until its end
+        # In the application's transaction the heads of other keys would stay locked until its end.
+        if not (context.joined and self.dialect.row_locks):
             yield from self._remove_over_elsewhere(keys, moment, context)
         return results
 
