@@ -272,7 +272,7 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
             ("--memcached", "0.0.0.0:0", "--cache", "pages"),
             "anybody could write: it takes memcached_secret, or tls_cert",
         ),
-        (("--memcached", "127.0.0.1:0", "--cache", "none"), "none is not in this database"),
+        (("--memcached", "127.0.0.1:0", "--cache", "nothing"), "nothing is not in this database"),
         (("--memcached", "127.0.0.1:0", "--cache", "numbers"), "bytes as keys and values"),
         (
             ("--memcached", "127.0.0.1:0", "--cache", "views"),
