@@ -43,6 +43,8 @@ class Reading(Connection):
 
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
+    only_reads = 0
+    home = ""  # which of the URL's servers it is, if there are several
     server = ""  # which one it is: a number of a session means nothing on another
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
