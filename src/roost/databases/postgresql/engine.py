@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.abc import PQGen
@@ -26,11 +24,11 @@ from psycopg.adapt import Transformer
 from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
-from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.errors import (
@@ -115,7 +113,7 @@ class PostgreSQLEngine:
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        self.url, self.place, self.prepares = _parse(url)
+        self.url, self.place, self.prepares = read(url)
         known = psycopg.conninfo.conninfo_to_dict(self.url)
         self._connect_timeout = int(known.get("connect_timeout") or 0)
         self._hosts = str(known.get("host") or "").count(",") + 1
@@ -159,36 +157,6 @@ class PostgreSQLEngine:
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True
-
-
-def _parse(url: str) -> tuple[str, str, bool]:
-    # As libpq takes it, the place without a password, and whether statements are prepared.
-    user, password, servers, rest = take_apart(url)
-    path, _, query = rest.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    place = f"postgresql://{servers or options.get('host', '')}{path}"
-    if "," in servers or "," in options.get("host", ""):
-        options.setdefault("target_session_attrs", "read-write")
-    prepared = options.pop("prepared", "on")
-    if prepared not in ("on", "off"):
-        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
-    if "ssl" in options:  # asyncpg's name for it
-        options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
-        del options["ssl"]
-    # libpq ends a password at the first @, and takes a + as it is; it knows several servers.
-    account = ":".join([_quoted(each) for each in (user, password) if each is not None])
-    made = f"postgresql://{account}{'@' if account else ''}{servers}{path}?{urlencode(options, quote_via=quote)}"
-    made = made.rstrip("?")
-    try:
-        psycopg.conninfo.conninfo_to_dict(made)
-    except psycopg.ProgrammingError as error:
-        raise Invalid(f"{place}: {error}") from error
-    return made, place, prepared == "on"
-
-
-def _quoted(part: str) -> str:
-    # What is quoted already stays as it is.
-    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quote(part, safe="%"))
 
 
 class Limited(psycopg.Connection[Row]):
