@@ -28,6 +28,7 @@ WITH_EXAMPLE = [
     "Cache",
     "Capped",
     "Counter",
+    "ExpiringCapped",
     "ExpiringRing",
     "ExpiringSet",
     "Index",

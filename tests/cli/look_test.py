@@ -279,6 +279,18 @@ def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None
     assert shell.json("check") == []
 
 
+def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: Shell) -> None:
+    options = ("--per", "uid:int", "--unique", "visitor:int", "--keep", "2", "--keep-for", "30d")
+    shell("create", "expiring_capped", "visits", *options, "--on-duplicate", "refresh")
+    lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in (0, 1, 2, 1))
+    shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
+    assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [1, 2]
+    assert "on_duplicate refresh, keep_for 2592000" in shell("list")
+    shell("alter", "visits", "--keep-for", "1h", "--add", "note:int=7", "--on-full", "reject", "--yes")
+    assert [each["row"]["note"] for each in shell.json("show", "visits", "5")["entries"]] == [7, 7]
+    assert shell.json("check") == []
+
+
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     shell("create", "windowed_counter", "views", "--window", "31536000", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')

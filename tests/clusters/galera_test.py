@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import urlsplit
 
 import pymysql
@@ -12,6 +13,7 @@ import pytest
 import roost
 from roost.databases.mariadb.engine import arguments
 from tests import servers
+from tests.campaigns.processes import Line, Start, children, until
 from tests.clusters import load
 from tests.clusters.galera import Galera, galera
 from tests.proxy import Cut, Proxy
@@ -49,6 +51,59 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
     for url in urls:
         with roost.Store(url) as store:
             assert load.wrong(answers, store) == []
+
+
+def test_f73_a_node_is_killed_and_comes_back_under_load(cluster: Galera, urls: list[str]) -> None:
+    with roost.Store(urls[0]) as store:
+        store.create(*load.STRUCTURES)
+    cluster.wait()
+    servers, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
+    each = [f"mysql://root@{','.join(servers[n:] + servers[:n])}/{name}" for n in range(3)]
+
+    def meanwhile() -> None:
+        with roost.Store(urls[0]) as store:
+            until(lambda: store.run(load.hot.total(1)) > 10, "some operations")
+            cluster.nodes[2].kill()
+            before = store.run(load.hot.total(1))
+            until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the other nodes")
+        cluster.nodes[2].start()
+
+    answers = load.write(each, seconds=25, threads=2, joined=False, timeout=40, meanwhile=meanwhile)
+    cluster.wait()
+    assert not answers.errors
+    for url in urls:
+        with roost.Store(url) as store:
+            assert load.wrong(answers, store) == []
+
+
+def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]) -> None:
+    larger = [roost.Ring("ring", load.Event, per="key", keep=keep) for keep in range(20, 26)]
+
+    def work(line: Line, number: int, start: Start) -> None:
+        with roost.Store(urls[number % 3], timeout=60) as store:
+            start.wait()
+            store.create(*load.STRUCTURES)
+            store.run(load.hot.add(1))
+            store.alter(larger[number])
+            store.run(load.ring.push(load.Event(1, number)))
+
+    for _ in range(2):
+        start = Start()
+        with children(6, partial(work, start=start)) as made:
+            start.go()
+            assert [child.wait() for child in made] == [0] * 6
+        cluster.wait()
+        for url in urls:
+            with roost.Store(url) as store:
+                assert store.check() == []
+                assert store.run_all(load.hot.total(1), load.ring.entries(1))[0] == 6
+                assert [each.sequence for each in store.run(load.ring.entries(1))] == [1, 2, 3, 4, 5, 6]
+        for statement in (
+            f"DROP DATABASE {urls[0].rpartition('/')[2]}",
+            f"CREATE DATABASE {urls[0].rpartition('/')[2]}",
+        ):
+            cluster.server.run(statement)
+        cluster.wait()
 
 
 def lose(

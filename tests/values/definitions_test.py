@@ -143,7 +143,17 @@ def structures(draw: st.DrawFn) -> Structure:
     name = draw(STRUCTURE_NAMES)
     kind = draw(
         st.sampled_from(
-            ["counter", "windowed_counter", "set", "expiring_set", "expiring_ring", "ring", "capped", "ranked"]
+            [
+                "counter",
+                "windowed_counter",
+                "set",
+                "expiring_set",
+                "expiring_ring",
+                "expiring_capped",
+                "ring",
+                "capped",
+                "ranked",
+            ]
         )
     )
     if kind == "counter":
@@ -181,12 +191,14 @@ def structures(draw: st.DrawFn) -> Structure:
         kinds = st.sampled_from([int, float, dt.date, dt.datetime])
         row = dataclasses.make_dataclass("Row", [*((each, types[each]) for each in order), (score, draw(kinds))])
         return roost.Capped(name, row, per=given_per, keep=keep, unique=unique, order=score)
+    expiring = kind == "expiring_capped" and "until" not in map(str.lower, types)
     return roost.Capped(
         name,
         row,
         per=given_per,
         keep=keep,
         unique=unique,
+        keep_for=draw(st.integers(1, 10**9)) if expiring else None,
         on_full=draw(st.sampled_from(["evict", "reject"])),
         on_duplicate=draw(st.sampled_from(["error", "refresh"])),
     )

@@ -42,6 +42,10 @@ STRUCTURES: list[tuple[str, Declare]] = [
     ("ranked", lambda name: roost.Capped(name, Points, per="board", keep=1, unique="player", order="points")),
     ("set", lambda name: roost.Set(name)),
     ("expiring_ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1, keep_for=60)),
+    (
+        "expiring_capped",
+        lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor", keep_for=60),
+    ),
     ("expiring_set", lambda name: roost.Set(name, keep_for=60)),
     ("windowed_counter", lambda name: roost.Counter(name, window="hour", keep=3)),
 ]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from roost.catalog.catalog import PRIVATE, Catalog, guarded
+from roost.catalog.catalog import PRIVATE, Catalog, guarded, lock
 from roost.catalog.check import COLUMNS
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
@@ -41,7 +41,7 @@ def alter(
     defaults: what rows that are there get in an added column, by its name, instead of what the row's dataclass says.
     """
     structure = plan.structure
-    yield Control.LOCK_CATALOG
+    yield from lock(catalog)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     found = yield Statement(catalog.lock, [(structure.name,)])
     if not found[0]:

@@ -11,7 +11,7 @@ from roost.errors import Invalid, Mismatch
 from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
-from roost.structures.views.making import drop_view, make_view, view_of
+from roost.structures.views.making import drop_view, is_made, make_view, view_of
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -203,6 +203,13 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     return made
 
 
+def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
+    """Take the lock of those who make or change structures."""
+    if (yield Control.LOCK_CATALOG):
+        yield from make_private(catalog)
+        yield Control.LOCK_CLUSTER
+
+
 def create(
     catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True, *, exact: bool = True
 ) -> Generator[Wanted, Any, dict[str, str]]:
@@ -213,7 +220,9 @@ def create(
 
     Returns these, by name, with the difference.
     """
-    yield Control.LOCK_CATALOG
+    if (yield from _is_made(catalog, plans, view)):
+        return {}  # also where nothing can be written
+    yield from lock(catalog)
     yield from make_private(catalog)
     missing: list[StructurePlan] = []
     former: dict[str, str] = {}
@@ -241,6 +250,19 @@ def create(
             if plan.has_view and plan.structure.name not in former:
                 yield from make_view(plan)
     return former
+
+
+def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Generator[Wanted, Any, bool]:
+    there = yield from guarded(catalog.dialect, catalog.tables)
+    if not there >= {*catalog.tables}:
+        return False
+    for plan in plans:
+        found = yield Statement(catalog.definition, [(plan.structure.name,)])
+        if not found[0] or found[0][0][0] != plan.structure.definition:
+            return False
+        if view and plan.has_view and not (yield from is_made(plan)):
+            return False
+    return True
 
 
 def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
@@ -287,7 +309,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     has other tables. Where an engine cannot take back a dropped table, the same can be asked for again: the entry goes
     last.
     """
-    yield Control.LOCK_CATALOG
+    yield from lock(catalog)
     there = yield from guarded(catalog.dialect, PRIVATE, writes=True)
     for plan in plans:
         structure = plan.structure

@@ -10,6 +10,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -99,12 +100,13 @@ class _Base:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            making = create(self._core.known.catalog, self._plans(structures), view, exact=False)
-            self._core.known.log_differences(self._core.exclusive(making, create=True))
+            plans = self._plans(structures)
+            making = partial(create, self._core.known.catalog, plans, view, exact=False)
+            self._core.known.log_differences(self._core.repeated(making, create=True))
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
-        return self._core.exclusive(alter(self._core.known.catalog, plan, view))
+        return self._core.repeated(partial(alter, self._core.known.catalog, plan, view))
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(listed(self._core.known.catalog))

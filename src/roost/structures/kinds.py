@@ -12,6 +12,9 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
+from roost.structures.expiring_capped.console import ExpiringCappedConsole
+from roost.structures.expiring_capped.declaration import ExpiringCapped
+from roost.structures.expiring_capped.plan import ExpiringCappedPlan
 from roost.structures.expiring_ring.console import ExpiringRingConsole
 from roost.structures.expiring_ring.declaration import ExpiringRing
 from roost.structures.expiring_ring.plan import ExpiringRingPlan
@@ -44,6 +47,7 @@ __all__ = [
     "Cache",
     "Capped",
     "Counter",
+    "ExpiringCapped",
     "ExpiringRing",
     "ExpiringSet",
     "Lease",
@@ -60,6 +64,7 @@ register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(ExpiringRing, ExpiringRingPlan, ExpiringRingConsole)
 register(Capped, CappedPlan, CappedConsole)
+register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
 register(ExpiringSet, ExpiringSetPlan, ExpiringSetConsole)

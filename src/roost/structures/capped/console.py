@@ -22,7 +22,7 @@ class CappedConsole(RowsConsole[Capped[Any, Any]]):
         "on_full": "evict",
         "on_duplicate": "error",
     }
-    changes = ("keep", "add", "on_full", "on_duplicate")
+    changes: ClassVar[Sequence[str]] = ("keep", "add", "on_full", "on_duplicate")
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
         """Return the operation that adds the row."""

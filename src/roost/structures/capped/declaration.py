@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
 
 from roost.errors import Invalid
@@ -31,6 +32,7 @@ class Capped(RowStructure[R, K]):
     unique: the field, or several, that is a row's id within its key.
     on_full: "evict" the oldest, or "reject" the new row with `Full`.
     on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest.
+    keep_for: with it rows also leave by themselves after that time: see `ExpiringCapped`.
     order: a field by which the best rows are kept instead of the newest ones: see `Ranked`.
 
     >>> import dataclasses, roost
@@ -50,12 +52,20 @@ class Capped(RowStructure[R, K]):
     options: ClassVar[tuple[str, ...]] = ("keep", "on_full", "on_duplicate")
     score: Column | None = None  # what is kept is the greatest of; None: the newest rows
 
-    def __new__(cls, *_: Any, order: str | None = None, **__: Any) -> Self:
-        """Make a `Ranked` where there is an order."""
+    def __new__(
+        cls, name: str, *_: Any, order: str | None = None, keep_for: timedelta | float | None = None, **__: Any
+    ) -> Self:
+        """Make a `Ranked` where there is an order, an `ExpiringCapped` where rows leave by themselves."""
         if cls is Capped and order is not None:
             from roost.structures.ranked.declaration import Ranked  # which is derived from this class
 
+            if keep_for is not None:
+                raise Invalid(f"{name}: keep_for does not go with order")
             cls = Ranked  # type: ignore[assignment]
+        elif cls is Capped and keep_for is not None:
+            from roost.structures.expiring_capped.declaration import ExpiringCapped  # which is derived from this class
+
+            cls = ExpiringCapped  # type: ignore[assignment]
         return super().__new__(cls)
 
     @overload
@@ -69,6 +79,7 @@ class Capped(RowStructure[R, K]):
         unique: str | Sequence[str],
         on_full: Literal["evict", "reject"] = "evict",
         on_duplicate: Literal["error", "refresh"] = "error",
+        keep_for: timedelta | float | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -81,6 +92,7 @@ class Capped(RowStructure[R, K]):
         unique: str | Sequence[str],
         on_full: Literal["evict", "reject"] = "evict",
         on_duplicate: Literal["error", "refresh"] = "error",
+        keep_for: timedelta | float | None = None,
     ) -> None: ...
     @overload
     def __init__(  # type: ignore[misc]
@@ -118,6 +130,7 @@ class Capped(RowStructure[R, K]):
         order: str | None = None,
         on_full: str = "evict",
         on_duplicate: str = "error",
+        keep_for: timedelta | float | None = None,
     ) -> None:
         self.unique = names(name, "unique", unique)
         super().__init__(name, Rows(name, Row, per, self.unique))

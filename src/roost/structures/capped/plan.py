@@ -32,6 +32,7 @@ from roost.structures.plan import (
     AT,
     CUT,
     SEQUENCE,
+    Alteration,
     Careful,
     Context,
     N,
@@ -133,8 +134,9 @@ class CappedPlan(StructurePlan):
 
     structure: Capped[Any, Any]
     views = VIEWS
-    alterations = ALTERATIONS
+    alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+    further: ClassVar[tuple[Column, ...]] = ()  # columns behind `at`
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -143,7 +145,8 @@ class CappedPlan(StructurePlan):
         others = [column for column in structure.columns if column not in key and column not in id_]
         quoted = [dialect.name_of(column) for column in others]
         rows, head, name = self.rows_table, self.head_table, dialect.name
-        pair, written = (*key, *id_), [*quoted, "sequence", "at"]
+        pair, written = (*key, *id_), [*quoted, "sequence", "at", *map(dialect.name_of, self.further)]
+        living = self.living()
         equal, hole = dialect.equal(key), dialect.placeholder
         values = dialect.names(structure.columns)
         replacing = dialect, structure.rows.unknown, written
@@ -166,15 +169,16 @@ class CappedPlan(StructurePlan):
             "equal": equal,
             "equal_pair": dialect.equal(pair),
             "columns": ", ".join([dialect.names(pair), *written]),
-            "holes": dialect.holes(len(structure.columns) + 2),
-            "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT]),
+            "holes": dialect.holes(len(structure.columns) + 2 + len(self.further)),
+            "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT, *self.further]),
             "excluded": replaced(*replacing, "excluded.{}"),
             "values": replaced(*replacing, "VALUES({})"),
             "new": replaced(*replacing, "new.{}"),
         }
         self.tables = (
             self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
-            self.create(rows, [*pair, *others, SEQUENCE, AT], words["pairs"]) + ROWS_OPTIONS.get(name, ""),
+            self.create(rows, [*pair, *others, SEQUENCE, AT, *self.further], words["pairs"])
+            + ROWS_OPTIONS.get(name, ""),
             f"CREATE INDEX {self.indexes[0]} ON {rows} ({words['key']}, {words['best']})",
         )
         self.head, self.find, self.oldest = (dialect.choose(each).format(words) for each in (HEAD, FIND, OLDEST))
@@ -188,13 +192,14 @@ class CappedPlan(StructurePlan):
         self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
         reads = (self.head, self.find, self.oldest, self.recount)
         one = name == "mariadb" and structure.score is None
-        self.reads = _Reads(*reads, OLDEST_ONE.format(words) if one else None)
-        self.reads_now = _Reads(*(locking(read, dialect) for read in reads))
-        self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}")
-        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal} ORDER BY sequence DESC LIMIT {hole}")
+        self.reads = Reads(*reads, OLDEST_ONE.format(words) if one else None)
+        self.reads_now = Reads(*(locking(read, dialect) for read in reads))
+        self.words = words
+        self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}{living}")
+        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal}{living} ORDER BY sequence DESC LIMIT {hole}")
         self.entries = each(
             f"SELECT sequence, at, {values} FROM {rows}"
-            f" WHERE {equal} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
+            f" WHERE {equal}{living} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
         )
         self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
@@ -222,10 +227,11 @@ class CappedPlan(StructurePlan):
         )
         of_key = dialect.equal(key, "r.")
         r_values = dialect.names(structure.columns, "r.")
-        self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {dialect.equal(id_, 'r.')}")
+        of_id = dialect.equal(id_, "r.")
+        self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {of_id}{living}")
         self._one_count = self.asked_alone("r.n", head, of_key)
         self._one_latest = self.asked_alone(
-            f"r.sequence, {r_values}", rows, of_key, f" ORDER BY r.sequence DESC LIMIT {hole}"
+            f"r.sequence, {r_values}", rows, of_key + living, f" ORDER BY r.sequence DESC LIMIT {hole}"
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
@@ -236,6 +242,19 @@ class CappedPlan(StructurePlan):
             composed(self.dialect.encoder(columns) or same, take),
             composed(self.dialect.column_encoder(columns) or same_columns, take),
         )
+
+    def living(self) -> str:
+        """Return the condition that a row is not over, to stand behind others; `now` has its parameters."""
+        return ""
+
+    def now(self, context: Context) -> Row:
+        """Return the parameters of the present moment."""
+        return ()
+
+    def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
+        """Return what is written as the moment of rows, and in the columns behind it."""
+        yield from ()
+        return self._at_out((context.clock(),))
 
     def game(self) -> Game:
         """Return one key's collection, which takes what is stored of it."""
@@ -328,8 +347,11 @@ class CappedPlan(StructurePlan):
         yield from self._write(games, context)
         return results
 
-    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
+    def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Add one row that is new; where the collection is full, the oldest one goes."""
+        return self._one(op, context)
+
+    def _one(self, op: Operation[Any], context: Context) -> Transaction:
         values, keep = op.args[0], self.structure.keep
         key = self._key_of(values)
         id_ = self._id_of(values)
@@ -367,7 +389,7 @@ class CappedPlan(StructurePlan):
             for row, add in zip(op.args, adds, strict=True)
         ]
 
-    def _look_at_oldest(self, games: dict[Row, Game], reads: _Reads) -> Plan:
+    def _look_at_oldest(self, games: dict[Row, Game], reads: Reads) -> Plan:
         wanted = {key: game.victims() for key, game in games.items()}
         one = [key for key, n in wanted.items() if n == 1 and reads.oldest_one is not None]
         if one:
@@ -385,10 +407,10 @@ class CappedPlan(StructurePlan):
             game.line_up(rows)
 
     def _write(self, games: dict[Row, Game], context: Context) -> Plan:
-        (at,) = self._at_out((context.clock(),))
+        stamp = yield from self.stamp(context)
         dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
         put = [
-            (*key, *id_, *others, sequence, at)
+            (*key, *id_, *others, sequence, *stamp)
             for key, game in games.items()
             for id_, (others, sequence) in game.put.items()
         ]
@@ -398,34 +420,37 @@ class CappedPlan(StructurePlan):
             yield Together(changes)
         return []
 
-    def plan_get(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up rows by id."""
-        found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) for op in run])
+        now = self.now(context)
+        found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) + now for op in run])
         return [self.rows_of(rows)[0] if rows else None for rows in found]
 
-    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_count(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read the heads."""
         found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
         return [rows[0][1] if rows else 0 for rows in found]
 
-    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read the newest rows by their index."""
-        keep = self.structure.keep
-        found = yield Statement(self.latest, [(*self.key_out(op.args[0]), op.args[1] or keep) for op in run])
+        keep, now = self.structure.keep, self.now(context)
+        found = yield Statement(self.latest, [(*self.key_out(op.args[0]), *now, op.args[1] or keep) for op in run])
         return [self.rows_of(rows) for rows in found]
 
-    def ask_get(self, op: Operation[Any], _: Context) -> Question:
+    def ask_get(self, op: Operation[Any], context: Context) -> Question:
         """Look up one row by its id."""
-        return Question(self._one_row, self.key_out(op.args[0]) + self.id_out(op.args[1]), self._row)
+        row = self.key_out(op.args[0]) + self.id_out(op.args[1]) + self.now(context)
+        return Question(self._one_row, row, self._row)
 
-    def ask_count(self, op: Operation[Any], _: Context) -> Question:
+    def ask_count(self, op: Operation[Any], context: Context) -> Question:
         """Read one head."""
-        return Question(self._one_count, self.key_out(op.args[0]), _count)
+        return Question(self._one_count, self.key_out(op.args[0]) + self.now(context), _count)
 
-    def ask_latest(self, op: Operation[Any], _: Context) -> Question:
+    def ask_latest(self, op: Operation[Any], context: Context) -> Question:
         """Read the newest rows of one key."""
         key, n = op.args
-        return Question(self._one_latest, (*self.key_out(key), n or self.structure.keep), self._newest_rows)
+        row = (*self.key_out(key), *self.now(context), n or self.structure.keep)
+        return Question(self._one_latest, row, self._newest_rows)
 
     def _row(self, rows: list[Row]) -> Any:
         found = self._newest_rows(rows)
@@ -434,18 +459,18 @@ class CappedPlan(StructurePlan):
     def _newest_rows(self, rows: list[Row]) -> list[Any]:
         return [] if rows[0][0] is None else self.rows_of([row[1:] for row in rows])
 
-    def plan_entries(self, run: Operations, _: Context, __: bool) -> Plan:
+    def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read on from a sequence by the same index."""
-        keep = self.structure.keep
-        asked = [(*self.key_out(key), after, n or keep) for key, after, n in [op.args for op in run]]
+        keep, now = self.structure.keep, self.now(context)
+        asked = [(*self.key_out(key), *now, after, n or keep) for key, after, n in [op.args for op in run]]
         found = yield Statement(self.entries, asked)
         return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
 
-    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Remove a key's rows; the head stays, so the sequence goes on."""
         return (yield from self.remove_keys(run, locked, self.delete, self.empty))
 
-    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 
@@ -455,7 +480,7 @@ def _count(rows: list[Row]) -> int:
     return 0 if n is None else n
 
 
-class _Reads(NamedTuple):
+class Reads(NamedTuple):
     """What a change depends on."""
 
     head: Template

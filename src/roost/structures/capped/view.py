@@ -5,6 +5,7 @@ from __future__ import annotations
 from roost.structures.capped.declaration import Capped
 from roost.structures.plan import AT, SEQUENCE, StructurePlan
 from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views.lasting import Ends
 
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
@@ -14,8 +15,14 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     rows, head, key, keep = words.rows, words.head, words.dialect.names(words.key), structure.keep
     ids = structure.id.columns
     others = [each for each in sqlite.others_of(structure, words.key) if each not in ids]
+    ends = Ends(plan, ())
     columns = ", ".join(
-        [key, words.dialect.names(ids), *([words.dialect.names(others)] if others else []), "sequence, at"]
+        [
+            key,
+            words.dialect.names(ids),
+            *([words.dialect.names(others)] if others else []),
+            f"sequence, at{ends.column}",
+        ]
     )
     values = "".join(f", {words.new(each)}" for each in others)
     refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
@@ -31,6 +38,13 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
         absent = f" AND NOT {there}" if refreshes else ""
         cases.append((f"{is_full}{absent} AND {count} >= {keep}", f": the collection is full; keep is {keep}"))
     insert = [words.refuse(*cases)]
+    if ends.lasts:
+        over = f"{mine} AND until <= {ends.now}"
+        insert = [
+            f"UPDATE {head} SET n = n - (SELECT count(*) FROM {rows} WHERE {over}) WHERE {mine}",
+            f"DELETE FROM {rows} WHERE {over}",
+            *insert,
+        ]
     if rejects:
         insert.append(
             f"UPDATE {head} SET n = {count} WHERE {mine} AND n >= {keep}" + (f" AND NOT {there}" if refreshes else "")
@@ -39,9 +53,15 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
         f"INSERT INTO {head} ({key}, sequence, n) VALUES ({words.news(words.key)}, 1, 1)\n"
         f"    ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + 1, n = n + {more}",
         f"INSERT INTO {rows} ({columns})\n"
-        f"    VALUES ({words.news([*words.key, *ids])}{values}, (SELECT sequence FROM {head} WHERE {mine}), {now})\n"
+        f"    VALUES ({words.news([*words.key, *ids])}{values}, (SELECT sequence FROM {head} WHERE {mine}),"
+        f" {now}{ends.value})\n"
         f"    ON CONFLICT ({key}, {words.dialect.names(ids)}) DO UPDATE SET "
-        + ", ".join([*(words.excluded([each]) for each in others), "sequence = excluded.sequence, at = excluded.at"]),
+        + ", ".join(
+            [
+                *(words.excluded([each]) for each in others),
+                f"sequence = excluded.sequence, at = excluded.at{ends.excluded}",
+            ]
+        ),
     ]
     if not rejects:
         # The guard: the newest `keep` sequences never go, whatever the count says. Where it demanded more than went, it
@@ -60,7 +80,7 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     )
     return sqlite.Made(
         view=(
-            f"SELECT {shown}, sequence, at FROM {rows}\n"
+            f"SELECT {shown}, sequence, at FROM {rows}{ends.where}\n"
             f"  ORDER BY {', '.join(f'{sqlite.quoted(each.name)} DESC' for each in words.key)}, sequence DESC"
         ),
         insert=insert,
@@ -82,6 +102,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     key, ids = structure.key.columns, structure.id.columns
     others = [each for each in structure.columns if each not in key and each not in ids]
     refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
+    ends = Ends(plan, ())
 
     def add(words: mariadb.Words) -> mariadb.Door:
         mine = words.is_new(key, "r.")
@@ -89,18 +110,20 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             f"SELECT COUNT(*) INTO `the count` FROM {words.rows} r WHERE {mine} FOR UPDATE",
             f"UPDATE {words.head} h SET h.n = `the count` WHERE {words.is_new(key, 'h.')}",
         ]
+        over = f"{words.is_new(key, f'{words.rows}.')} AND until <= `the now`"
         columns = [*key, *ids, *others]
         put = (
-            f"INSERT INTO {words.rows} ({words.names([*columns, SEQUENCE, AT])})\n"
-            f"    VALUES ({words.news(columns)}, `the sequence`, UTC_TIMESTAMP(6))"
+            f"INSERT INTO {words.rows} ({words.names([*columns, SEQUENCE, AT])}{ends.column})\n"
+            f"    VALUES ({words.news(columns)}, `the sequence`, UTC_TIMESTAMP(6){ends.value})"
         )
         there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
-        declared = ["DECLARE `the sequence`, `the count`, `the keep`, `too many` BIGINT"]
+        declared = ["DECLARE `the sequence`, `the count`, `the keep`, `too many` BIGINT", *ends.declared]
         if rejects:
             declared.append(f"DECLARE `too full` VARCHAR({mariadb.MESSAGE})")
         if refreshes:  # ROW_COUNT() does not tell an upsert's insert from its update inside a trigger
             declared += ["DECLARE `is new` BOOLEAN DEFAULT TRUE", mariadb.KNOWN]
             changed = "".join(f", r.`{each.name}` = `new {each.name}`" for each in others)
+            changed += f", r.until = {ends.until}" if ends.lasts else ""
             written = [
                 put,
                 "IF NOT `is new` THEN\n"
@@ -137,13 +160,17 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
                 words.option("keep"),
                 f"INSERT INTO {words.head} ({words.names(key)}, sequence, n) VALUES ({words.news(key)}, 1, 1)\n"
                 "    ON DUPLICATE KEY UPDATE sequence = sequence + 1, n = n + 1",
+                *ends.read,
+                *([f"DELETE FROM {words.rows} WHERE {over}"] if ends.lasts else []),  # a trigger counts them
                 f"SELECT h.sequence, h.n INTO `the sequence`, `the count` FROM {words.head} h\n"
                 f"    WHERE {words.is_new(key, 'h.')} FOR UPDATE",
                 *written,
             ],
         )
 
-    return mariadb.Made(mariadb.shown(plan, [*structure.columns, SEQUENCE, AT]), add, mariadb.removing(key, ids), True)
+    return mariadb.Made(
+        mariadb.shown(plan, [*structure.columns, SEQUENCE, AT], ends.where), add, mariadb.removing(key, ids), True
+    )
 
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
@@ -157,6 +184,7 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     mine, this = words.equal(words.key), words.equal([*words.key, *ids])
     count = f"SELECT count(*) INTO it.n FROM {rows} WHERE {mine};"
     look = f"SELECT sequence, n INTO it.last, it.n FROM {head} WHERE {mine}"
+    ends = Ends(plan, ())
     insert = [
         words.refuse(words.own, *words.rules(structure.columns)),
         *words.normal(structure.columns),
@@ -167,10 +195,20 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
         f"  {look};\nEND IF;",
         "NEW.sequence := it.last + 1;",
         "NEW.at := clock_timestamp();",
+        *ends.read,
     ]
+    if ends.lasts:
+        insert += [
+            f"DELETE FROM {rows} WHERE {mine} AND until <= it.now;",
+            "GET DIAGNOSTICS it.gone = ROW_COUNT;",
+            f"IF it.gone > 0 THEN\n  it.n := it.n - it.gone;\n  UPDATE {head} SET n = it.n WHERE {mine};\nEND IF;",
+        ]
     if structure.on_duplicate == "refresh":
         insert += [
-            f"UPDATE {rows} SET ({words.names(written)}) = ROW({words.values(written)}) WHERE {this};",
+            f"UPDATE {rows} SET ({words.names(written)}{ends.column})\n"
+            f"  = ROW({words.values(written)}{ends.value}) WHERE {this};"
+            if ends.lasts
+            else f"UPDATE {rows} SET ({words.names(written)}) = ROW({words.values(written)}) WHERE {this};",
             f"IF FOUND THEN\n  UPDATE {head} SET sequence = NEW.sequence WHERE {mine};\n  RETURN NEW;\nEND IF;",
         ]
     else:
@@ -190,21 +228,21 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             f"  IF it.gone = it.n + 1 - {keep} THEN\n    it.n := {keep} - 1;\n  ELSE\n    {count}\n  END IF;\nEND IF;"
         )
     insert += [
-        f"INSERT INTO {rows} ({key}, {words.names([*ids, *written])})\n"
-        f"  VALUES ({words.values([*words.key, *ids, *written])});",
+        f"INSERT INTO {rows} ({key}, {words.names([*ids, *written])}{ends.column})\n"
+        f"  VALUES ({words.values([*words.key, *ids, *written])}{ends.value});",
         f"UPDATE {head} SET sequence = NEW.sequence, n = it.n + 1 WHERE {mine};",
         "RETURN NEW;",
     ]
     place = f"{words.equal([*words.key, *ids], 'OLD')} AND sequence = OLD.sequence"
     return postgresql.Made(
-        view=f"SELECT {words.names([*structure.columns, SEQUENCE, AT])} FROM {rows}",
+        view=f"SELECT {words.names([*structure.columns, SEQUENCE, AT])} FROM {rows}{ends.where}",
         insert=insert,
         update=[
             words.refuse(words.fixed_row([*words.key, *ids]), *words.changes(others)),
             *words.change(others, place),
         ],
         delete=[words.refuse(), *postgresql.delete(words, place)],
-        variables=("last bigint", "n bigint", "gone bigint"),
+        variables=("last bigint", "n bigint", "gone bigint", *ends.variables),
     )
 
 

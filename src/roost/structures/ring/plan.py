@@ -398,12 +398,12 @@ class RingPlan(StructurePlan):
             results.append([self.entry(row) for row in rows[: ask[-1]]])
         return results
 
-    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Remove a key's rows; the head stays, so the sequence goes on."""
         unmake = self.unmake if locked and self.lock is not None else None
         return (yield from self.remove_keys(run, locked, self.delete, unmake))
 
-    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Remove a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 

@@ -18,7 +18,7 @@ MOST = 4  # rows that are over and go with a row that is inserted; on MariaDB on
 class Ends:
     """The words of one structure's view; all of them are empty where rows stay.
 
-    row: the columns that are the key of a row.
+    row: the columns that are the key of a row; without, nothing is swept.
     column, excluded, values: what stands behind the columns of an INSERT, and of its upsert's assignments.
     value: what stands behind its values.
     where: the condition of a query of rows that are not over.
@@ -60,6 +60,8 @@ class Ends:
                 ]
             case _:
                 self._on_mariadb(plan, row)
+        if not row:
+            self.sweep = []
 
     def living(self, prefix: str) -> str:
         """Return the condition that a row is not over, to stand behind others."""
@@ -67,6 +69,7 @@ class Ends:
 
     def _on_mariadb(self, plan: StructurePlan, row: Sequence[Column]) -> None:
         dialect, rows = plan.dialect, plan.rows_table
+        self.until = f"`the now` + `the keep_for` * {SECOND}"
         self.declared = [
             "DECLARE `the keep_for`, `the now` BIGINT",
             *(f"DECLARE `over {each.name}` {dialect.types[each.type.kind](each)}" for each in row),
@@ -76,7 +79,7 @@ class Ends:
             f"    WHERE name = {dialect.literal(plan.structure.name)} LOCK IN SHARE MODE",
             f"SET `the now` = {self.now}",
         ]
-        self.value = f", `the now` + `the keep_for` * {SECOND}"
+        self.value = f", {self.until}"
         over = ", ".join([f"`over {each.name}`" for each in row])
         is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in row])
         # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up those who

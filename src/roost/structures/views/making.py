@@ -34,6 +34,11 @@ def found_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     return (yield from _dialect(plan).found(plan)) if plan.has_view else NO_VIEW
 
 
+def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
+    """Return whether the view is there as this version makes it."""
+    return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
+
+
 def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statement, Any, bool]:
     """Make the view where it is missing or of another version; return whether it was.
 

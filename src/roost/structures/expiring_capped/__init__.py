@@ -1,0 +1,1 @@
+"""Capped collection whose rows leave by themselves."""

@@ -1,0 +1,186 @@
+"""Expiring capped: as a capped collection; what is over goes before a key's rows are looked at.
+
+So a change finds only rows that are there, and the head's count is that of the rows which are stored, as ever. What is
+over of other keys goes under the locks of their heads, where nobody else has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import (
+    Answer,
+    Control,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+)
+from roost.structures.capped.plan import CappedPlan
+from roost.structures.expiring_capped.declaration import ExpiringCapped
+from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
+from roost.structures.operation import Operation
+from roost.structures.plan import Alteration, Context, Operations, Plan, Rule, each
+from roost.structures.rules import lasting
+from roost.structures.sweep import EACH, MOST
+from roost.types.columns import Column
+
+# The ids that are over, asked with a key and a moment.
+OVER = {
+    "sqlite": Template("SELECT {ids} FROM {rows} WHERE {equal} AND until <= ?", answer=Answer.ORDINAL),
+    "mariadb": Template(
+        "(SELECT {{i}}, {ids} FROM {rows} WHERE {equal} AND until <= %s)", Gather.UNION, Answer.ORDINAL
+    ),
+    "postgresql": Template(
+        """\
+SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH ORDINALITY AS q ({key}, now, "#")
+  CROSS JOIN LATERAL (SELECT {r_ids} FROM {rows} r WHERE {same_key} AND r.until <= q.now OFFSET 0) e""",
+        Gather.ARRAYS,
+        Answer.ORDINAL,
+    ),
+}
+
+# Which of these rows are over, with their locks. The application's transaction may have a snapshot in which they are;
+# a locking read of all rows of a key would lock the gap behind them.
+STILL_OVER = {
+    "mariadb": Template(
+        "(SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair} AND until <= %s FOR UPDATE)", Gather.UNION, Answer.ORDINAL
+    )
+}
+
+# The keys of the rows that have been over for longest, with the locks of their heads. What others hold is passed over,
+# so that it is in nobody's way. MariaDB locks the rows, too.
+OVER_KEYS = {
+    "sqlite": "SELECT {key} FROM {rows} WHERE until <= ? ORDER BY until LIMIT ?",
+    "mariadb": """\
+SELECT {r_key} FROM {rows} r FORCE INDEX ({index}) STRAIGHT_JOIN {head} h ON {join}
+  WHERE r.until <= %s ORDER BY r.until LIMIT %s FOR UPDATE SKIP LOCKED""",
+    "postgresql": """\
+SELECT {r_key} FROM {rows} r JOIN {head} h ON {join}
+  WHERE r.until <= %s ORDER BY r.until LIMIT %s FOR UPDATE OF h SKIP LOCKED""",
+}
+
+
+class ExpiringCappedPlan(CappedPlan):
+    """An expiring capped collection in one dialect's words."""
+
+    structure: ExpiringCapped[Any, Any]
+    alterations: ClassVar[Mapping[str, Alteration]] = {**CappedPlan.alterations, **ALTERATIONS}
+    further: ClassVar[tuple[Column, ...]] = (UNTIL,)
+    lasting: Lasting
+
+    def __init__(self, structure: ExpiringCapped[Any, Any], dialect: Dialect) -> None:
+        super().__init__(structure, dialect)
+        self.optimistic = None  # what is over is to be found first
+        rows, key = self.rows_table, dialect.equal(structure.key.columns)
+        self.tables = (*self.tables, *self.lasting.tables)
+        self.indexes = (*self.indexes, self.lasting.sweep.name)
+        self.over = dialect.choose(OVER).format(self.words)
+        self.still_over = STILL_OVER[dialect.family].format(self.words) if dialect.family in STILL_OVER else None
+        words = {
+            **self.words,
+            "r_key": dialect.names(structure.key.columns, "r."),
+            "join": dialect.same(structure.key.columns, "h.", "r."),
+            "index": self.lasting.sweep.name,
+        }
+        self.over_keys = each(dialect.choose(OVER_KEYS).format(**words))
+        self.count = each(f"SELECT count(*) FROM {rows} WHERE {key}{self.living()}")
+        of_key = dialect.equal(structure.key.columns, "r.")
+        self._one_count = self.asked_alone("count(r.sequence)", rows, of_key + self.living(), " GROUP BY c.name")
+
+    def living(self) -> str:
+        """Return the condition that a row is not over, to stand behind others; `now` has its parameters."""
+        if not hasattr(self, "lasting"):
+            self.lasting = Lasting(
+                self, self.structure.keep_for, (*self.structure.key.columns, *self.structure.id.columns)
+            )
+        return f" AND until > {self.lasting.clock.now}"
+
+    def now(self, context: Context) -> Row:
+        """Return the parameters of the present moment."""
+        return self.lasting.clock.row(context)
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables."""
+        yield from super().rules()
+        yield lasting(self)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
+        """Return the moment of rows as it is shown, and the one at which they leave."""
+        until = yield from self.lasting.stamp(context)
+        return (*self._at_out((context.clock(),)), until)
+
+    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove what is over of the keys, play adds and removes, and remove what is over of some other keys."""
+        keys = sorted({head for op in run for head in self.heads_of(op)})
+        if not keys:
+            return (yield from super().plan_change(run, context, locked))
+        if self.lock is not None and not locked:
+            yield from self.take_heads(run, context)
+        elif not locked:
+            yield Control.LOCKED
+        moment = yield from self.lasting.clock.read(context)
+        yield from self._remove_over(keys, moment, context)
+        results = yield from super().plan_change(run, context, True)
+        # In the application's transaction the heads of other keys would stay locked until its end.
+        if not (context.joined and self.dialect.row_locks):
+            yield from self._remove_over_elsewhere(keys, moment, context)
+        return results
+
+    def _remove_over(self, keys: Sequence[Row], moment: int, context: Context) -> Plan:
+        # Under the locks of their heads. A view's trigger counts deletes, too: so counts are read before, and written
+        # behind them as they are then.
+        found = yield Statement(self.over, [(*key, moment) for key in keys])
+        if context.joined and self.still_over is not None:
+            pairs = [key + tuple(id_) for key, ids in zip(keys, found, strict=True) for id_ in ids]
+            still = iter((yield Statement(self.still_over, [(*pair, moment) for pair in pairs])) if pairs else [])
+            found = [[id_ for id_ in ids if next(still)] for ids in found]
+        some = [(key, ids) for key, ids in zip(keys, found, strict=True) if ids]
+        if some:
+            reads = self.reads_now if context.joined else self.reads
+            heads = yield Statement(reads.head, [key for key, _ in some])
+            dead = [key + tuple(id_) for key, ids in some for id_ in ids]
+            counted = [
+                (*key, head[0][0], max(0, head[0][1] - len(ids)))
+                for (key, ids), head in zip(some, heads, strict=True)
+                if head
+            ]
+            yield Together([Statement(self.delete_row, dead), Statement(self.put_head, counted)])
+        return []
+
+    def _remove_over_elsewhere(self, written: Sequence[Row], moment: int, context: Context) -> Plan:
+        found = yield Statement(self.over_keys, [(moment, min(EACH * len(written), MOST))])
+        keys = sorted({tuple(key) for key in found[0]}.difference(written))
+        if keys:
+            yield from self._remove_over(keys, moment, context)
+        return []
+
+    def transact_add(self, op: Operation[Any], context: Context) -> None:
+        """Leave it to a batch."""
+
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Leave it to a batch."""
+        return None
+
+    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove a key's rows; the head stays, so the sequence goes on."""
+        return (yield from self.lasting.remove_keys(run, context, locked, self.empty))
+
+    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+        """Remove a key's rows and its head."""
+        return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def plan_count(self, run: Operations, context: Context, _: bool) -> Plan:
+        """Count rows."""
+        now = self.now(context)
+        found = yield Statement(self.count, [self.key_out(op.args[0]) + now for op in run])
+        return [rows[0][0] for rows in found]
