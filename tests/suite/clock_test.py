@@ -65,7 +65,7 @@ class TickingPlan(StructurePlan):
         super().__init__(structure, dialect)
         self.clock = Clock(self)
         rows = self.create(self.rows_table, structure.key.columns, dialect.names(structure.key.columns))
-        self.tables = (rows, self.clock.table)
+        self.tables = (rows, *self.clock.tables)
         self._now = f"SELECT {self.clock.now} FROM roost_catalog c WHERE {self.is_stored}"
 
     def plan_read(self, run: Operations, context: Context, _: bool) -> Plan:

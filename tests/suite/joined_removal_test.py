@@ -94,3 +94,59 @@ def test_at_repeatable_read_they_remove_nothing_and_nobody_waits_for_them(
     one.commit()
     other.commit()
     assert rows(sql, structure) >= 100
+
+
+@pytest.mark.ways("server", "driver")
+def test_where_all_is_joined_a_clock_that_jumps_back_brings_nothing_to_life(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
+) -> None:
+    open_store(pages, jobs)
+    one = app()
+    begin(one, store_url, "READ COMMITTED")
+    one.run(pages.set("/", b"value", ttl=DAY))
+    first = one.run(jobs.acquire("daily", "ada", DAY))
+    one.commit()
+    for structure in (pages, jobs):
+        passes(sql, structure, 3 * DAY)
+    begin(one, store_url, "READ COMMITTED")
+    one.run_all(pages.set("/other", b"value", ttl=DAY), pages.set("/third", b"value", ttl=DAY))
+    second = one.run(jobs.acquire("daily", "bob", DAY))
+    one.commit()
+    for structure in (pages, jobs):
+        passes(sql, structure, -3 * DAY)
+    begin(one, store_url, "READ COMMITTED")
+    assert one.run(pages.get("/")) is None
+    assert one.run(jobs.holder("daily")) == "bob"
+    assert one.run(jobs.release(second)) is True
+    third = one.run(jobs.acquire("daily", "cy", DAY))
+    one.commit()
+    assert first.token < second.token < third.token
+
+
+@pytest.mark.ways("server", "driver")
+def test_a_lease_is_given_back_in_a_transaction_whose_snapshot_is_older(
+    open_store: Callable[..., Any], app: Callable[..., App], store_url: str
+) -> None:
+    store = open_store(jobs)
+    one = app()
+    begin(one, store_url, "REPEATABLE READ" if store_url.startswith("mysql") else "READ COMMITTED")
+    one.sql("SELECT count(*) FROM roost_jobs_rows")
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    assert one.run(jobs.renew(grant, DAY)) is not None
+    assert one.run(jobs.release(grant)) is True
+    one.commit()
+    assert store.run(jobs.holder("daily")) is None
+
+
+@pytest.mark.ways("driver")
+def test_values_of_a_bounded_cache_that_are_over_and_touched_stay_counted(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client
+) -> None:
+    store = open_store(few)
+    store.run_all(*[few.set(f"{n}", b"value", ttl=DAY) for n in range(10)])
+    passes(sql, few, 3 * DAY)
+    one = app()
+    assert store.run_all(*[few.touch(f"{n}", DAY) for n in range(4)]) == (False,) * 4
+    assert one.run_all(few.touch("4", DAY), few.touch("5", DAY)) == (False, False)
+    one.commit()
+    assert store.check() == []

@@ -43,6 +43,7 @@ class Held(Generic[K]):
         self._until = 0.0  # by the monotonic clock: when it ends, at the latest, from when it was asked for
         self._pause = 0.0  # until the next renewal
         self._over = False
+        self._begun = False
 
     @property
     def grant(self) -> Grant[K]:
@@ -65,6 +66,12 @@ class Held(Generic[K]):
         """Raise `LeaseLost` when the lease is lost: before each step that nobody else may do at the same time."""
         if self.lost:
             raise LeaseLost(f"{self._lease.name}: {self._key!r} is not held any more; somebody else may hold it")
+
+    def _begin(self) -> None:
+        # Before it asks for the lease.
+        if self._begun:
+            raise RuntimeError(f"{self._lease.name}: a holding is for one `with`; make another one")
+        self._begun = True
 
     def _take(self, begun: float, grant: Grant[K] | None) -> bool:
         # Notes the answer to a call that was begun at a moment.
@@ -93,6 +100,7 @@ class Holding(Held[K]):
         self._thread = threading.Thread(target=self._keep, name="roost-lease", daemon=True)
 
     def __enter__(self) -> Holding[K]:
+        self._begin()
         deadline = time.monotonic() + self._wait
         while not self._take(time.monotonic(), self._store.run(self._acquire)):
             left = deadline - time.monotonic()
@@ -144,6 +152,7 @@ class AsyncHolding(Held[K]):
         self._cancelled = False
 
     async def __aenter__(self) -> AsyncHolding[K]:
+        self._begin()
         deadline = time.monotonic() + self._wait
         while not self._take(time.monotonic(), await self._store.run(self._acquire)):
             left = deadline - time.monotonic()

@@ -18,7 +18,8 @@ early then, and when it jumps back, time goes on.
 `latest` is written at most once in a second, by whoever writes then and finds the row unlocked, so it is no hot spot.
 Hence the limits of the promise: a jump back of less than a second lets time stand still for as long; a moment that only
 readers have seen, or that is less than a second old, can come again. A store on SQLite also remembers the moments
-that it has read itself.
+that it has read itself. On a server where every write is in a transaction of the application's, which would hold the
+row until its end, it is written once in ten seconds, and at REPEATABLE READ never.
 
 Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead.
 """
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan
 
 SECOND = 1_000_000
+JOINED_STEP = 10 * SECOND  # after which a write in the application's own transaction writes the time down
 MOST_OWED = 16  # writes by themselves of which none removes what is over
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -55,7 +57,7 @@ CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
-# The structure's time as an expression. Its row is there from the first write on.
+# The structure's time as an expression. On SQLite its row is there from the first write on.
 NOW = {
     "sqlite": """\
 (SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0), m.column2)
@@ -76,7 +78,8 @@ SHOWN = {
 }
 
 READ = "SELECT {clock}, t.latest, t.ahead FROM (SELECT 1) one LEFT JOIN {table} t ON t.id = 0"
-TAKE = "SELECT latest, ahead FROM {table} WHERE id = 0 FOR UPDATE SKIP LOCKED"
+TAKE = "SELECT latest, ahead FROM {table} WHERE id = 0{committed} FOR UPDATE SKIP LOCKED"
+FIRST = "INSERT INTO {table} (id, latest, ahead) VALUES (0, 0, 0)"
 ADVANCE = {
     "sqlite": "INSERT OR REPLACE INTO {table} (id, latest, ahead) VALUES (0, ?, ?)",
     "mariadb": "UPDATE {table} SET latest = %s, ahead = %s WHERE id = 0",
@@ -132,6 +135,11 @@ def duration(where: str, value: Any, most: int) -> int:
     return found
 
 
+def joined_only(dialect: Dialect) -> str:
+    """Return the condition under which the application's own transaction takes locks that its work can do without."""
+    return f" AND {dialect.read_committed}" if dialect.read_committed else ""
+
+
 def at_moment(dialect: Dialect, moment: str) -> str:
     """Return the expression of a moment as a view shows it."""
     return dialect.choose(SHOWN).format(moment)
@@ -146,9 +154,9 @@ def shown_now(plan: StructurePlan) -> str:
 
 
 class Clock:
-    """A structure's time in one dialect's words. A plan makes one, and has its `table` among its own.
+    """A structure's time in one dialect's words. A plan makes one, and has its `tables` among its own.
 
-    table: makes the table of its row.
+    tables: makes the table, and on servers its row: who made that in the application's transaction would be waited for.
     now: the present moment as an expression, for a statement that reads or writes by itself; its placeholders take
         `row(context)`.
     clock: the same of the clock itself, never ahead of it; `clock_row(context)`.
@@ -158,7 +166,7 @@ class Clock:
         dialect = plan.dialect
         self._name = plan.structure.name
         name = f"roost_{self._name}_clock"
-        self.table = plan.create(name, _COLUMNS, "id")
+        self.tables: tuple[str, ...] = (plan.create(name, _COLUMNS, "id"),)
         self.clock = dialect.choose(CLOCK)
         self.now = dialect.choose(NOW).format(table=name, clock=self.clock)
         self._by_store = dialect.name == "sqlite"
@@ -167,8 +175,12 @@ class Clock:
         self._rows, self._dialect, self._key = plan.rows_table, dialect, plan.structure.key.columns
         self._skips_locked = dialect.row_locks
         if self._skips_locked:
-            self._take = Template(TAKE.format(table=name), answer=Answer.ORDINAL)
+            self._take, self._take_joined = (
+                Template(TAKE.format(table=name, committed=each), answer=Answer.ORDINAL)
+                for each in ("", joined_only(dialect))
+            )
             self._make = Template(dialect.choose(MAKE).format(table=name))
+            self.tables += (FIRST.format(table=name),)
 
     def keys(self, column: str, distinct: str = "") -> tuple[Template, Template]:
         """Return the statements that list the keys whose moment is to come: the first ones, and those behind a key.
@@ -237,7 +249,9 @@ class Clock:
     def read(self, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
         """Return the present moment, once all locks are held; write it down where that is due.
 
-        What the application's own transaction would write stays locked until its end, so there it is left to others.
+        The application's own transaction would keep the row locked until its end: others pass it by meanwhile, so there
+        it is written seldom, and at READ COMMITTED only. At REPEATABLE READ PostgreSQL would fail where somebody else
+        has written it, and MariaDB's writes wait for the row, which they only read.
 
         writes: the transaction writes in any case; otherwise time is only mended, where the clock has jumped back.
         """
@@ -257,15 +271,17 @@ class Clock:
         moment: int = max(clock + ahead, latest, seen.moment if self._by_store else 0)
         back = moment - (clock + ahead) >= SECOND
         seen.ahead = ahead
-        if (back or (writes and moment - latest >= SECOND)) and not (context.joined and self._skips_locked):
+        step = JOINED_STEP if context.joined and self._skips_locked else SECOND
+        if back or (writes and moment - latest >= step):
             wanted = (moment, moment - clock if back else ahead)
             if not self._skips_locked:
                 yield Statement(self._advance, [wanted])
                 seen.ahead = wanted[1]
             elif not there:
-                yield Statement(self._make, [wanted])
+                if not context.joined:
+                    yield Statement(self._make, [wanted])
             else:
-                held = yield Statement(self._take, [()])
+                held = yield Statement(self._take_joined if context.joined else self._take, [()])
                 if held[0] and tuple(held[0][0]) == (latest, ahead):  # and nobody was first
                     yield Statement(self._advance, [wanted])
         seen.moment, seen.read = max(seen.moment, moment), ours

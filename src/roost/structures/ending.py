@@ -135,7 +135,7 @@ class EndingPlan(StructurePlan):
         self.tables = (
             self.create(rows, columns, self.words["key"]) + OPTIONS.get(dialect.name, ""),
             self.sweep.index,
-            self.clock.table,
+            *self.clock.tables,
         )
         self.seize = seizing(dialect, rows, structure.key.columns)
         select, now = dialect.choose(SELECT), f"{self.clock.now}, "

@@ -67,7 +67,7 @@ class Lasting:
         self.lasts = keep_for * SECOND
         self.clock = Clock(plan)
         self.sweep = Sweep(plan, dialect.name_of(UNTIL), row)
-        self.tables = (self.sweep.index, self.clock.table)
+        self.tables = (self.sweep.index, *self.clock.tables)
         self._moment = each(f"SELECT {self.clock.now}")
         of_key = dialect.equal(plan.structure.key.columns)
         self._delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {dialect.placeholder}")

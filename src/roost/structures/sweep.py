@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roost.dialects.dialect import Answer, Dialect, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Statement, Template, Together, Wanted
+from roost.structures.clock import joined_only
 from roost.structures.plan import CUT
 
 if TYPE_CHECKING:
@@ -84,8 +85,3 @@ class Sweep:
         if written and self._deletes is not None and found[0]:
             yield Statement(self._deletes, [tuple(key) for key in found[0]])
         return list(answers[: len(before)])
-
-
-def joined_only(dialect: Dialect) -> str:
-    """Return the condition under which the application's own transaction removes, as WHERE goes on with it."""
-    return f" AND {dialect.read_committed}" if dialect.read_committed else ""

@@ -12,10 +12,9 @@ from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted
 from roost.structures.cache.sql import LOCK, OVER, SWEEP, SWEPT
-from roost.structures.clock import Clock
+from roost.structures.clock import Clock, joined_only
 from roost.structures.operation import Operation
 from roost.structures.plan import CUT, Context, Operations, Plan, StructurePlan, each, write
-from roost.structures.sweep import joined_only
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 

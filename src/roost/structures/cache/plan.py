@@ -31,7 +31,7 @@ from roost.structures.cache.reads import CacheReads
 from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
-from roost.structures.clock import Clock
+from roost.structures.clock import Clock, joined_only
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
@@ -46,7 +46,6 @@ from roost.structures.plan import (
     seizing,
     write,
 )
-from roost.structures.sweep import joined_only
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -111,7 +110,7 @@ class CachePlan(CacheReads):
         self.indexes = (f"roost_{structure.name}_until",)
         self.leases = Leases(self, dialect, words, self.clock)
         until = f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}"
-        self.tables = (self.table, until, self.clock.table, self.leases.table)
+        self.tables = (self.table, until, *self.clock.tables, self.leases.table)
         self.read, self.put, self.cut = (dialect.choose(each).format(words) for each in (READ, PUT, CUT))
         self.bounds = Bounds(self, dialect, words, self.cut) if bounded else None
         if self.bounds is not None:
@@ -380,7 +379,9 @@ class CachePlan(CacheReads):
             for key, held in have.items()
             if held and key not in put and (former := was[key]) and former != held
         ]
-        gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
+        gone = []
+        if tally is not None or self.bounds is None:  # what is not counted here is left to a run that counts
+            gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
         if tally is not None:
             tally.removed([found[key][4] for key in gone])
         if puts:

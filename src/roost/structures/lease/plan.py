@@ -56,6 +56,8 @@ class LeasePlan(EndingPlan):
         first = {key: _Key(row[0], row[1:]) for key, row in zip(keys, found, strict=True) if row is not None}
         changed: set[Row] = set()
         results = self._play(wanted, {key: first.get(key) or _Key(0, NOTHING) for key in keys}, changed)
+        if context.joined and self.dialect.row_locks:  # whose snapshot may be older than the holder's grant
+            changed.update(key for key, op in wanted if op.verb != "acquire")
         if not changed:
             yield from self.mend(found, context)
             return results

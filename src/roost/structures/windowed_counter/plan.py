@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Exchange, Row, Statement, Template, Wanted
-from roost.structures.clock import CLOCK, datetime_of, microseconds
+from roost.structures.clock import CLOCK, datetime_of, joined_only, microseconds
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import CUT, SLOT, Context, Operations, Plan, Question, Rule, Transaction, each, same
-from roost.structures.sweep import joined_only
 from roost.structures.windowed_counter.alter import ALTERATIONS
 from roost.structures.windowed_counter.check import rules
 from roost.structures.windowed_counter.declaration import WindowedCounter
