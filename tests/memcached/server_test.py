@@ -24,6 +24,7 @@ from tests.memcached.conftest import Serve, pages, place
 from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
+from tests.server.tls_test import Authority
 
 MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
 
@@ -359,3 +360,13 @@ def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tm
         assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
         assert store.check() == []
     daemon.kill()
+
+
+def test_over_tls(serve: Serve, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    served = serve(
+        "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--memcached-secret", "me:secret", "--drain", "0.5"
+    )
+    client, _ = authority.connect(served, "memcached")
+    with client:
+        assert client.ask("set x 0 0 9\r\nme secret\r", "get x\r") == ["STORED\r", "END\r"]
