@@ -41,8 +41,8 @@ class WindowedCounterPlan(CounterPlan):
         rows = f"roost_{structure.name}_rows"
         self._start = dialect.choose(START).format(clock=dialect.choose(CLOCK), size=structure.size, rows=rows)
         super().__init__(structure, dialect)
-        if dialect.name == "mariadb":  # which does not read the table that it inserts into
-            self._one_add = f"SET `the moment` = {self._start};\n{self._one_add}"
+        if dialect.name == "mariadb":  # which reads no table that it inserts into, and locks what SET reads
+            self._one_add = f"SELECT {self._start} INTO `the moment`;\n{self._one_add}"
         key, cell = structure.key.columns, self.cell()
         self.key_out = dialect.encoder(cell) or same
         self._bare_out: Callable[[Row], Row] = dialect.encoder(key) or same
@@ -220,7 +220,7 @@ class WindowedCounterPlan(CounterPlan):
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def _since(self, last: int | None, context: Context, current: int | None = None) -> Row:
-        # The parameters for the first of the last windows: when it began, or, where the current one is not known, how long
+        # The parameters for the first of the last windows: when it began; where the current one is not known, how long
         # before that.
         keep: int = self.structure.keep
         back = (min(last or keep, keep) - 1) * self.structure.size

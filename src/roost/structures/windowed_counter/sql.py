@@ -16,7 +16,7 @@ START = {
 
 # The clock, and when the oldest and the newest window that are stored began.
 LOOK = {
-    "sqlite": "SELECT 0, (SELECT min(start) FROM {rows}), (SELECT max(start) FROM {rows})",
+    "sqlite": "SELECT 0, min(start), (SELECT max(start) FROM {rows}) FROM {rows}",
     "mariadb": "SELECT {clock}, (SELECT MIN(start) FROM {rows}), (SELECT MAX(start) FROM {rows})",
     "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows}), (SELECT max(start) FROM {rows})",
 }

@@ -84,7 +84,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             [
                 words.option("slots", str(plan.dialect.slots)),
                 words.option("keep"),
-                f"SET `the start` = {start}",
+                f"SELECT {start} INTO `the start`",
                 f"INSERT INTO {words.rows} ({key}, start, slot, n)\n"
                 f"    VALUES ({words.news(words.key)}, `the start`, CONNECTION_ID() % `the slots`,"
                 f" {words.news([TOTAL])})\n"
