@@ -226,6 +226,11 @@ class Daemon:
             time.sleep(0.05)
 
     @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The number of its process."""
         assert self._process is not None

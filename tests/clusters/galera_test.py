@@ -13,7 +13,7 @@ import pytest
 import roost
 from roost.databases.mariadb.engine import arguments
 from tests import servers
-from tests.campaigns.processes import Line, Start, children
+from tests.campaigns.processes import Line, Start, children, until
 from tests.clusters import load
 from tests.clusters.galera import Galera, galera
 from tests.proxy import Cut, Proxy
@@ -48,6 +48,29 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
     cluster.wait()
     assert answers.operations > 100
     assert not answers.errors, answers
+    for url in urls:
+        with roost.Store(url) as store:
+            assert load.wrong(answers, store) == []
+
+
+def test_f73_a_node_is_killed_and_comes_back_under_load(cluster: Galera, urls: list[str]) -> None:
+    with roost.Store(urls[0]) as store:
+        store.create(*load.STRUCTURES)
+    cluster.wait()
+    servers, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
+    each = [f"mysql://root@{','.join(servers[n:] + servers[:n])}/{name}" for n in range(3)]
+
+    def meanwhile() -> None:
+        with roost.Store(urls[0]) as store:
+            until(lambda: store.run(load.hot.total(1)) > 10, "some operations")
+            cluster.nodes[2].kill()
+            before = store.run(load.hot.total(1))
+            until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the other nodes")
+        cluster.nodes[2].start()
+
+    answers = load.write(each, seconds=25, threads=2, joined=False, timeout=40, meanwhile=meanwhile)
+    cluster.wait()
+    assert not answers.errors
     for url in urls:
         with roost.Store(url) as store:
             assert load.wrong(answers, store) == []

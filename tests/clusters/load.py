@@ -189,7 +189,14 @@ class Joined(Writer):
 
 
 def write(
-    urls: Sequence[str], seconds: float, *, processes: int = 3, threads: int = 3, joined: bool = True, **options: Any
+    urls: Sequence[str],
+    seconds: float,
+    *,
+    processes: int = 3,
+    threads: int = 3,
+    joined: bool = True,
+    meanwhile: Callable[[], object] = lambda: None,
+    **options: Any,
 ) -> Answers:
     """Write from several processes for some time, each on the next URL; return what all were answered."""
     start = Start()
@@ -215,6 +222,7 @@ def write(
     found = Answers()
     with children(processes, work) as made:
         start.go()
+        meanwhile()
         for child in made:
             told = json.loads(child.hear(60 + 3 * seconds))
             told["sequences"] = [tuple(each) for each in told["sequences"]]

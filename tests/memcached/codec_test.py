@@ -13,7 +13,6 @@ from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.player import MOST, Player, memcached_answers, pieces, without_tokens
-from tests.servers import NotHere, memcached, not_run
 
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
@@ -26,15 +25,6 @@ def store() -> Iterator[roost.Store]:
         made.create(pages, blobs, texts)
         yield made
         assert made.check() == []
-
-
-@pytest.fixture(scope="module")
-def address() -> tuple[str, int]:
-    try:
-        host, _, port = memcached(number=1).partition("://")[2].partition(":")
-    except NotHere as why:
-        not_run(why)
-    return host, int(port)
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -217,7 +207,7 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         once = whole.feed(data)
         place = 0
         while place < len(once):
-            place = end_of(once, place, 50)
+            place = end_of(once, place)
         assert place == len(once)
         parts = Framing(10_000, 50)
         begin, found = 0, b""

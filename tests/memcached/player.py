@@ -36,7 +36,6 @@ class Player:
         self._framings = [Framing(most_line, most_block) for _ in range(connections)]
         self._requests = Requests(Values(cache, lambda: NOW))
         self._store = store
-        self._most_block = most_block
         self.asked: list[Sequence[Any]] = []  # what went to the database at once
 
     def ask(self, *sent: bytes, budget: Budget | None = None) -> list[bytes]:
@@ -45,7 +44,7 @@ class Player:
             (session, framing.feed(data))
             for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
         ]
-        exchange = Exchange(arrived, self._requests, self._most_block, self._stats, budget or Budget())
+        exchange = Exchange(arrived, self._requests, self._stats, budget or Budget())
         work = exchange.play()
         operations = next(work, None)
         while operations is not None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roost.protocols.handlersocket.codec import HandlerSocket
+from roost.protocols.handlersocket.opened import Openings
 from roost.protocols.handlersocket.session import Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
@@ -41,7 +43,8 @@ class Bench:
 
     def say(self, session: Session, text: str) -> list[str]:
         """Return the answers to lines in one turn."""
-        return self.play((session, text)).texts[0].split("\n")[:-1]
+        answers: str = self.play((session, text)).texts[0]
+        return answers.split("\n")[:-1]
 
     def play(self, *arrived: tuple[Session, str]) -> Played:
         """Play a turn of several connections."""
@@ -85,5 +88,6 @@ def bench(where: Path | Database, role: Role, **more: Any) -> Bench:
     def may_open(name: str, table: str) -> bool:
         return name in ("main", "app", *database.names) and settings.allows(table)
 
+    codec = HandlerSocket(Openings(may_open, writes=writes, looks=database.looks))
     path = Path(settings.path) if settings.is_file else Path()
-    return Bench(path, Turn(database, may_open, role, Counters()), database, role, settings, where)
+    return Bench(path, Turn(database, codec, Counters()), database, role, settings, where)

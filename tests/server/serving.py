@@ -77,7 +77,7 @@ class Serving:
                 cwd=folder,
                 text=True,
             )
-        self.addresses: dict[str, list[str]] = {"read": [], "write": [], "http": []}
+        self.addresses: dict[str, list[str]] = {"read": [], "write": [], "memcached": [], "http": []}
 
     def ready(self, listeners: int) -> Serving:
         """Return when so many addresses were announced."""

@@ -18,7 +18,7 @@ from roost.server.settings import Role, Settings
 
 
 class StandIn:
-    def __init__(self, settings: Settings, role: Role, counters: Counters) -> None:
+    def __init__(self, settings: Settings, role: Role, counters: dict[str, Counters]) -> None:
         with open(f"{settings.path}.started", "a") as file:
             file.write("x")
         if os.path.exists(f"{settings.path}.broken"):
@@ -28,11 +28,11 @@ class StandIn:
         while os.path.exists(f"{settings.path}.hang"):
             time.sleep(0.01)
         self.role = role
-        self.settings, self.counters = settings, counters
+        self.settings, self.counters = settings, counters["handlersocket"]
         self.transports: set[asyncio.Transport] = set()
         self.owed = 0
 
-    def protocol(self) -> asyncio.Protocol:
+    def protocol(self, name: str) -> asyncio.Protocol:
         return Lines(self)
 
     def reload(self, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.protocols.handlersocket.exchange import Late
+from roost.protocols.codec import Late
 from roost.protocols.handlersocket.session import Session
 from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench

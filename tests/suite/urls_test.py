@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import roost
+from roost.databases import open_engine
 
 hits = roost.Counter("hits")
 
@@ -48,6 +50,21 @@ def test_f62_a_url_as_sqlalchemy_writes_it(server_url: str) -> None:
     )
     url = sa.make_url(server_url).set(drivername=driver).update_query_dict(option)
     counts(url.render_as_string(hide_password=False))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("mysql://ada:p@ss@h1:3307,h2/app", "mysql://h1:3307,h2/app"),
+        ("mariadb+pymysql://h1,h2:3307/app", "mysql://h1,h2:3307/app"),
+        ("postgresql://ada:p@ss@h1:5433,h2/app", "postgresql://h1:5433,h2/app"),
+        ("postgresql:///app?host=h1,h2", "postgresql://h1,h2/app"),
+    ],
+)
+def test_f74_several_hosts_are_taken_and_told(url: str, place: str) -> None:
+    assert open_engine(url, timeout=1, trace=None, random=random.Random(1)).place == place
+    with roost.Store(url) as store:
+        assert "p@ss" not in repr(store)
 
 
 @pytest.mark.parametrize("kind", [roost.Store, roost.AsyncStore])

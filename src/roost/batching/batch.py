@@ -65,6 +65,7 @@ class Batch:
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
+        self._left = False  # a server that only reads
         self._failures = self._most_failures = 0  # consecutive ones, each of which might concern the whole database
         self.committing: Part | None = None  # whose COMMIT is under way
 
@@ -111,6 +112,15 @@ class Batch:
                 yield Control.JITTER
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
+        if isinstance(error, ReadOnly) and self._dialect.exchanges and not self._left:
+            self._left = True  # once: an account, or a table, may be one that nobody writes
+            try:
+                yield Control.LEAVE
+            except Error:
+                pass  # nobody else was found
+            else:
+                parts.append(part)
+                return
         if isinstance(error, Busy) and self._slow_path is not None:
             self._begin = NOWAIT.get(self._begin, self._begin)
             if len(part) == 1:

@@ -172,7 +172,7 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("wsrep_on") in ("ON", "1"):
         yield Finding(
-            "Galera", "wsrep_on = ON", "conflicts are found at COMMIT, and the batch is run again. Not tested",
+            "Galera", "wsrep_on = ON", "conflicts are found at COMMIT, and the batch is run again",
             "send all writes to one node: fewer conflicts",
         )  # fmt: skip
     if facts.get("read_only") in ("ON", "1"):

@@ -1,4 +1,4 @@
-"""serve: HandlerSocket over the tables and structures of a database."""
+"""serve: HandlerSocket over the tables and structures of a database, and memcached's protocol over a cache."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def _default(field: dataclasses.Field[Any]) -> str:
 @shared
 @click.pass_obj
 def serve(cli: Settings, /, url: str | None, config: str | None, **options: str | None) -> None:
-    """Serve a database by the HandlerSocket protocol.
+    """Serve a database by the HandlerSocket protocol, and a cache by memcached's.
 
     A SQLite file, MariaDB or PostgreSQL: its tables and Roost's own structures, to reads on one port and to writes on
-    another. Every option can also be in the file of --config, or in the environment as ROOST_SERVE_READ and so on; an
-    option wins over the environment, which wins over the file.
+    another; and one cache to any client of memcached. Every option can also be in the file of --config, or in the
+    environment as ROOST_SERVE_READ and so on; an option wins over the environment, which wins over the file.
 
     Prints a line for each address when all of them are served. SIGTERM answers what has arrived and leaves, SIGHUP
     reads the settings and certificates again.
@@ -76,6 +76,7 @@ def serve(cli: Settings, /, url: str | None, config: str | None, **options: str 
       roost serve sqlite:////srv/app.db
       roost serve postgresql://app@db/shop --write none
       roost serve --read 0.0.0.0:9998 --read-secret-file /etc/roost/secret --write none
+      roost serve sqlite:////srv/app.db --memcached 127.0.0.1:11211 --cache pages
       roost serve --config /etc/roost.toml --http 127.0.0.1:9100
     """
     said: dict[str, object] = {**options, "url": url or cli.store}
@@ -117,7 +118,7 @@ def _announce(as_json: bool, listeners: list[tuple[str, str]]) -> None:
     if as_json:
         found: dict[str, list[str]] = {"read": [], "write": [], "http": []}
         for what, address in listeners:
-            found[what].append(address)
+            found.setdefault(what, []).append(address)
         click.echo(json.dumps(found))
     else:
         for what, address in listeners:

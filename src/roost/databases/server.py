@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.databases.engine import GRACE, HASTE, Trace, Wait
+from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,
     Control,
+    Dialect,
     Exchange,
     Row,
     Statement,
@@ -22,10 +24,9 @@ from roost.dialects.dialect import (
     Together,
     Wanted,
     collect,
-    exchange,
     render,
 )
-from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown
+from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown, ReadOnly
 from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
@@ -33,11 +34,9 @@ log = logging.getLogger("roost")
 T = TypeVar("T")
 
 # A part of a transaction that may fail by itself. MariaDB forgets a savepoint when there is another of its name.
-SAVEPOINTS = {
-    Control.SAVEPOINT: "SAVEPOINT roost_part_{}",
-    Control.BACK: "ROLLBACK TO SAVEPOINT roost_part_{}",
-    Control.RELEASE: "RELEASE SAVEPOINT roost_part_{}",
-}
+SAVEPOINT = "SAVEPOINT roost_part_{}"
+BACK = f"ROLLBACK TO {SAVEPOINT}"
+RELEASE = f"RELEASE {SAVEPOINT}"
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 # From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
@@ -54,70 +53,8 @@ PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
+ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
 SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
-
-
-class ServerExecutor(ABC):
-    """Runs statements on a cursor of Python's DB-API (PEP 249); what control words mean is its subclass's."""
-
-    failures: type[Exception]  # the base of the driver's errors
-
-    def __init__(self, cursor: Any, trace: Trace | None) -> None:
-        self._cursor = cursor
-        self._trace = trace
-
-    def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Together):
-            return [self.execute(each) for each in wanted.statements]
-        if isinstance(wanted, Exchange):
-            return self.at_once(wanted)
-        if not isinstance(wanted, Statement):
-            return self.obey(wanted)
-        returns = wanted.template.returns
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                self.say(sql, row)
-                sql, row = work.send(self.fetched(sql) if returns else self._cursor.rowcount)
-        except StopIteration as stop:
-            return stop.value
-
-    def fetched(self, sql: str) -> Any:
-        """Return the rows of the last answer; what the driver cannot read is an error like those of the server."""
-        try:
-            return self._cursor.fetchall()
-        except self.failures as error:
-            raise self.failed(error, sql) from error
-
-    def say(self, sql: str, row: Row = ()) -> None:
-        """Send one text with its parameters."""
-        if self._trace is not None:
-            self._trace(sql, row)
-        try:
-            self._cursor.execute(*self.sent(sql, row))
-        except self.failures as error:
-            raise self.failed(error, sql) from error
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it."""
-        return sql, row or None
-
-    def at_once(self, exchange: Exchange) -> Row | None:
-        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
-
-        None: nothing was done, as there is no such way, or as something is out of the ordinary.
-        """
-        return None
-
-    @abstractmethod
-    def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
-
-    @abstractmethod
-    def failed(self, error: Any, sql: str) -> Exception:
-        """Return what is to be raised for an error of the driver."""
 
 
 class ServerEngine(Protocol):
@@ -125,7 +62,13 @@ class ServerEngine(Protocol):
 
     trace: Trace | None
     random: Random
+    place: str
+    dialect: Dialect
+    prepares: bool
+    timeout: float
     reached: bool  # the server has been there: when it is away it may come back
+    several: bool  # the URL names several servers, of which one is chosen
+    home: str  # the one of these that was chosen last; connections to another one are left
 
     def open(self, timeout: float) -> Any:
         """Return a new connection of the driver, with `timeout` as its limit too.
@@ -153,10 +96,12 @@ class ServerConnection(ServerExecutor):
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves
+        self._later: list[str] = []  # where these begin and end: to be sent with the next statement
         self._reads = False  # the transaction only reads
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
+        self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
         self._connect(wait)
@@ -181,6 +126,7 @@ class ServerConnection(ServerExecutor):
 
         Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
         """
+        self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
@@ -223,6 +169,10 @@ class ServerConnection(ServerExecutor):
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        if begin:
+            self.begins()
+        begin += self._later
+        self._later.clear()
         together = not self.one_by_one
         ends = ends and together
         end = ["COMMIT"] if ends else []
@@ -230,8 +180,6 @@ class ServerConnection(ServerExecutor):
             for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
                 self._trace(sql, row)
         texts = begin + written + end
-        if begin:
-            self.begins()
         answers: list[Any] = []
         place = 0
         while place < len(texts):
@@ -317,27 +265,35 @@ class ServerConnection(ServerExecutor):
                 | Control.BEGIN_READ
                 | Control.BEGIN_READ_NOWAIT
             ):
-                self._mark = ""
-                self._parts = 0
+                self._mark, self._parts, self._over = "", 0, False
+                self._later.clear()
                 self._reads = word in READS
-                self._over = False
                 self._begin_somehow(word)
-            case Control.SAVEPOINT | Control.BACK | Control.RELEASE:
-                self._parts += word is Control.SAVEPOINT
-                self._run([Statement(Template(SAVEPOINTS[word].format(self._parts)), [()])])
-                self._parts -= word is Control.RELEASE
+            case Control.SAVEPOINT:
+                self._parts += 1
+                self._later.append(SAVEPOINT.format(self._parts))
+            case Control.BACK:
+                if self._later[-1:] != [SAVEPOINT.format(self._parts)]:
+                    self._run([Statement(Template(BACK.format(self._parts)), [()])])
+            case Control.RELEASE:
+                if self._later[-1:] == [SAVEPOINT.format(self._parts)]:
+                    self._later.pop()  # nothing was done behind it
+                else:
+                    self._later.append(RELEASE.format(self._parts))
+                self._parts -= 1
             case Control.COMMIT if self._begin or self._over:
-                self._begin = []  # nothing was sent, or all
-                self._over = False
+                self._begin, self._over = [], False  # nothing was sent, or all
             case Control.COMMIT:
                 self.wait.pause()
-                self.commit()
+                self.commit()  # it ends what is to be released
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
                 time.sleep(self.engine.random.random() * JITTER)
             case Control.RECONNECT:
                 self._anew(self.end_lost, self.wait)
+            case Control.LEAVE:
+                self._anew(self._find_writing, self.wait)
             case Control.OUTCOME:
                 wait = Wait(max(self.wait.deadline, time.monotonic() + LOOKUP))
                 return self._anew(lambda: self.look_up(wait), wait)
@@ -351,10 +307,28 @@ class ServerConnection(ServerExecutor):
                 try:
                     self.reconnect(wait)
                     return work()
-                except ConnectionLost:
+                except (ConnectionLost, ReadOnly):  # another server may write from now on
                     self._pause(wait)
         finally:
             self.wait = callers
+
+    def _find_writing(self) -> None:
+        if self.only_reads():
+            raise ConnectionLost(f"{self.engine.place}: the server only reads")
+
+    def stay(self) -> None:
+        """Raise `Careful` where a batch is to look whether this is still the server to ask."""
+        if self.engine.several and (self.raw.home != self.engine.home or time.monotonic() > self._role_known):
+            raise Careful
+
+    def _has_moved(self) -> bool:
+        # A server that has become a replica is behind, and says so to nobody who only reads.
+        if self.raw.home != self.engine.home:
+            return True
+        if time.monotonic() > self._role_known:
+            self._role_known = time.monotonic() + ROLE
+            return self.only_reads()
+        return False
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
@@ -362,10 +336,24 @@ class ServerConnection(ServerExecutor):
             self.reconnect(self.wait)
         while True:
             try:
+                if self.engine.several and self._has_moved():
+                    self.reconnect(self.wait)
                 return self.begin(word)
             except ConnectionLost:
                 self._pause(self.wait)
                 self.reconnect(self.wait)
+            except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
+                self._leave()
+
+    def _leave(self) -> None:
+        # Raises the error that is handled where no server was found that writes, or where this one is said to.
+        if self.only_reads():
+            try:
+                self._anew(self._find_writing, self.wait)
+                return
+            except ConnectionLost:
+                pass
+        raise
 
     def lock_wait(self, word: Control) -> float:
         """Return the seconds that a transaction begun in this way waits for a single lock."""
@@ -389,6 +377,7 @@ class ServerConnection(ServerExecutor):
                     raise CannotOpen(str(error)) from error.__cause__
                 self._pause(wait)
         self.engine.reached = True
+        self._role_known = time.monotonic() + ROLE
         self._cursor = self.raw.cursor()
 
     def _pause(self, wait: Wait) -> None:
@@ -412,8 +401,7 @@ class ServerConnection(ServerExecutor):
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
-        self._begin = []
-        self._over = False
+        self._begin, self._over = [], False
         if self.broken:
             return  # it is closed before anything else is said on it, and the server rolls back
         try:
@@ -436,6 +424,10 @@ class ServerConnection(ServerExecutor):
     def one_by_one(self) -> bool:
         """Whether each statement of a transaction is a text of its own."""
         return False
+
+    @abstractmethod
+    def only_reads(self) -> bool:
+        """Return whether the server is a replica, or a standby."""
 
     @property
     @abstractmethod

@@ -144,6 +144,7 @@ class Control(enum.Enum):
     LOCK_CLUSTER = "lock the catalog of all nodes"  # where LOCK_CATALOG was answered that its lock is one node's
     JITTER = "jitter"  # wait for a short random time before trying again
     LOCKED = "locked"  # all locks have been taken: what comes does not wait
+    LEAVE = "leave"  # a server that only reads, for the one that writes
     RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
     OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
 

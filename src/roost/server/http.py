@@ -49,7 +49,11 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample per worker."""
-        found = [([slot.role, str(slot.number)], slot, slot.totals()) for slot in self._slots]
+        found = [
+            ([slot.role if place == 0 else protocol, str(slot.number)], slot, slot.totals(protocol))
+            for slot in self._slots
+            for place, protocol in enumerate(slot.protocols)
+        ]
         for name, (metric, help_text) in METRICS.items():
             counter = CounterMetricFamily(metric, help_text, labels=LABELS)
             for labels, _, totals in found:
@@ -61,9 +65,10 @@ class Metrics(Collector):
         batches = HistogramMetricFamily("roost_batch_seconds", "Durations of batches, commit included.", labels=LABELS)
         bounds = [*map(str, BOUNDS), "+Inf"]
         for labels, slot, totals in found:
-            restarts.add_metric(labels, max(0, slot.starts - 1))
             connected.add_metric(labels, totals.numbers["open"])
-            up.add_metric(labels, int(slot.ready.is_set()))
+            if labels[0] == slot.role:  # of a process, whatever it speaks
+                restarts.add_metric(labels, max(0, slot.starts - 1))
+                up.add_metric(labels, int(slot.ready.is_set()))
             buckets = list(zip(bounds, map(float, accumulate(totals.durations)), strict=True))
             batches.add_metric(labels, buckets, sum_value=totals.numbers["nanoseconds"] / 1e9)
         yield from (restarts, connected, up, batches)

@@ -15,7 +15,7 @@ from typing import Any
 
 from roost.errors import CannotOpen
 from roost.server.addresses import Address
-from roost.server.settings import Role
+from roost.server.settings import Service
 
 BACKLOG = 1024  # connections that wait to be accepted; asyncio accepts as many at once
 PATIENCE = 2.0  # seconds that the workers of a supervisor that was killed are given to leave an address
@@ -28,7 +28,7 @@ SPREADS = sys.platform == "linux"
 class Listener:
     """One bound address, and a socket for each worker: the same for all where it is shared."""
 
-    role: Role
+    service: Service
     address: Address
     sockets: list[socket.socket] = field(default_factory=list)
     made: os.stat_result | None = None  # of a unix socket's path
@@ -53,20 +53,20 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_mtime_ns  # numbers are used again at once
 
 
-def listen(role: Role, address: Address, workers: int) -> list[Listener]:
+def listen(service: Service, address: Address, workers: int) -> list[Listener]:
     """Listen at an address, which may stand for several; port 0 becomes one that is free.
 
     `CannotOpen` when it is not free, or becomes so within `PATIENCE`: the workers of a supervisor that was killed still
     answer, and then leave.
     """
     if address.path:
-        return [_patiently(address, partial(_listen_at_path, role, address))]
+        return [_patiently(address, partial(_listen_at_path, service, address))]
     listeners: list[Listener] = []
     try:
         for family, place in address.resolve():
             port = place[1] or (listeners[0].address.port if listeners else 0)
             where = (place[0], port, *place[2:])
-            listeners.append(_patiently(address, partial(_listen_at_port, role, family, where, workers)))
+            listeners.append(_patiently(address, partial(_listen_at_port, service, family, where, workers)))
     except BaseException:
         for each in listeners:
             each.close()
@@ -87,7 +87,7 @@ def _patiently(address: Address, attempt: Callable[[], Listener]) -> Listener:
         time.sleep(0.01)
 
 
-def _listen_at_port(role: Role, family: socket.AddressFamily, where: tuple[Any, ...], workers: int) -> Listener:
+def _listen_at_port(service: Service, family: socket.AddressFamily, where: tuple[Any, ...], workers: int) -> Listener:
     # The first socket is bound alone, so that it fails where anybody is, another `roost serve` too; only then is the
     # port opened to the sockets of the other workers.
     made: list[socket.socket] = []
@@ -109,10 +109,10 @@ def _listen_at_port(role: Role, family: socket.AddressFamily, where: tuple[Any, 
             each.close()
         raise
     host, port, *_ = made[0].getsockname()
-    return Listener(role, Address(str(host), int(port)), made)
+    return Listener(service, Address(str(host), int(port)), made)
 
 
-def _listen_at_path(role: Role, address: Address) -> Listener:
+def _listen_at_path(service: Service, address: Address) -> Listener:
     _remove_what_nobody_listens_at(address.path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -121,7 +121,7 @@ def _listen_at_path(role: Role, address: Address) -> Listener:
     except BaseException:
         made.close()
         raise
-    return Listener(role, address, [made], os.lstat(address.path))
+    return Listener(service, address, [made], os.lstat(address.path))
 
 
 def _remove_what_nobody_listens_at(path: str) -> None:

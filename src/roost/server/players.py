@@ -20,9 +20,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from roost.errors import Busy
-from roost.protocols.handlersocket.exchange import Late
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.codec import Codec, Late, Session
 from roost.server.counters import Counters, Tally
 from roost.server.settings import Role, Settings
 from roost.server.turn import Played, Turn
@@ -40,22 +38,23 @@ class Client(Protocol):
     """A connection, as those who play its lines know it."""
 
     session: Session
+    codec: Codec
     gone: bool
     passed_over: bool  # the last turn had no room for it
     locked: float  # since when its lines wait for somebody else's lock
     blocked: bool  # the first of them goes on waiting for it
 
-    def answer(self, text: str, late: Late | None, rest: str, seconds: float) -> None:
+    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float) -> None:
         """Send what was answered."""
 
-    def block(self, rest: str) -> None:
+    def block(self, rest: Any) -> None:
         """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
-Taken = list[tuple[Client, str]]
+Taken = list[tuple[Client, Any]]  # clients of one protocol, and their chunks
 
 
 class Server(Protocol):
@@ -63,14 +62,12 @@ class Server(Protocol):
 
     settings: Settings
     role: Role
-    counters: Counters
+    counters: dict[str, Counters]  # by the name of the protocol
+    codecs: dict[str, Codec]
     waiting: Taken
 
-    def may_open(self, database: str, table: str) -> bool:
-        """Whether a table may be opened, by the names of the database and the table."""
-
     def take(self) -> Taken:
-        """Take who is played now."""
+        """Take who is played now: clients of one protocol."""
 
     def schedule(self) -> None:
         """Have what waits played when the loop has read every socket that is ready."""
@@ -104,7 +101,7 @@ class InLoop:
     def __init__(self, server: Server, database: FileDatabase) -> None:
         self._server = server
         self._database = database
-        self._turn = Turn(database, server.may_open, server.role, server.counters)
+        self._turns = {name: Turn(database, codec, server.counters[name]) for name, codec in server.codecs.items()}
         self._tidying = False
         self.limit, self.forget, self.close = database.limit, database.forget, database.close
 
@@ -112,18 +109,21 @@ class InLoop:
         """Play a turn, unless somebody else holds the write lock."""
         server, database = self._server, self._database
         waiting = server.take()
-        if waiting:
+        arrived = [(client.session, chunk) for client, chunk in waiting]
+        codec = waiting[0][0].codec if waiting else None
+        if codec is not None:
             database.wait_for(SLICE)
-            if isinstance(database.begin(), Busy):
+            if isinstance(database.begin(codec.writes(arrived)), Busy):
                 waiting = self._locked(waiting)
+                arrived = [(client.session, chunk) for client, chunk in waiting]
         if server.waiting:
             server.schedule()
-        if not waiting:
+        if codec is None or not waiting:
             return
         begun = time.monotonic()
         database.wait_for(SLICE)
         try:
-            played = self._turn.play([(client.session, text) for client, text in waiting])
+            played = self._turns[codec.name].play(arrived)
         except Exception:
             server.failed(waiting)
             database.give_up()
@@ -147,7 +147,7 @@ class InLoop:
 
     def _tidy(self, turns: int) -> None:
         # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
-        batches = self._server.counters.batches
+        batches = sum([each.batches for each in self._server.counters.values()])
         if turns == batches:
             self._tidying = False
             self._database.checkpoint()
@@ -161,15 +161,19 @@ class InThreads:
     def __init__(self, server: Server, databases: list[ServerDatabase]) -> None:
         self._server = server
         self._databases = databases
-        openings = Openings(server.may_open, writes=server.role == "write", looks=False)
-        self._tallies: dict[Turn, Tally] = {}
-        for database in databases:
-            tally = Tally()
-            self._tallies[Turn(database, server.may_open, server.role, tally, openings)] = tally
-        self._free = list(self._tallies)
+        self._tallies: dict[ServerDatabase, Tally] = {database: Tally() for database in databases}
+        self._turns = {
+            (database, name): Turn(database, codec, tally)
+            for database, tally in self._tallies.items()
+            for name, codec in server.codecs.items()
+        }
+        self._free = list(databases)
         self._pool = ThreadPoolExecutor(len(databases), "roost turn")
-        self._blocked: dict[Hashable, deque[tuple[Client, str]]] = {}  # lines that need a lock, by what they ask for
+        self._blocked: dict[
+            tuple[Codec, Hashable], deque[tuple[Client, Any]]
+        ] = {}  # lines that need a lock, by what they ask for
         self._trying = False
+        self._tried: Codec | None = None  # whose lines were tried last
 
     def limit(self, limits: Limits) -> None:
         """Say what turns may take from now on."""
@@ -194,20 +198,27 @@ class InThreads:
         while self._free and (taken := server.take()):
             self._begin(taken, slow_path=SlowLines())
 
-    def _begin(self, taken: Taken, tried: Sequence[Hashable] = (), **how: Any) -> None:
-        turn = self._free.pop()
+    def _begin(self, taken: Taken, tried: Sequence[tuple[Codec, Hashable] | None] = (), **how: Any) -> None:
+        database = self._free.pop()
+        codec = taken[0][0].codec
+        turn = self._turns[database, codec.name]
         arrived = [(client.session, text) for client, text in taken]
         begun = time.monotonic()
         how.setdefault("deadline", begun + (self._server.settings.timeout or FOREVER))
         future = asyncio.get_running_loop().run_in_executor(self._pool, partial(turn.play, arrived, **how))
-        future.add_done_callback(partial(self._done, turn, taken, begun, tried))
+        future.add_done_callback(partial(self._done, database, taken, begun, tried))
 
     def _done(
-        self, turn: Turn, taken: Taken, begun: float, tried: Sequence[Hashable], future: asyncio.Future[Played]
+        self,
+        database: ServerDatabase,
+        taken: Taken,
+        begun: float,
+        tried: Sequence[tuple[Codec, Hashable] | None],
+        future: asyncio.Future[Played],
     ) -> None:
         server = self._server
-        self._free.append(turn)
-        self._count(turn)
+        self._free.append(database)
+        self._count(database, taken[0][0].codec)
         error = future.exception()
         blocked: set[int] = set()
         if error is not None:
@@ -218,18 +229,18 @@ class InThreads:
             for place in blocked:
                 client = taken[place][0]
                 client.blocked = True
-                self._block(client, played.rest.pop(place, ""), bool(tried))
+                self._block(client, played.rest.pop(place, client.codec.empty), bool(tried))
             server.played(taken, played, time.monotonic() - begun)
         for place, key in enumerate(tried):
-            if place not in blocked:  # it has its answer, so those behind it go the usual way
+            if place not in blocked and key is not None:  # it has its answer, so those behind it go the usual way
                 server.waiting += self._blocked.pop(key, ())
         if tried:
             self._trying = False
         self._try_again()
         self.play()
 
-    def _count(self, turn: Turn) -> None:
-        tally, counters = self._tallies[turn], self._server.counters
+    def _count(self, database: ServerDatabase, codec: Codec) -> None:
+        tally, counters = self._tallies[database], self._server.counters[codec.name]
         counters.requests += tally.requests
         counters.errors += tally.errors
         counters.rows += tally.rows
@@ -237,16 +248,18 @@ class InThreads:
 
     # --- lines that need a lock which somebody else holds ---------------------------------------------------------
 
-    def _block(self, client: Client, text: str, again: bool = False) -> None:
-        line, _, rest = text.partition("\n")
+    def _block(self, client: Client, text: Any, again: bool = False) -> None:
+        line, rest = client.codec.first(text)
         client.block(rest)
-        waiting = self._blocked.setdefault(key_of(client.session, line), deque())
+        waiting = self._blocked.setdefault((client.codec, client.codec.key_of(client.session, line)), deque())
         waiting.appendleft((client, line)) if again else waiting.append((client, line))
 
-    def _joins(self, client: Client, text: str) -> bool:
+    def _joins(self, client: Client, text: Any) -> bool:
         # Whether a line waits with others that need the same.
-        line = text.partition("\n")[0]
-        if client.gone or not modifies(line) or key_of(client.session, line) not in self._blocked:
+        codec = client.codec
+        if client.gone or not codec.modifies(text):
+            return False
+        if (codec, codec.key_of(client.session, codec.first(text)[0])) not in self._blocked:
             return False
         self._block(client, text)
         return True
@@ -261,10 +274,12 @@ class InThreads:
         if not self._free:
             asyncio.get_running_loop().call_later(AGAIN, self._try)
             return
+        codecs = list(dict.fromkeys([codec for codec, _ in self._blocked]))  # a turn has one protocol
+        codec = self._tried = next((each for each in codecs if each is not self._tried), codecs[0] if codecs else None)
         until = time.monotonic() - (self._server.settings.timeout or FOREVER)
         late: Taken = []
-        first: dict[Hashable, tuple[Client, str]] = {}
-        for key, waiting in list(self._blocked.items()):
+        first: dict[tuple[Codec, Hashable], tuple[Client, Any]] = {}
+        for key, waiting in [each for each in self._blocked.items() if each[0][0] is codec]:
             late += [each for each in waiting if each[0].locked <= until and not each[0].gone]
             left = [each for each in waiting if each[0].locked > until and not each[0].gone]
             if left:
@@ -275,22 +290,8 @@ class InThreads:
         if late:  # their time is over: who needs a lock that is held is told so
             self._begin(late, [None], waits=False, deadline=0.0)
         elif first:
-            for waiting in self._blocked.values():
-                waiting.popleft()
+            for key in first:
+                self._blocked[key].popleft()
             self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
         else:
             self._trying = False
-
-
-def modifies(line: str) -> bool:
-    """Whether a line may be a modification: it has more than a find by a key."""
-    return line.count("\t") > 4 or line.partition("\t")[2].startswith("+")
-
-
-def key_of(session: Session, line: str) -> Hashable:
-    """Return what a line asks for: lines that modify by the same key of the same index have the same."""
-    tokens = line.split("\t")
-    opened = session.opened.get(tokens[0])
-    if len(tokens) < 3 or tokens[1] == "+" or not tokens[2].isdecimal() or len(tokens[2]) > 3:
-        return opened and opened.asked, *tokens[1:]
-    return opened and opened.asked, *tokens[1 : 3 + int(tokens[2])]

@@ -23,7 +23,16 @@ from roost.errors import Invalid
 from roost.server.addresses import Address
 
 Role = Literal["read", "write"]
+Service = Literal["read", "write", "memcached"]  # what an address is for; memcached's protocol is served by who writes
+SERVICES: tuple[Service, ...] = ("read", "write", "memcached")
 
+
+def protocol_of(service: Service) -> str:
+    """Return the name of the protocol that a service speaks."""
+    return "memcached" if service == "memcached" else "handlersocket"
+
+
+ROLES: tuple[Role, Role] = ("read", "write")
 SCHEMES = ("sqlite", "mysql", "mariadb", "postgresql", "postgres")
 PREFIX = "ROOST_SERVE_"
 STORE = "ROOST_STORE"  # the name in the environment that every command takes its URL from
@@ -101,6 +110,10 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 def _address(value: object) -> Address | None:
     return None if value == "none" else Address.parse(_text(value))
+
+
+def _name(value: object) -> str | None:
+    return None if value == "none" else _text(value)
 
 
 def _patterns(value: object) -> tuple[str, ...]:
@@ -218,6 +231,19 @@ class Settings:
         metavar="N",
         fixed=True,
     )
+    memcached: tuple[Address, ...] = _setting(
+        "Where memcached's protocol is served over the cache of --cache, in the same form.",
+        _addresses,
+        (),
+        metavar="ADDRESS,…",
+        fixed=True,
+    )
+    cache: str | None = _setting(
+        "The cache that memcached's clients read and write.", _name, None, metavar="NAME", fixed=True
+    )
+    memcached_secret: str | None = _setting(
+        "What a client of memcached's protocol must know, user:password.", _secret, None, secret=True
+    )
 
     def __post_init__(self) -> None:
         scheme = self.url.partition(":")[0]
@@ -225,28 +251,33 @@ class Settings:
             raise Invalid(f"roost serve works on {', '.join(SCHEMES)}, and not on {scheme}:")
         if self.is_file and self._parsed[0] is None:
             raise Invalid(f"{self.url} is in memory, where every process would have its own: name a file")
-        if not self.read and not self.write:
+        if not any([self.listeners(service) for service in SERVICES]):
             raise Invalid("neither read nor write has an address: there is nothing to serve")
         if self.write and self.read_only:
             raise Invalid(f"{self.url} is read only: say write = none")
+        if self.memcached and self.read_only:
+            raise Invalid(f"{self.url} is read only, and memcached's clients write")
+        if bool(self.memcached) != bool(self.cache):
+            raise Invalid("memcached and cache go together: an address, and the name of the cache that is served there")
         if self.http is not None and self.http.path:
             raise Invalid(f"http {self.http}: /metrics and /healthz take a port")
         if self.tls_key and not self.tls_cert:
             raise Invalid("tls_key is of no use without tls_cert")
-        for role in ("read", "write"):
-            self._must_be_guarded(role)
-        named = [*self.read, *self.write, *([self.http] if self.http else [])]
+        for service in SERVICES:
+            self._must_be_guarded(service)
+        named = [*self.read, *self.write, *self.memcached, *([self.http] if self.http else [])]
         for address in named:
             if named.count(address) > 1 and (address.path or address.port):
                 raise Invalid(f"{address} is named twice")
 
-    def _must_be_guarded(self, role: Role) -> None:
-        if self.secret(role) is None and self.tls_cert is None:
-            for address in self.listeners(role):
+    def _must_be_guarded(self, service: Service) -> None:
+        if self.secret(service) is None and self.tls_cert is None:
+            could = "write" if service == "memcached" else service
+            for address in self.listeners(service):
                 if not address.loopback:
                     raise Invalid(
-                        f"{role} {address} can be reached from other machines, and anybody could {role}: it takes "
-                        f"{role}_secret, or tls_cert; 127.0.0.1 is for this machine alone"
+                        f"{service} {address} can be reached from other machines, and anybody could {could}: it takes "
+                        f"{service}_secret, or tls_cert; 127.0.0.1 is for this machine alone"
                     )
 
     @cached_property
@@ -265,7 +296,7 @@ class Settings:
     @property
     def connections_of_one(self) -> int:
         """How many connections to a server one process has."""
-        processes = sum([self.workers_of(role) for role in ("read", "write") if self.listeners(role)])
+        processes = sum([self.workers_of(role) for role in ROLES if self.services(role)])
         return max(1, self.connections // processes)
 
     @property
@@ -285,13 +316,19 @@ class Settings:
         """Whether the URL says `mode=ro`."""
         return self.is_file and self._parsed[1].get("mode") == "ro"
 
-    def listeners(self, role: Role) -> tuple[Address, ...]:
-        """Return the addresses of a role."""
-        return self.read if role == "read" else self.write
+    def services(self, role: Role) -> list[Service]:
+        """Return what the workers of a role serve, as far as it has addresses."""
+        found: list[Service] = ["read"] if role == "read" else ["write", "memcached"]
+        return [service for service in found if self.listeners(service)]
 
-    def secret(self, role: Role) -> bytes | None:
+    def listeners(self, service: Service) -> tuple[Address, ...]:
+        """Return the addresses of a service."""
+        found: tuple[Address, ...] = getattr(self, service)
+        return found
+
+    def secret(self, service: Service) -> bytes | None:
         """Return what a client has to know, in UTF-8; None when it need not say anything."""
-        found = self.read_secret if role == "read" else self.write_secret
+        found: str | None = getattr(self, f"{service}_secret")
         return None if found is None else found.encode()
 
     def allows(self, table: str) -> bool:
@@ -311,8 +348,8 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         """Return what `to_json` was given."""
         facts = json.loads(text)
-        for role in ("read", "write"):
-            facts[role] = tuple(Address(**each) for each in facts[role])
+        for service in SERVICES:
+            facts[service] = tuple(Address(**each) for each in facts[service])
         facts["tables"] = tuple(facts["tables"])
         facts["http"] = facts["http"] and Address(**facts["http"])
         return cls(**facts)

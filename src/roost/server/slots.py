@@ -9,11 +9,12 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from io import FileIO
+from mmap import mmap
 from typing import Any
 
 from roost.server.control import Control
 from roost.server.counters import Totals, make_block, totals
-from roost.server.settings import Role, Settings
+from roost.server.settings import Role, Service, Settings, protocol_of
 from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Slot:
         role: Role,
         number: int,
         name: str,
-        sockets: Sequence[socket.socket],
+        sockets: Sequence[tuple[Service, socket.socket]],
         settings: Callable[[], Settings],
         standbys: Standbys,
     ) -> None:
@@ -42,18 +43,27 @@ class Slot:
         self.ready = asyncio.Event()
         self.starts = 0
         self.ended = ""  # how the last process ended, in words
-        self._sockets, self._settings, self._standbys = sockets, settings, standbys
-        fd, self._memory = make_block()
-        self._counters = FileIO(fd)  # whose second close is harmless, unlike that of a number
+        self._services, self._sockets = [service for service, _ in sockets], [each for _, each in sockets]
+        self._settings, self._standbys = settings, standbys
+        self._memories: dict[str, mmap] = {}  # of counters, by the names of protocols
+        self._counters: list[FileIO] = []  # whose second close is harmless, unlike that of a number
+        for protocol in dict.fromkeys(["handlersocket", *map(protocol_of, self._services)]):
+            fd, self._memories[protocol] = make_block()
+            self._counters.append(FileIO(fd))
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Control | None = None
         self._stopped = False
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._pinged = 0
 
-    def totals(self) -> Totals:
-        """Return what all its processes counted together; `open` only while there is one."""
-        found = totals(self._memory)
+    @property
+    def protocols(self) -> list[str]:
+        """The protocols that it counts, the first one always."""
+        return list(self._memories)
+
+    def totals(self, protocol: str = "handlersocket") -> Totals:
+        """Return what all its processes counted together of a protocol; `open` only while there is one."""
+        found = totals(self._memories[protocol])
         return found if self._process else Totals(found.numbers | {"open": 0}, found.durations)
 
     async def live(self) -> bool:
@@ -66,13 +76,21 @@ class Slot:
         self._process = standby.process
         self.starts += 1
         try:
-            socket.send_fds(standby.line, [b"."], [self._counters.fileno(), *[each.fileno() for each in self._sockets]])
+            files = [*[each.fileno() for each in self._counters], *[each.fileno() for each in self._sockets]]
+            socket.send_fds(standby.line, [b"."], files)
             self._control = await Control.over(standby.line)
         except OSError:  # it has died meanwhile
             standby.line.close()
             self.ended = _ending(await self._bury())
             return False
-        self._control.say("start", settings=self._settings().to_json(), role=self.role, number=self.number)
+        self._control.say(
+            "start",
+            settings=self._settings().to_json(),
+            role=self.role,
+            number=self.number,
+            protocols=self.protocols,
+            services=self._services,
+        )
         if self._stopped:
             self._control.say("stop")
         reason = ""
@@ -155,7 +173,8 @@ class Slot:
 
     def forget(self) -> None:
         """Give up the counters."""
-        self._counters.close()
+        for each in self._counters:
+            each.close()
 
 
 def _ending(code: int) -> str:

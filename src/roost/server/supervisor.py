@@ -17,7 +17,7 @@ from roost.errors import CannotOpen, Error
 from roost.server import tls
 from roost.server.listeners import Listener, listen
 from roost.server.notify import notify
-from roost.server.settings import Role, Settings, reloaded
+from roost.server.settings import ROLES, Settings, reloaded
 from roost.server.slots import Slot
 from roost.server.standby import Standbys
 
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before another attempt, for a worker that dies before it is ready
 GRACE = 5.0  # seconds beyond `drain` and `timeout` after which a worker that does not leave is killed
-
-ROLES: tuple[Role, Role] = ("read", "write")
 
 
 class Supervisor:
@@ -77,12 +75,13 @@ class Supervisor:
         for role in ROLES:
             workers = self.settings.workers_of(role)
             mine: list[Listener] = []
-            for address in self.settings.listeners(role):
-                made = listen(role, address, workers)
-                self._listeners += made
-                mine += made
+            for service in self.settings.services(role):
+                for address in self.settings.listeners(service):
+                    made = listen(service, address, workers)
+                    self._listeners += made
+                    mine += made
             for number in range(workers if mine else 0):
-                sockets = [listener.of(number) for listener in mine]
+                sockets = [(listener.service, listener.of(number)) for listener in mine]
                 name = f"{role} worker {number + 1}"
                 if role == "write" and self.settings.is_file:
                     name = "the writer"
@@ -119,7 +118,7 @@ class Supervisor:
         if self._leaving.is_set():
             return
         self._begun = True
-        listeners = [(listener.role, str(listener.address)) for listener in self._listeners]
+        listeners = [(listener.service, str(listener.address)) for listener in self._listeners]
         self._announce([*listeners, *([] if http is None else [("http", http)])])
         notify("READY=1")
 

@@ -9,16 +9,17 @@ stands alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
+from typing import Any
 
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error, Missing, StatementFailed
-from roost.protocols.handlersocket.exchange import Arrived, Exchange, Late, Run, Singles
-from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.codec import Arrived, Codec, Exchange, Late
+from roost.protocols.handlersocket.exchange import Run, Singles
+from roost.protocols.handlersocket.requests import Open
 from roost.server.counters import Counted
-from roost.server.settings import Role
 from roost.store.served import Budget, Careful, Database, Undone
 
 log = logging.getLogger("roost.server")
@@ -29,6 +30,7 @@ class Played:
 
     __slots__ = (
         "_arrived",
+        "_codec",
         "_next",
         "_whole",
         "attempt",
@@ -42,19 +44,20 @@ class Played:
         "texts",
     )
 
-    def __init__(self, arrived: Arrived, deadline: float = inf) -> None:
+    def __init__(self, arrived: Arrived, codec: Codec, deadline: float = inf) -> None:
         self.deadline = deadline  # by the monotonic clock: until when a database that is away is waited for
         self.blocked: set[int] = (
             set()
         )  # the places of connections whose next line needs a lock that somebody else holds
-        self.texts = [""] * len(arrived)
+        self.texts: list[Any] = [codec.empty] * len(arrived)
         self.late: dict[int, Late] = {}  # by the places of connections, after their texts
-        self.rest: dict[int, str] = {}  # by the places of connections: the lines that are left for later turns
+        self.rest: dict[int, Any] = {}  # by the places of connections: the lines that are left for later turns
         self.seconds = [0.0] * len(arrived)  # that each took of the turn
         self.attempt: Exchange | None = None  # that is not committed
         self.halved = False  # a part has failed as a whole
         self.pieces: Sequence[_Piece] = [(place, 0, text) for place, (_, text) in enumerate(arrived)]  # all of it
         self._arrived = arrived
+        self._codec = codec
         self._next = [0] * len(arrived)  # how far the text of each is done
         self._whole = False  # all was answered by one exchange, as far as the budget allowed
 
@@ -91,14 +94,15 @@ class Played:
             if late is not None:
                 self.late[at] = late
                 rest = late.rest or None
-            self._next[at] = begin + len(text) + 1 - (0 if rest is None else len(rest) + 1)
+            gap = self._codec.gap
+            self._next[at] = begin + len(text) + gap - (0 if rest is None else len(rest) + gap)
 
     def finish(self) -> Played:
         """Note what is left of each."""
         if self._whole:
             return self
         for place, (session, text) in enumerate(self._arrived):
-            if self._next[place] > len(text) or session.foreign:
+            if self._next[place] >= len(text) + self._codec.gap or session.foreign:
                 continue
             left = text[self._next[place] :]
             late = self.late.get(place)
@@ -109,40 +113,29 @@ class Played:
         return self
 
 
-# A place among the connections, where a piece of its text begins, and the piece: whole lines without the last LF.
-_Piece = tuple[int, int, str]
+# A place among the connections, where a piece of its chunk begins, and the piece: whole requests.
+_Piece = tuple[int, int, Any]
 
 
 class Turn:
-    """Plays turns on one database.
+    """Plays turns of one protocol on one database."""
 
-    may: whether a table may be opened, by the names of the database and the table.
-    openings: what was opened, shared with the turns on other connections.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        may: Callable[[str, str], bool],
-        role: Role,
-        counters: Counted,
-        openings: Openings | None = None,
-    ) -> None:
+    def __init__(self, database: Database, codec: Codec, counters: Counted) -> None:
         self._database = database
-        self._openings = openings or Openings(may, writes=role == "write", looks=database.looks)
+        self._codec = codec
         self._counters = counters
 
     def play(
         self, arrived: Arrived, slow_path: SlowPath | None = None, *, waits: bool = True, deadline: float = inf
     ) -> Played:
-        """Answer the complete lines of each connection, without the last LF, as far as the budget allows.
+        """Answer the whole requests of each connection, as far as the budget allows.
 
         slow_path, waits: for locks that somebody else holds; see `Database.transact`.
         """
-        played = Played(arrived, deadline)
+        played = Played(arrived, self._codec, deadline)
         database = self._database
         database.budget.begin()
-        lines = Lines(played.pieces, arrived, played, database, self._openings, self._counters)
+        lines = Lines(played.pieces, arrived, played, database, self._codec, self._counters)
         failed = database.transact(lines, slow_path, waits=waits)
         if failed is not None:
             lines.refuse(failed)
@@ -150,15 +143,15 @@ class Turn:
 
 
 class Lines(Part):
-    """Lines of several connections, as a part of a batch."""
+    """Requests of several connections, as a part of a batch."""
 
     __slots__ = (
         "_arrived",
+        "_codec",
         "_counters",
         "_database",
         "_exchange",
         "_late",
-        "_openings",
         "_pieces",
         "_played",
         "_playing",
@@ -170,26 +163,26 @@ class Lines(Part):
         arrived: Arrived,
         played: Played,
         database: Database,
-        openings: Openings,
+        codec: Codec,
         counters: Counted,
     ) -> None:
         self._pieces = pieces
         self._arrived = arrived
         self._played = played
         self._database = database
-        self._openings = openings
+        self._codec = codec
         self._counters = counters
         self._playing: Sequence[_Piece] = ()
         self._exchange: Exchange | None = None
         self._late = False  # a statement of theirs had its time
 
     def __len__(self) -> int:
-        return len(self._pieces) if len(self._pieces) > 1 else self._pieces[0][2].count("\n") + 1
+        return len(self._pieces) if len(self._pieces) > 1 else self._codec.count(self._pieces[0][2])
 
     @property
     def writes(self) -> bool:
         """Whether the transaction may write."""
-        return self._openings.writes
+        return self._codec.writes(self._arrived)
 
     def run(self, context: Context) -> Running:
         """Answer the lines, as far as the budget allows; their answers are kept until COMMIT."""
@@ -209,10 +202,12 @@ class Lines(Part):
                     answer = yield from database.run(*asked)
                 elif isinstance(asked, Singles):
                     answer = yield from database.perform(asked.requests)
-                else:
+                elif isinstance(asked, Open):
                     answer = yield from database.open(
                         asked.database, asked.table, asked.key, asked.columns, asked.fcolumns
                     )
+                else:
+                    answer = yield from database.operate(asked, context)
                 exchange.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)
@@ -243,7 +238,7 @@ class Lines(Part):
         played = self._played
         if played.attempt is not None:  # it was rolled back
             played.attempt.undo()
-        self._exchange = played.attempt = Exchange(arrived, self._openings, self._database.version, budget, failed)
+        self._exchange = played.attempt = self._codec.exchange(arrived, self._database.version, budget, failed)
         return self._exchange
 
     def committed(self) -> int:
@@ -286,16 +281,16 @@ class Lines(Part):
         middle = len(pieces) // 2
         if middle:
             return [self._part(pieces[middle:]), self._part(pieces[:middle])]
-        place, begin, text = pieces[0]
-        lines = text.split("\n")
-        middle = len(lines) // 2
-        if not middle:
+        place, begin, chunk = pieces[0]
+        found = self._codec.halves(chunk)
+        if found is None:
             return []
-        first, second = "\n".join(lines[:middle]), "\n".join(lines[middle:])
-        return [self._part([(place, begin + len(first) + 1, second)]), self._part([(place, begin, first)])]
+        first, second = found
+        behind = begin + len(first) + self._codec.gap
+        return [self._part([(place, behind, second)]), self._part([(place, begin, first)])]
 
     def _part(self, pieces: Sequence[_Piece]) -> Part:
-        return Lines(pieces, self._arrived, self._played, self._database, self._openings, self._counters)
+        return Lines(pieces, self._arrived, self._played, self._database, self._codec, self._counters)
 
     def late(self, until: float) -> Part | None:
         """Return them where the turn has no more time; else what is not answered is left for the next one."""

@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from roost.errors import CannotOpen, Error
+from roost.protocols.handlersocket.codec import HandlerSocket
+from roost.protocols.memcached.codec import Memcached
 from roost.server import tls
 from roost.server.control import Control
 from roost.server.counters import Counters, map_block
 from roost.server.listeners import BACKLOG
 from roost.server.logs import log_to_stderr
-from roost.server.settings import Role, Settings
+from roost.server.settings import Role, Settings, protocol_of
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,8 @@ TURNS = 8  # of the loop, until a connection that was waiting in a queue has han
 class Served(Protocol):
     """What a worker serves; see `roost.server.server.Server`."""
 
-    def protocol(self) -> asyncio.Protocol:
-        """Return what a connection that was accepted talks to."""
+    def protocol(self, name: str) -> asyncio.Protocol:
+        """Return what a connection that was accepted talks to, by the name of the protocol."""
 
     def reload(self, settings: Settings) -> None:
         """Go on with other settings."""
@@ -52,7 +54,8 @@ class Served(Protocol):
         """Close the database."""
 
 
-Make = Callable[[Settings, Role, Counters], Served]
+Make = Callable[[Settings, Role, dict[str, Counters]], Served]
+FULL = {each.name: each.full for each in (HandlerSocket, Memcached)}  # what is said to who is refused
 
 
 class Worker:
@@ -93,48 +96,52 @@ class Worker:
         self._settings, self._role = settings, message["role"]
         log_to_stderr(f"roost {self._role} {message['number']}")
         _be_called(f"roost {self._role} {message['number']}")
-        self._counters = Counters(map_block(self._files[0]))
+        protocols: list[str] = message["protocols"]
+        blocks, sockets = self._files[: len(protocols)], self._files[len(protocols) :]
+        self._counters = {name: Counters(map_block(fd)) for name, fd in zip(protocols, blocks, strict=True)}
         self._room = _allowed_files() - SPARE_FILES
         self._refused: set[_Refused] = set()
         self._served = self._make(settings, self._role, self._counters)
         self._context = tls.context(settings)
-        for fd in self._files[1:]:
-            await self._listen(socket.socket(fileno=fd), self._context)
+        for service, fd in zip(message["services"], sockets, strict=True):
+            await self._listen(socket.socket(fileno=fd), protocol_of(service), self._context)
 
     def _publish(self) -> None:
         # A turn publishes before its answers are sent, so what is counted as they leave is told by the next, or here.
-        self._counters.publish()
+        for each in self._counters.values():
+            each.publish()
         asyncio.get_running_loop().call_later(PUBLISHED_EVERY, self._publish)
 
     @property
     def _most(self) -> int:
         return max(1, min(self._settings.max_connections, self._room))
 
-    async def _listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    async def _listen(self, sock: socket.socket, protocol: str, context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
+
+        def door() -> asyncio.Protocol:
+            return _Door(self, protocol)
+
         sock.setblocking(False)
         if sock.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(self._protocol, sock=sock, backlog=BACKLOG)
+            server = await loop.create_unix_server(door, sock=sock, backlog=BACKLOG)
         else:
             patience = None if context is None else HANDSHAKE
             server = await loop.create_server(
-                self._protocol, sock=sock, backlog=BACKLOG, ssl=context, ssl_handshake_timeout=patience
+                door, sock=sock, backlog=BACKLOG, ssl=context, ssl_handshake_timeout=patience
             )
         self._servers.append(server)
 
-    def _protocol(self) -> asyncio.Protocol:
-        return _Door(self)
-
-    def enter(self, transport: asyncio.Transport) -> None:
+    def enter(self, transport: asyncio.Transport, name: str) -> None:
         """Let a connection in, or refuse it: only one that was let in has a session."""
-        if self._counters.open < self._most:
-            protocol = self._served.protocol()
+        if sum([each.open for each in self._counters.values()]) < self._most:
+            protocol = self._served.protocol(name)
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
             return
-        self._counters.refused += 1
-        self._counters.publish()
-        transport.set_protocol(_Refused(transport, self._refused))
+        self._counters[name].refused += 1
+        self._counters[name].publish()
+        transport.set_protocol(_Refused(transport, FULL[name], self._refused))
 
     async def _serve(self) -> None:
         while (message := await self._control.hear()) is not None and message["word"] != "stop":
@@ -164,19 +171,22 @@ class Worker:
 class _Door(asyncio.Protocol):
     """Counts connections one by one: many are accepted before the first of them is made."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, protocol: str) -> None:
         self._worker = worker
+        self._protocol = protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._worker.enter(cast(asyncio.Transport, transport))  # uvloop's are no subclasses of asyncio's
+        self._worker.enter(
+            cast(asyncio.Transport, transport), self._protocol
+        )  # uvloop's are no subclasses of asyncio's
 
 
 class _Refused(asyncio.Protocol):
     """Says why and closes. It reads on for a moment: a close over unread bytes would take the answer along."""
 
-    def __init__(self, transport: asyncio.Transport, others: set[_Refused]) -> None:
+    def __init__(self, transport: asyncio.Transport, told: bytes, others: set[_Refused]) -> None:
         self._others = others
-        transport.write(b"2\t1\tlimit\n")
+        transport.write(told)
         if len(others) >= SPARE_FILES // 2 or not transport.can_write_eof():
             transport.close()
             return

@@ -23,7 +23,7 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.forks import at_fork
 from roost.dialects import Control, Statement, Wanted
-from roost.errors import Busy, Closed, Conflict, Error, OutcomeUnknown
+from roost.errors import Busy, Closed, Conflict, Error, OutcomeUnknown, ReadOnly
 from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
@@ -205,8 +205,8 @@ class Core:
         while True:
             try:
                 return self.exclusive(make(), create=create)
-            except Conflict:
-                if time.monotonic() > deadline:
+            except (Conflict, ReadOnly) as error:
+                if time.monotonic() > deadline or (isinstance(error, ReadOnly) and not self.engine.dialect.exchanges):
                     raise
                 time.sleep(PAUSE * (1 + self._random.random()))
 
@@ -220,6 +220,9 @@ class Core:
                 result = drive(work, connection)
                 commit(connection)
                 results.append(result)
+            except ReadOnly:
+                connection.broken = True  # the server may be one that writes no more
+                raise
             finally:
                 connection.settle()
 

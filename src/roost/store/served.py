@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from roost.batching.atoms import Atom
 from roost.batching.batch import retried
-from roost.batching.known import Known, Stats
+from roost.batching.known import Known, Stats, perform
 from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import Undone
-from roost.dialects import Control, Dialect
-from roost.errors import Busy, Error, Mismatch
+from roost.dialects import Control, Dialect, Statement
+from roost.errors import Busy, Error, Mismatch, Missing
 from roost.store.core import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -26,6 +26,8 @@ from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Plan
+from roost.structures.registry import from_definition
+from roost.structures.structure import Structure
 from roost.structures.wire import Steps, Wanted, Wire
 
 __all__ = ["Budget", "Careful", "Database", "Limits", "SlowLines", "Undone"]
@@ -59,13 +61,14 @@ class Database(ABC):
     refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # what is one request's own, and undone by then
     version: int
     names: tuple[str, ...]
+    _connection: Any
 
-    def __init__(self, dialect: Dialect, known: Known, *, writes: bool) -> None:
+    def __init__(self, dialect: Dialect, known: Known) -> None:
         self.budget = Budget(Limits(), time.monotonic)
         self._dialect = dialect
         self._known = known
         self._context = Context(utc_now, 0)
-        self._begin = Control.BEGIN if writes else Control.BEGIN_READ
+        self._lenient = Known(dialect)  # for operations that are not of what a client has opened
         self._stats = Stats()
 
     @abstractmethod
@@ -88,7 +91,25 @@ class Database(ABC):
     def close(self) -> None:
         """Close the connection."""
 
+    def structure(self, name: str) -> Structure:
+        """Return the structure of a name, as it is stored; not inside a transaction.
+
+        Raises: Missing, Invalid.
+        """
+        try:
+            (stored,) = self._connection.execute(Statement(self._known.catalog.definition, [(name,)]))
+        except Missing:
+            stored = []
+        if not stored:
+            raise Missing(f"{name} is not in this database; roost create makes it")
+        return from_definition(stored[0][0])
+
     # --- what clients ask -----------------------------------------------------------------------------------------
+
+    def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
+        """Run operations of structures, each with its own outcome; what a statement refuses is everybody's error."""
+        self.budget.request()
+        return (yield from perform(operations, self._lenient, context))
 
     @abstractmethod
     def look(self, context: Context) -> Generator[Any, Any, None]:

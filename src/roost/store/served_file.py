@@ -15,7 +15,7 @@ from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import Wait, drive
 from roost.databases.sqlite.apsw import ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
-from roost.dialects import SQLITE, Statement
+from roost.dialects import SQLITE, Control, Statement
 from roost.errors import Busy, Error, Missing
 from roost.store.served import Database, Opening, without_frames
 from roost.structures.index.budget import Limits
@@ -37,12 +37,12 @@ class FileDatabase(Database):
 
     def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
         # What is opened is looked at again when it has changed.
-        super().__init__(SQLITE, Known(SQLITE, exact=True), writes=writes)
+        super().__init__(SQLITE, Known(SQLITE, exact=True))
         self.version = 0
         self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
         self._wait = Wait(time.monotonic() + lock_wait)
         engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
-        self._connection = ApswConnection(engine, self._wait, self.budget, writes=writes)
+        self._connection: ApswConnection = ApswConnection(engine, self._wait, self.budget, writes=writes)
         self.names = ("main", os.path.splitext(os.path.basename(engine.file or ""))[0])
 
     def limit(self, limits: Limits) -> None:
@@ -58,10 +58,10 @@ class FileDatabase(Database):
         """Have everything that was opened looked at again."""
         self._seen = None
 
-    def begin(self) -> Error | None:
+    def begin(self, writes: bool) -> Error | None:
         """Begin a transaction ahead of the next `transact`; return why there is none."""
         try:
-            self._connection.execute(self._begin)
+            self._connection.execute(Control.BEGIN if writes else Control.BEGIN_READ)
         except Error as error:
             return self._not_begun(error)
         return None
@@ -71,7 +71,7 @@ class FileDatabase(Database):
         connection = self._connection
         batch = Batch(self._dialect, self._context, self._stats)
         try:
-            drive(batch.run(self._begin, lambda: part), connection)
+            drive(batch.run(Control.BEGIN if part.writes else Control.BEGIN_READ, lambda: part), connection)
         except Error as error:  # of the first BEGIN: every other is somebody's answer
             return self._not_begun(error)
         except BaseException:

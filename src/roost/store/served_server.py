@@ -34,6 +34,7 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
+from roost.store.core import utc_now
 from roost.store.served import Database, Opened, Opening, without_frames
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of
@@ -97,7 +98,8 @@ class ServerDatabase(Database):
     )
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, *, writes: bool) -> None:
-        super().__init__(engine.dialect, remembered.known, writes=writes)
+        super().__init__(engine.dialect, remembered.known)
+        self._context = Context(utc_now, Random().randrange(2**31))  # a slot of counters for each connection
         self._remembered = remembered
         self._timeout = timeout
         self._careful = False
@@ -128,7 +130,7 @@ class ServerDatabase(Database):
         until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
         connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
         batch = Batch(self._dialect, self._context, self._stats, slow_path)
-        begin = self._begin
+        begin = Control.BEGIN if part.writes else Control.BEGIN_READ
         if not waits:
             begin = Control.BEGIN_NOWAIT if begin is Control.BEGIN else Control.BEGIN_READ_NOWAIT
         try:

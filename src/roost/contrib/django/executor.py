@@ -19,7 +19,7 @@ from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
 from roost.databases.engine import drive
-from roost.databases.server import ServerExecutor
+from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Wanted
 from roost.dialects.dialect import Exchange, Row

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 from roost.databases.engine import Executor, Trace, adrive, drive
-from roost.databases.server import ServerExecutor
+from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
 from roost.errors import Error
 

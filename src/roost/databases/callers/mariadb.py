@@ -18,7 +18,7 @@ from roost.databases.callers.caller import (
     play,
 )
 from roost.databases.engine import Engine
-from roost.databases.mariadb.engine import (
+from roost.databases.mariadb.connection import (
     AUTOCOMMIT,
     CONVERSIONS,
     FAILURES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,16 +17,26 @@ SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
     """Return what PyMySQL connects with, and the place in words without a password."""
-    found, place, _, _ = read(url)
+    found, place, *_ = read(url)
     return found, place
 
 
-def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool]:
-    """Return the same, the dialect, and whether statements are prepared; `Invalid` for a URL that is none."""
-    take_apart(url)  # or a part of a password would be taken for a port or a name, and shown
+def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool, list[tuple[str, int]]]:
+    """Return the same, the dialect, whether statements are prepared, and all hosts with their ports.
+
+    `Invalid` for a URL that is none.
+    """
+    # Or a part of a password would be taken for a port or a name, and shown.
+    *_, servers, rest = take_apart(url)
+    first, *others = servers.split(",")
     try:
-        parts = urlsplit(re.sub(r"\A(mysql|mariadb)(\+\w+)?://", "mysql://", url))
+        account = url.partition("://")[2].removesuffix(f"{servers}{rest}")
+        parts = urlsplit(f"mysql://{account}{first}{rest}")
         place = f"mysql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        if others:
+            place = f"mysql://{servers}{parts.path}"
+        each = [urlsplit(f"//{server}") for server in servers.split(",")]
+        hosts = [(one.hostname or "localhost", one.port or 3306) for one in each]
     except ValueError as error:
         raise Invalid(f"this is no URL of a database: {error}") from error
     name = unquote(parts.path[1:])
@@ -56,7 +65,7 @@ def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool]:
         found["unix_socket"] = options["unix_socket"]
     if "connect_timeout" in options:
         found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    return found | _tls(options, place), place, dialect, prepared == "on" and dialect is MARIADB
+    return found | _tls(options, place), place, dialect, prepared == "on" and dialect is MARIADB, hosts
 
 
 def _seconds(told: str, place: str) -> int:

@@ -1,97 +1,32 @@
-"""MariaDB and MySQL 8, by PyMySQL: connections, and errors by their numbers.
+"""MariaDB and MySQL 8, by PyMySQL: one server, or several of which one writes.
 
-Every transaction says how it is to run, so no state of a session has to outlive it. A batch is known by its number in
-the row of its writer: when the connection is lost during COMMIT, that row tells on another one what became of it.
-
-Which of the two a server is, is said in the URL: plans are made before there is a connection.
+Which of the two databases it is, is said in the URL: plans are made before there is a connection.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import re
-import time
-import uuid
 from random import Random
 from typing import Any
 
 import pymysql
-import pymysql.converters
-import pymysql.cursors
 from pymysql.constants import CLIENT
 
 from roost.databases.engine import Trace, Wait
 from roost.databases.mariadb.address import arguments, mistaken, read
-from roost.databases.mariadb.errors import INTERRUPTED, translate
+from roost.databases.mariadb.connection import MariaDBConnection
+from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
-from roost.databases.mariadb.statements import (
-    ASK,
-    BEGIN,
-    BEGIN_READ,
-    CATCHING_UP,
-    CREATE_LOCK,
-    FORGET,
-    GALERA,
-    GALERA_WAITS,
-    GIVE_LOCK,
-    HAS_LOCK,
-    LAST_BATCH,
-    LEAST_SECONDS,
-    LIMIT,
-    LIMITED,
-    NODE,
-    NOTE,
-    OLD_WRITERS,
-    SECONDS_PER_VALUE,
-    SNAPSHOT,
-    TAKE_LAST,
-    TAKE_LOCK,
-    TOO_LONG,
-    UNBLOCKED,
-    WHICH,
-    alone,
-)
-from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
-from roost.dialects import MARIADB, MYSQL, Control
-from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
-from roost.dialects.mariadb import written
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    StatementFailed,
-)
-from roost.structures.plan import Careful
+from roost.databases.mariadb.statements import CREATE_LOCK, GALERA, NODE, SNAPSHOT, WHICH
+from roost.errors import CannotOpen, ConnectionLost, Error, Invalid
 
 log = logging.getLogger("roost")
 
 __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
 
-FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
-
-NO_SAVEPOINT = 1305
-# A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
-# they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
-UNPARSED = 1064
-WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
-IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
-NOT_PREPARED = 1243
 CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
-
-
-def number_of(error: Error) -> int | None:
-    """Return the number of the server's error that one of ours was made of."""
-    cause = error.__cause__
-    return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else None
-
-
-def _literal(value: Any) -> str:
-    return str(value) if type(value) is int else written(value)
 
 
 class MariaDBEngine:
@@ -103,7 +38,9 @@ class MariaDBEngine:
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self._arguments, self.place, self.dialect, self.prepares = read(url)
+        self._arguments, self.place, self.dialect, self.prepares, self._hosts = read(url)
+        self.several = len(self._hosts) > 1
+        self.home = ""
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -117,9 +54,31 @@ class MariaDBEngine:
 
         `ConnectionLost` where another attempt may succeed; `Invalid` when the server is not what the URL says.
         """
+        if not self.several:
+            return self._open(self._arguments, timeout)
+        failed: list[Error] = []
+        # The last one first. Sorting is stable: the others are in the order of the URL.
+        for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
+            home = _home(host, port)
+            try:
+                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+            except (ConnectionLost, CannotOpen) as error:
+                failed.append(error)
+                continue
+            if raw.only_reads:
+                raw.close()
+                failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
+                continue
+            if self.home not in ("", home):
+                log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
+            self.home = raw.home = home
+            return raw
+        raise next((each for each in failed if isinstance(each, ConnectionLost)), failed[0])
+
+    def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
         limit = max(1, math.ceil(timeout))
-        limit = min(limit, self._arguments.get("connect_timeout", limit))
-        options = {**self._arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
+        limit = min(limit, arguments.get("connect_timeout", limit))
+        options = {**arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
@@ -150,7 +109,7 @@ class MariaDBEngine:
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
-                ((which, packet, raw.server),) = cursor.fetchall()
+                ((which, packet, raw.server, raw.only_reads),) = cursor.fetchall()
                 if wrong := mistaken(self.dialect, which, version) or too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
                 raw.packet = packet
@@ -165,377 +124,5 @@ class MariaDBEngine:
             raise translate(error, self.place, text) from error
 
 
-class MariaDBConnection(ServerConnection):
-    """One connection."""
-
-    failures = FAILURES
-    raw: Reading
-    engine: MariaDBEngine
-
-    def __init__(self, engine: MariaDBEngine, wait: Wait) -> None:
-        self._names: dict[str, str] = {}  # of what is prepared
-        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not
-        self._prepared = 0  # numbers them
-        super().__init__(engine, wait)
-        self._runs_on: tuple[str, int | None] = "", None  # server, and its number of the batch's connection
-        self._open = False
-        self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
-        self._locked = False
-        self._cluster_lock = 0  # the number by which the lock of all nodes is had
-        self._unparsed = ""  # a table whose triggers the server could not read
-        self._may_flush = True
-        self._limit: float | None = None  # seconds for a statement, until all locks are taken
-
-    @property
-    def session(self) -> int | None:
-        """The number by which the server knows it."""
-        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
-        return number
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._open
-
-    def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
-        match word:
-            case Control.LOCKED:
-                self._limit = None
-            case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
-                self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
-                if self._cursor.fetchall() != ((1,),):
-                    raise Busy(f"{self.engine.place}: another process is making or changing structures")
-                self._locked = True
-                return self.raw.galera
-            case Control.LOCK_CLUSTER:
-                self._lock_cluster()
-            case _:
-                return super().obey(word)
-        return None
-
-    def _lock_cluster(self) -> None:
-        self.say("COMMIT")
-        number = uuid.uuid4().int >> 66
-        while True:
-            try:
-                self.say(TAKE_LOCK, (number,))
-                self.say(HAS_LOCK, (number,))
-                if self._cursor.fetchall() == ((1,),):
-                    break
-            except (Busy, Conflict):
-                pass  # another node takes it in this moment
-            if self.wait.left <= PAUSE:
-                raise Busy(f"{self.engine.place}: another node is making or changing structures")
-            time.sleep(PAUSE * (0.5 + self.engine.random.random()))
-        self._cluster_lock = number
-        self.begin(Control.BEGIN_ALONE)
-
-    def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
-        self._limit = None
-        self._whole = word is not Control.BEGIN_ALONE
-        if word in READS:
-            sets = own(self.engine.dialect.name, self.wait.work)
-            self._begin_by(BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word)))
-            return
-        # Whole seconds: only a limit for statements can be finer.
-        seconds = self.lock_wait(word)
-        wait = max(1, math.ceil(seconds))
-        text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
-        if word is Control.BEGIN_ALONE:
-            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
-            self._open = True
-            return
-        former = self._next_batch()
-        self._runs_on = self.raw.server, self.session
-        note = NOTE.format(writer=self._writer, batch=self._batch)
-        self._begin_by(text, now=not self._noted)
-        if self._noted:
-            self._begin += [FORGET.format(writer=former), note] if former else [note]
-        else:
-            try:
-                self._forget_old()
-                self.say(note)
-                self._noted = True
-            except Missing:
-                pass  # nothing was created yet: the plans tell better what is missing
-        self._limit = seconds
-
-    def _begin_by(self, text: str, now: bool = False) -> None:
-        if now or self.one_by_one:
-            self.say_all(text)
-            self._open = True
-        else:
-            self._begin = [text]
-
-    def _metadata_wait(self, word: Control) -> int:
-        # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
-        least = 1 if self.engine.dialect is MYSQL else 0
-        return max(least, math.floor(self.lock_wait(word)))
-
-    def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
-        self.raw.patience = self.waits_on if self.wait.lasts else None
-        self.raw.limit(math.ceil(seconds))
-
-    def measure(self, text: str) -> None:
-        """Raise `Invalid` for a text that the server would drop the connection for."""
-        most = self.raw.packet
-        if 4 * len(text) > most and (size := len(text.encode())) >= most:
-            raise Invalid(
-                f"{self.engine.place}: a statement has {size:,} bytes, and max_allowed_packet of the server is {most:,}"
-            )
-
-    def begins(self) -> None:
-        """Note that a transaction will be open."""
-        self._open = True
-
-    def ended(self) -> None:
-        """Note that no transaction is open any more."""
-        self._open = False
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether each statement of a transaction is a text of its own: on Galera.
-
-        A node ends a transaction that is in the way of another node's. If that happens between two statements of one
-        text, no error is raised: the others run outside of it, each as a transaction of its own, and COMMIT succeeds.
-        If it happens between two texts, the second one is answered 1213.
-        """
-        return self.raw.galera
-
-    def arrived(self) -> None:
-        """Raise `Conflict` where Galera has ended the transaction, before anything is done outside of it."""
-        if self.raw.galera and self._whole and self._open and not self.raw.server_status & IN_TRANSACTION:
-            raise Conflict(f"{self.engine.place}: another node has ended the transaction")
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write the parameters into the text, as in every sql_mode they mean the same."""
-        return self.written(sql, row), None
-
-    def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
-        if self._trace is not None:
-            self._trace(sql, row)
-        rows = self._at_once(ASK + sql, row)[0]
-        if self.raw.server_status & (IN_TRANSACTION | AUTOCOMMIT) != AUTOCOMMIT:  # a pooler's session: an old snapshot
-            self._open = True
-            raise Careful
-        return rows
-
-    def exchanged(self, exchange: Exchange) -> int:
-        """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
-
-        It is a compound statement, since the driver needs as long for an answer as the server.
-        """
-        if self.raw.galera:
-            raise Careful  # where a transaction may end between two of its statements, the others would be done alone
-        self._runs_on = self.raw.server, self.session
-        work, row, answer, _, answers, *_ = exchange
-        if self._trace is not None:
-            self._trace(work, row)
-            self._trace("COMMIT", ())
-        self._open = True
-        try:
-            rows = self._at_once(alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
-        except Busy as error:
-            if number_of(error) in INTERRUPTED:  # its COMMIT may have been done: that is looked up
-                raise ConnectionLost(str(error)) from error.__cause__
-            raise
-        self._open = False
-        number: int = rows[0][0][0] if answers else self._batch
-        return number
-
-    def _at_once(self, sql: str, row: Row) -> list[list[Row]]:
-        self._limit = None
-        name = self._names.get(sql) or self._prepare(sql, len(row))
-        text = f"EXECUTE {name} USING {', '.join(map(_literal, row))}" if name else self._text(sql, row)
-        self.measure(text)
-        self._bound(len(text))
-        try:
-            return self.raw.results(text)
-        except FAILURES as error:
-            raise self.failed(error, sql) from error
-
-    def _prepare(self, sql: str, parameters: int) -> str:
-        # To read such a text takes the server as long as to do what it says. Returns "" where it is sent as it is.
-        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if uses < USES or not self.engine.prepares:
-            if len(self._uses) > MOST_PREPARED:
-                self._uses.clear()
-            return ""
-        del self._uses[sql]
-        said = []
-        if len(self._names) >= MOST_PREPARED:
-            said.append(f"DEALLOCATE PREPARE {self._names.pop(next(iter(self._names)))}")
-        self._prepared += 1
-        name = f"roost_{self._id}_{self._prepared}"
-        said.append(f"PREPARE {name} FROM {self.engine.dialect.literal(sql % (('?',) * parameters))}")
-        try:
-            self._bound(len(sql))
-            self.raw.results(";\n".join(said))
-        except FAILURES as error:
-            found = self.failed(error, sql)
-            if isinstance(found, ConnectionLost):
-                raise found from error
-            return ""  # such as one too many on the server: it is asked for again after as many uses
-        self._names[sql] = name
-        return name
-
-    def written(self, sql: str, row: Row) -> str:
-        """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
-
-        MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
-        so long asks for it with NOWAIT before.
-        """
-        if row:
-            sql %= tuple(map(_literal, row))
-        if self._limit is None or self.engine.dialect is not MARIADB:
-            return sql
-        if self._limit <= 0:
-            return f"{self._unblocked()}{sql}"
-        return LIMITED.format(seconds=max(0.001, self._limit + len(row) * SECONDS_PER_VALUE)) + sql  # 0 is no limit
-
-    def _unblocked(self) -> str:
-        return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
-
-    def again(self, error: Exception, text: str) -> str | None:
-        """Return how a statement is said that had its time: without waiting for a lock, it is told whether it did."""
-        limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
-        return None if limit is None else self._unblocked() + text[limit.end() :]
-
-    def commit(self) -> None:
-        """Commit."""
-        self._limit = None
-        try:
-            self.say("COMMIT")
-        except (Conflict, ConnectionLost):
-            raise
-        except Error as error:
-            if not self.raw.galera:
-                raise
-            self.broken = True  # such as 1180: perhaps the others have got it, and this node is not among them any more
-            raise ConnectionLost(str(error)) from error.__cause__
-        self._open = False
-        self._unlock()
-
-    def roll_back(self) -> None:
-        """Roll back what is open."""
-        self._limit = None
-        if self._open:
-            self._open = False
-            try:
-                self.say("ROLLBACK")
-            except Conflict:  # Galera has done it before
-                pass
-        self._unlock()
-        if self._unparsed:
-            table, self._unparsed = self._unparsed, ""
-            try:
-                self.say(f"FLUSH LOCAL TABLES {table}")
-            except StatementFailed as error:
-                self._may_flush = False
-                log.info("%s", error)
-
-    def _unlock(self) -> None:
-        if self._cluster_lock:
-            number, self._cluster_lock = self._cluster_lock, 0
-            for _ in range(10):
-                try:
-                    self.say(GIVE_LOCK, (number,))
-                    break
-                except (Busy, Conflict):  # another node tries to take it in this moment
-                    pass
-        if self._locked:
-            self._locked = False
-            self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
-
-    def end_lost(self) -> None:
-        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
-        if self._noted:
-            try:
-                self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
-                self._cursor.fetchall()
-            except Busy:
-                self._end()
-
-    def _end(self) -> None:
-        # Only while it holds the writer's row: after a restart its number may be somebody else's. And only on its own
-        # server: on another node of Galera the number is a stranger's, and the lock is not its own.
-        server, number = self._runs_on
-        if server != self.raw.server:
-            return
-        log.info("ending connection %s, which was lost", number)
-        try:
-            self.say(f"KILL {number}")
-        except StatementFailed:
-            pass  # it has just ended by itself
-
-    def look_up(self, wait: Wait) -> bool | None:
-        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
-        if not self._noted:
-            return None
-        if self.raw.galera:
-            self.say(GALERA_WAITS.format(CATCHING_UP))
-        ended = False
-        while True:
-            try:
-                self.say("SET SESSION innodb_lock_wait_timeout = 1")
-                self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
-                self.say(LAST_BATCH.format(writer=self._writer))
-            except (Busy, Conflict) as error:
-                if wait.left <= 0:
-                    return None
-                if isinstance(error, Conflict):  # with the lost COMMIT, which has arrived from another node just now
-                    continue
-            else:
-                ((found,),) = self._cursor.fetchall()
-                if self.raw.galera:
-                    self.say(GALERA_WAITS.format("DEFAULT"))
-                return self._is_committed(found)
-            if not ended:  # the server has not noticed that its client is gone
-                ended = True
-                self._end()
-
-    def reconnect(self, wait: Wait) -> None:
-        """Connect anew; what was open, and locked, is gone with the old connection."""
-        self._open = self._locked = False
-        self._cluster_lock = 0
-        self._limit = None
-        self._names.clear()
-        super().reconnect(wait)
-
-    def _forget_old(self) -> None:
-        # Those of processes that were killed: each connection that writes removes some, with its first batch. Their
-        # locks are kept until then: one that has been idle for a day may be about to write.
-        self.say(OLD_WRITERS)
-        old = self._cursor.fetchall()
-        if old:
-            self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
-
-    def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
-        """Return our error; note when the connection is lost."""
-        if error.args[:1] == (NOT_PREPARED,):  # a pooler has given another session
-            self._names.clear()
-            return Conflict(f"{self.engine.place}: {error.args[1]}")
-        found = translate(error, self.engine.place, sql)
-        if self.raw.galera and error.args[0] == UNPARSED and (table := WITH_TRIGGERS.search(sql)):
-            if self._may_flush:
-                self._unparsed = table.group()
-                return Conflict(str(found))
-            return StatementFailed(f"{found}; FLUSH TABLES {table.group()} on this node mends it")
-        if not self.raw.open or isinstance(found, ConnectionLost):
-            self.broken = True
-            return ConnectionLost(str(found))
-        return found
-
-    def forget(self) -> None:
-        """Remove the writer's row."""
-        self.say(FORGET.format(writer=self._writer))
-
-    def close_raw(self) -> None:
-        """Close the driver's connection."""
-        if self.raw.open:
-            self.raw.limit(PAUSE)  # to say goodbye; a server that stands still does not hear it
-            self.raw.close()
+def _home(host: str, port: int) -> str:
+    return f"{host}:{port}"

@@ -74,7 +74,9 @@ LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever th
 
 # Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
 # connection tells may be a proxy's; this is answered by the server behind it.
-WHICH = "SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir)"
+WHICH = """\
+SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir),
+  @@read_only"""
 GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 NODE = "SHOW STATUS LIKE 'wsrep_gcomm_uuid'"  # of Galera; another one after each start
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.abc import PQGen
@@ -26,11 +24,11 @@ from psycopg.adapt import Transformer
 from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
-from roost.databases.urls import take_apart
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.errors import (
@@ -97,6 +95,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
 
 FAILURES = psycopg.Error
+WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
 
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
@@ -114,8 +113,12 @@ class PostgreSQLEngine:
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        self.url, self.place, self.prepares = _parse(url)
-        self._connect_timeout = int(psycopg.conninfo.conninfo_to_dict(self.url).get("connect_timeout") or 0)
+        self.url, self.place, self.prepares = read(url)
+        known = psycopg.conninfo.conninfo_to_dict(self.url)
+        self._connect_timeout = int(known.get("connect_timeout") or 0)
+        self._hosts = str(known.get("host") or "").count(",") + 1
+        self.several = self._hosts > 1 and known.get("target_session_attrs") in WRITING
+        self.home = ""
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
@@ -127,7 +130,7 @@ class PostgreSQLEngine:
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
-        limit = max(2, math.ceil(timeout))  # libpq takes 1 for 2
+        limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
         try:
             raw = Limited.connect(
@@ -140,6 +143,11 @@ class PostgreSQLEngine:
         except Invalid:
             raw.close()
             raise
+        if self.several:
+            raw.home = f"{raw.info.host}:{raw.info.port}"
+            if self.home not in ("", raw.home):
+                log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
+            self.home = raw.home
         return raw
 
     def answers(self, timeout: float) -> bool:
@@ -151,34 +159,6 @@ class PostgreSQLEngine:
         return True
 
 
-def _parse(url: str) -> tuple[str, str, bool]:
-    # As libpq takes it, the place without a password, and whether statements are prepared.
-    user, password, servers, rest = take_apart(url)
-    path, _, query = rest.partition("?")
-    place = f"postgresql://{servers}{path}"
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    prepared = options.pop("prepared", "on")
-    if prepared not in ("on", "off"):
-        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
-    if "ssl" in options:  # asyncpg's name for it
-        options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
-        del options["ssl"]
-    # libpq ends a password at the first @, and takes a + as it is; it knows several servers.
-    account = ":".join([_quoted(each) for each in (user, password) if each is not None])
-    made = f"postgresql://{account}{'@' if account else ''}{servers}{path}?{urlencode(options, quote_via=quote)}"
-    made = made.rstrip("?")
-    try:
-        psycopg.conninfo.conninfo_to_dict(made)
-    except psycopg.ProgrammingError as error:
-        raise Invalid(f"{place}: {error}") from error
-    return made, place, prepared == "on"
-
-
-def _quoted(part: str) -> str:
-    # What is quoted already stays as it is.
-    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quote(part, safe="%"))
-
-
 class Limited(psycopg.Connection[Row]):
     """A connection whose waits have a limit.
 
@@ -188,6 +168,7 @@ class Limited(psycopg.Connection[Row]):
     """
 
     seconds: float = GRACE
+    home = ""  # which of the URL's servers it is, if there are several
     patience: Callable[[], float] | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
@@ -276,6 +257,12 @@ class PostgreSQLConnection(ServerConnection):
             return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         return super().obey(word)
 
+    def only_reads(self) -> bool:
+        """Return whether the server is a standby."""
+        self.say("SELECT pg_is_in_recovery()")
+        ((only_reads,),) = self._cursor.fetchall()
+        return bool(only_reads)
+
     def limit(self, seconds: float) -> None:
         """Let no wait for the server last longer."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
@@ -335,6 +322,7 @@ class PostgreSQLConnection(ServerConnection):
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
+        self.stay()
         return self._at_once(sql, row, local(self.raw.info) if by_settings else "")
 
     def exchanged(self, exchange: Exchange) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Error
+from roost.protocols.codec import Late
 from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
 from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
@@ -47,13 +48,6 @@ class Singles(NamedTuple):
 Asked = Run | Singles | Open
 Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]
-
-
-class Late(NamedTuple):
-    """What a connection is answered after a delay, since the secret was wrong, and its lines that go on then."""
-
-    text: str
-    rest: str
 
 
 class _Lines:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from roost.errors import Error
+from roost.protocols.codec import Late
 from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Read, Special, Write, refusal
-from roost.protocols.memcached.framing import block_of
+from roost.protocols.memcached.framing import MOST_LENGTH, block_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
+from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 from roost.structures.operation import Operation
 
@@ -28,23 +31,13 @@ Playing = Generator[Sequence[Operation[Any]], Sequence[Any], None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # Requests that are each `get` with one key.
-_GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
-
-
-class Late:
-    """What a connection is answered after a delay, since the secret was wrong, and its requests that go on then."""
-
-    __slots__ = ("rest", "text")
-
-    def __init__(self, text: bytes, rest: bytes) -> None:
-        self.text = text
-        self.rest = rest
+GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
 
 
 class _Chunk:
     """The requests of one connection, and how far they are done."""
 
-    __slots__ = ("data", "late", "next", "place", "session")
+    __slots__ = ("answers", "data", "late", "next", "place", "session")
 
     def __init__(self, place: int, session: Session, data: bytes) -> None:
         self.place = place  # among the connections
@@ -52,6 +45,7 @@ class _Chunk:
         self.data = data
         self.next = 0
         self.late = b""
+        self.answers: list[bytes] = []
 
 
 class Exchange:
@@ -66,7 +60,6 @@ class Exchange:
         self,
         arrived: Arrived,
         requests: Requests,
-        most_block: int,
         stats: Stats,
         budget: Budget,
         failed: Error | None = None,
@@ -79,7 +72,6 @@ class Exchange:
         self.elapsed = 0.0
         self._arrived = arrived
         self._requests = requests
-        self._most_block = most_block
         self._stats = stats
         self._budget = budget
         self._failed = failed
@@ -98,6 +90,7 @@ class Exchange:
         while going and self._budget.open:
             going = yield from self._round(going)
         for chunk in every:
+            self.texts[chunk.place] = b"".join(chunk.answers)
             left = chunk.data[chunk.next :]
             if chunk.late:
                 self.late[chunk.place] = Late(chunk.late, left)
@@ -112,9 +105,9 @@ class Exchange:
         places: list[int] = []
         names: list[bytes] = []
         ends: list[int] = []
-        whole = _GETS.fullmatch
+        whole = GETS.fullmatch
         for place, (session, data) in enumerate(self._arrived):
-            if session.authorized and whole(data) and len(names) < LOT:
+            if session.authorized and whole(data):
                 places.append(place)
                 names += data[4:-2].split(b"\r\nget ")
                 ends.append(len(names))
@@ -122,25 +115,38 @@ class Exchange:
                 others.append(place)
         if not names:
             return others
-        values = self._requests.values
+        requests = self._requests
         try:
-            keys = values.keys(names)
-        except ValueError:
+            keys = requests.values.keys(names)
+        except Unfit:
             return list(range(len(self._arrived)))
-        ((rows,)) = yield [values.operation("fetch", tuple(keys))]
-        if isinstance(rows, Error):
-            return list(range(len(self._arrived)))
+        answers: list[bytes] = []
+        seconds = 0.0
+        while len(answers) < len(names) and self._budget.open:
+            begin = len(answers)
+            lot = requests.lot(LOT)
+            (rows,) = yield [requests.values.operation("fetch", tuple(keys[begin : begin + lot]))]
+            seconds += self.elapsed
+            if isinstance(rows, Error):
+                self.errors += len(rows_ := names[begin : begin + lot])
+                some = [refusal(rows, False)] * len(rows_)
+            else:
+                some = requests.shown_alone(names[begin : begin + lot], rows)
+                self.rows += len(rows) - rows.count(None)
+            answers += some
+            size = sum(map(len, some))
+            requests.learn(size, len(some))
+            self._budget.take(size)
+        self.requests += len(answers)
+        each = seconds / max(1, len(answers))
         begin = 0
-        each = self.elapsed / len(names)
-        shown = self._requests.shown_alone
         for place, end in zip(places, ends, strict=True):
-            answer = shown(names[begin:end], rows[begin:end])
-            self.texts[place] = answer
-            self._budget.take(len(answer))
-            self.seconds[place] = each * (end - begin)
+            some = answers[begin:end]
+            self.texts[place] = b"".join(some)
+            self.seconds[place] = each * len(some)
+            if len(some) < end - begin:
+                self.rest[place] = b"get " + b"\r\nget ".join(names[begin + len(some) : end]) + b"\r\n"
             begin = end
-        self.requests += len(names)
-        self.rows += len(rows) - rows.count(None)
         return others
 
     # --- all others -------------------------------------------------------------------------------------------------
@@ -149,9 +155,11 @@ class Exchange:
         # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
+        most = self._requests.lot(LOT)
         for chunk in going:
-            self._take(chunk, reads, writes)
+            self._take(chunk, reads, writes, most)
         if reads:
+            before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
             (rows,) = yield [self._requests.values.operation("fetch", tuple(keys))]
             begin = 0
@@ -169,6 +177,7 @@ class Exchange:
                     self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
+            self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
         if writes:
             operations = [op for _, write in writes for op in write.operations]
             results = yield operations
@@ -189,7 +198,9 @@ class Exchange:
         self.rows += len(results)
         return write.answer(results)
 
-    def _take(self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]]) -> None:
+    def _take(
+        self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]], most: int
+    ) -> None:
         # Gathers the next requests that read, or that write, and answers those before them that ask for nothing.
         kind: type | None = None
         total = len(chunk.data)
@@ -202,9 +213,9 @@ class Exchange:
                 if chunk.late:
                     return
                 continue
-            if len(reads) + len(writes) >= LOT:
+            if len(reads) + len(writes) >= most:
                 return
-            asked, end = self._requests.parse(chunk.data, chunk.next, self._most_block)
+            asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
             if kind is not None and found is not kind:
                 return
@@ -258,7 +269,7 @@ class Exchange:
         line = data.index(b"\n", start) + 1
         block = block_of(data, start)
         chunk.next = line
-        known = block is not None and block[1] <= self._most_block
+        known = block is not None and block[1] < MOST_LENGTH
         if block is None or not known or not data.startswith(b"set ", start):
             if block is not None and known:
                 chunk.next = block[0] + block[1] + 2
@@ -278,6 +289,6 @@ class Exchange:
             chunk.late = NOT_AUTHENTICATED
 
     def _reply(self, chunk: _Chunk, answer: bytes) -> None:
-        self.texts[chunk.place] += answer
+        chunk.answers.append(answer)
         self.requests += 1
         self._budget.take(len(answer))

@@ -10,6 +10,7 @@ import re
 
 MOST_KEY = 250  # bytes, in memcached and here
 MOST_LENGTH = 2**31 - 3  # of a block: memcached reads the number as one of 32 bits, and adds 2
+PASSED = b"%d" % MOST_LENGTH  # the length that stands in the line of a block that was passed over
 MOST_UNKNOWN = 2048  # bytes of a line and of a block, of a client that has not said the secret
 
 _STORAGE = rb"(?:set|add|replace|append|prepend|cas|ms) "
@@ -24,27 +25,44 @@ _BLOCK = re.compile(
 
 
 class TooLong(Exception):
-    """A line without an end: nothing behind it can be understood."""
+    """A line without an end: nothing behind it can be understood.
+
+    whole: the requests before it.
+    """
+
+    def __init__(self, whole: bytes) -> None:
+        super().__init__()
+        self.whole = whole
 
 
 def block_of(data: bytes, start: int) -> tuple[int, int] | None:
-    """Return where the block of the line at `start` begins, and its length; None where the line has none."""
+    """Return where the block of the line at `start` begins, and its length; None where the line has none.
+
+    The length is `MOST_LENGTH` where the block was passed over.
+    """
     found = _BLOCK.match(data, start)
     if found is None:
         return None
     digits = found[1] or found[2] or found[3]
-    length = int(digits[:12]) if len(digits) < 12 else MOST_LENGTH + 1
+    length = int(digits) if len(digits) < 12 else MOST_LENGTH + 1
     return None if length > MOST_LENGTH else (found.end(), length)
 
 
-def end_of(data: bytes, start: int, most_block: int) -> int:
+def _without_block(data: bytes, start: int) -> bytes:
+    # The line of a block that is passed over.
+    found = _BLOCK.match(data, start)
+    assert found is not None
+    begin, end = found.span(found.lastindex or 0)
+    return data[start:begin] + PASSED + data[end : found.end()]
+
+
+def end_of(data: bytes, start: int) -> int:
     """Return where the request at `start` ends, in data of whole requests."""
-    end = data.find(b"\n", start) + 1
     if _LINES.match(data, start) is None:
         block = block_of(data, start)
-        if block is not None and block[1] <= most_block:
+        if block is not None and block[1] < MOST_LENGTH:
             return block[0] + block[1] + 2
-    return end
+    return data.find(b"\n", start) + 1
 
 
 class Framing:
@@ -52,13 +70,14 @@ class Framing:
 
     most_line: bytes of a line; a longer one raises `TooLong`.
     most_block: bytes of a block; a longer one is passed over, and its line stands alone in what `feed` returns.
+    most: bytes that most_block cannot exceed, whatever the limits become.
     """
 
-    __slots__ = ("_pieces", "_size", "_skip", "_wanted", "most_block", "most_line")
+    __slots__ = ("_most", "_pieces", "_size", "_skip", "_wanted", "most_block", "most_line")
 
-    def __init__(self, most_line: int, most_block: int) -> None:
-        self.most_line = most_line
-        self.most_block = most_block
+    def __init__(self, most_line: int, most_block: int, most: int = MOST_LENGTH - 1) -> None:
+        self._most = most
+        self.limit(most_line, most_block)
         self._pieces: list[bytes] = []  # of a request that has no end yet
         self._size = 0
         self._wanted = 0  # how many bytes there must be until it is looked at again
@@ -68,6 +87,14 @@ class Framing:
     def held(self) -> int:
         """How many bytes are kept of a request that has no end yet."""
         return self._size
+
+    def limit(self, most_line: int, most_block: int) -> None:
+        """Go on with other limits."""
+        self.most_line, self.most_block = most_line, min(most_block, self._most)
+
+    def drop(self) -> None:
+        """Forget what is kept."""
+        self._pieces, self._size, self._wanted = [], 0, 0
 
     def feed(self, data: bytes) -> bytes:
         """Take what has arrived, and return the whole requests.
@@ -96,13 +123,13 @@ class Framing:
             line = data.find(b"\n", place) + 1
             if not line:
                 if total - place > self.most_line:
-                    raise TooLong
+                    raise TooLong(b"".join([*whole, data[begin:place]]))
                 break
             block = block_of(data, place)
             if block is None:
                 place = line
             elif block[1] > self.most_block:
-                whole.append(data[begin:line])
+                whole += [data[begin:place], _without_block(data, place)]
                 skipped = min(block[1] + 2, total - line)
                 self._skip = block[1] + 2 - skipped
                 begin = place = line + skipped

@@ -32,11 +32,14 @@ from roost.protocols.memcached.asked import (
     signed,
     unsigned,
 )
-from roost.protocols.memcached.framing import MOST_KEY, block_of
+from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, block_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
-from roost.structures.cache.meta import KEEP
+from roost.structures.cache.meta import KEEP, PLAIN
+
+TOGETHER = 2**20  # bytes of answers
+LEAST = 4  # requests that go together, however large their answers are
 
 _SPLIT = re.compile(rb" +")
 _HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|OPTIONS|DELETE|PATCH|CONNECT) .*HTTP/\d")
@@ -48,6 +51,7 @@ class Requests:
 
     def __init__(self, values: Values) -> None:
         self.values = values
+        self._size = 0.0  # bytes of an answer, lately
         self._meta = Meta(values)
         self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
             b"get": lambda words: self._get(words, False),
@@ -70,7 +74,15 @@ class Requests:
             b"me": self._meta.debug,
         }
 
-    def parse(self, data: bytes, start: int, most_block: int) -> tuple[Asked, int]:
+    def lot(self, most: int) -> int:
+        """Return how many requests go together: as many as have answers of about `TOGETHER` bytes."""
+        return most if self._size * most <= TOGETHER else max(LEAST, int(TOGETHER / self._size))
+
+    def learn(self, size: int, number: int) -> None:
+        """Note how many bytes so many answers had."""
+        self._size = (self._size + size / max(1, number)) / 2
+
+    def parse(self, data: bytes, start: int) -> tuple[Asked, int]:
         """Return what the request at `start` asks, and where it ends; the data has whole requests."""
         end = data.index(b"\n", start)
         line = data[start : end - 1] if data[end - 1 : end] == b"\r" and end > start else data[start:end]
@@ -83,12 +95,12 @@ class Requests:
         if known is not None:
             return known(words), end
         if command in _STORES:
-            return self._store(data, start, end, words, most_block)
+            return self._store(data, start, end, words)
         return (Special("foreign") if _HTTP.match(line) else ERROR), end
 
     # --- storing --------------------------------------------------------------------------------------------------
 
-    def _store(self, data: bytes, start: int, end: int, words: list[bytes], most_block: int) -> tuple[Asked, int]:
+    def _store(self, data: bytes, start: int, end: int, words: list[bytes]) -> tuple[Asked, int]:
         command = words[0]
         block = block_of(data, start)
         if block is None:
@@ -99,7 +111,7 @@ class Requests:
             return (b"" if quiet else BAD_LINE if least <= len(words) <= least + 1 else ERROR), end
         begin, length = block
         value: bytes | None = None
-        if length <= most_block:
+        if length < MOST_LENGTH:
             end = begin + length + 2
             value = data[begin : begin + length]
             if data[begin + length : end] != b"\r\n":
@@ -170,17 +182,17 @@ class Requests:
         parts.append(END)
         return b"".join(parts)
 
-    def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> bytes:
+    def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
         """Return the answers of as many requests of one key each."""
         bytes_of = self.values.bytes_of
-        parts = []
+        answers = []
         for name, row in zip(names, rows, strict=True):
             if row is None:
-                parts.append(END)
+                answers.append(END)
             else:
                 value = bytes_of(row[0])
-                parts.append(b"VALUE %b %d %d\r\n%b\r\nEND\r\n" % (name, row[3] & FLAGS_MAX, len(value), value))
-        return b"".join(parts)
+                answers.append(b"VALUE %b %d %d\r\n%b\r\nEND\r\n" % (name, row[3] & FLAGS_MAX, len(value), value))
+        return answers
 
     def _gat(self, words: list[bytes], tokens: bool) -> Asked:
         if len(words) < 2:
@@ -196,7 +208,7 @@ class Requests:
         except Unfit:
             return BAD_LINE
         ttl = self.values.ttl(exptime)
-        asked = [self.values.operation("meta_get", key, ttl, KEEP, KEEP) for key in keys]
+        asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in keys]
         return Write(asked, lambda rows: self.shown(names, rows, tokens))
 
     # --- the others -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from roost.errors import Invalid
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, Target
 
 MONTH = 60 * 60 * 24 * 30  # seconds; a larger number is a moment of Unix time
 KINDS = ("binary", "text")
@@ -26,8 +26,10 @@ class Values:
     Raises: Invalid, for a cache whose keys or values are no texts and no bytes.
     """
 
-    def __init__(self, cache: Cache[Any, Any], clock: Callable[[], float]) -> None:
-        self.cache = cache
+    def __init__(self, cache: Target, clock: Callable[[], float]) -> None:
+        if not isinstance(cache, Cache):
+            raise Invalid(f"{cache.name} is a {cache.kind}, and memcached's protocol takes a cache")
+        self.cache: Cache[Any, Any] = cache
         self._clock = clock
         if [each.type.kind in KINDS for each in (*cache.key.columns, cache.value)] != [True, True]:
             raise Invalid(f"{cache.name}: memcached's clients have bytes as keys and values, and not {cache!r}")

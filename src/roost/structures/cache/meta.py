@@ -16,6 +16,7 @@ from roost.structures.operation import Operation
 STALE, WON = 2**32, 2**33
 
 KEEP = -1  # in place of a ttl: the end stays, or nothing is made
+PLAIN = -2  # in place of seconds: nobody asks for the right to compute the value, as in `gat`
 META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])  # verbs
 
 
@@ -66,12 +67,14 @@ def _get(op: Operation[Any], now: int, held: Held | None, cache: Cache[Any, Any]
         if vivified == KEEP:
             return None, None
         empty: Any = b"" if cache.value.type.kind == "binary" else ""
-        made = stored(now, empty, vivified, WON, None)
+        made = stored(now, empty, vivified if ttl == KEEP else ttl, WON, None)
         return (made.value, made.token, _left(now, made.until), 0, b" W"), made
     if ttl != KEEP:
         held = held._replace(until=end(now, ttl))
     left = _left(now, held.until)
     marks, wins = b"", recached != KEEP and left is not None and left < recached * SECOND
+    if recached == PLAIN:
+        return (held.value, held.token, left, held.flags & FLAGS_MAX, b""), held
     if held.flags & WON:
         marks, wins = b" Z", False
     if held.flags & STALE:
@@ -126,7 +129,8 @@ def _add(cache: Cache[Any, Any], op: Operation[Any], now: int, held: Held | None
         if vivified == KEEP:
             return (b"NF", 0, 0, None), None
         digits = str(first)
-        made = stored(now, digits.encode() if cache.value.type.kind == "binary" else digits, vivified, 0, None)
+        until = vivified if ttl == KEEP else ttl
+        made = stored(now, digits.encode() if cache.value.type.kind == "binary" else digits, until, 0, None)
         return (b"HD", first, made.token, _left(now, made.until)), made
     if wanted is not None and wanted != held.token:
         return (b"EX", 0, 0, None), held

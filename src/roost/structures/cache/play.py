@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from roost.errors import Error, Invalid, Overflow, worded
-from roost.structures.cache.declaration import COUNTER_MAX, NEVER, Cache
+from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, NEVER, Cache
 from roost.structures.operation import Operation
 from roost.types.column_types import INT_MAX, INT_MIN
 
@@ -82,7 +82,7 @@ def longer(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, hel
     """Return what a key has with a value that was made longer, or the error where that is too long."""
     if len(value) > (cache.value.type.limit or 0):
         return worded(Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), "toobig")
-    return Held(value, held.until, token(now, held), held.flags)
+    return Held(value, held.until, token(now, held), held.flags & FLAGS_MAX)  # without the marks of `meta.py`
 
 
 def touched(now: int, ttl: int | None, held: Held) -> Held:

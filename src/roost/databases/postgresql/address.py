@@ -1,0 +1,41 @@
+"""What the URL of a PostgreSQL says."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, quote, urlencode
+
+import psycopg
+
+from roost.databases.urls import take_apart
+from roost.errors import Invalid
+
+
+def read(url: str) -> tuple[str, str, bool]:
+    """Return a URL as libpq takes it, the place without a password, and whether statements are prepared."""
+    user, password, servers, rest = take_apart(url)
+    path, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    place = f"postgresql://{servers or options.get('host', '')}{path}"
+    if "," in servers or "," in options.get("host", ""):
+        options.setdefault("target_session_attrs", "read-write")
+    prepared = options.pop("prepared", "on")
+    if prepared not in ("on", "off"):
+        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
+    if "ssl" in options:  # asyncpg's name for it
+        options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
+        del options["ssl"]
+    # libpq ends a password at the first @, and takes a + as it is; it knows several servers.
+    account = ":".join([_quoted(each) for each in (user, password) if each is not None])
+    made = f"postgresql://{account}{'@' if account else ''}{servers}{path}?{urlencode(options, quote_via=quote)}"
+    made = made.rstrip("?")
+    try:
+        psycopg.conninfo.conninfo_to_dict(made)
+    except psycopg.ProgrammingError as error:
+        raise Invalid(f"{place}: {error}") from error
+    return made, place, prepared == "on"
+
+
+def _quoted(part: str) -> str:
+    # What is quoted already stays as it is.
+    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quote(part, safe="%"))

@@ -1,0 +1,92 @@
+"""What the server has to know of a protocol: how requests are told apart, and what answers them.
+
+A chunk is what one connection has sent, whole requests: a text of lines in HandlerSocket, bytes in memcached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from roost.errors import Error
+from roost.structures.index.budget import Budget
+
+
+class Late(NamedTuple):
+    """What a connection is answered after a delay, since the secret was wrong, and its requests that go on then."""
+
+    text: Any
+    rest: Any
+
+
+class Session(Protocol):
+    """What is known of one connection."""
+
+    authorized: bool
+    wrong: int  # secrets, one after the other
+    foreign: bool  # nothing more of it is looked at: it is over, or speaks another protocol
+
+
+class Exchange(Protocol):
+    """The requests of several connections, and their answers."""
+
+    texts: list[Any]  # the answers, in the order of the connections; empty where there are none yet
+    late: dict[int, Late]  # by their places, after their texts
+    rest: dict[int, Any]  # by their places: the requests that are left for later turns
+    seconds: list[float]  # that each took
+    requests: int
+    errors: int
+    rows: int
+    elapsed: float  # seconds that the last answer of the database took; whoever sends it says so
+
+    def play(self) -> Generator[Any, Any, None]:
+        """Answer the requests, as far as the budget allows: yields what is asked of the database."""
+
+    def undo(self) -> None:
+        """Take back what the sessions have become: the answers are not sent."""
+
+
+Arrived = Sequence[tuple[Any, Any]]  # sessions, and their chunks
+
+
+class Codec(Protocol):
+    """A protocol over one database.
+
+    empty: a chunk of nothing.
+    gap: how long what separates two chunks is, that are parts of one.
+    full: what is said to who comes beyond the limit of connections.
+    too_long: what is said to who sends a request that is too long, before the connection is closed.
+    """
+
+    name: ClassVar[str]
+    empty: ClassVar[Any]
+    gap: ClassVar[int]
+    full: ClassVar[bytes]
+    too_long: ClassVar[bytes]
+
+    def writes(self, arrived: Arrived) -> bool:
+        """Whether the requests may modify something."""
+
+    def count(self, chunk: Any) -> int:
+        """Return the number of requests."""
+
+    def halves(self, chunk: Any) -> tuple[Any, Any] | None:
+        """Return the first half and the second; None for one request."""
+
+    def cut(self, chunk: Any, size: int) -> tuple[Any, Any]:
+        """Return a first part of about so many bytes, at least one request, and the rest."""
+
+    def first(self, chunk: Any) -> tuple[Any, Any]:
+        """Return the first request, and the rest."""
+
+    def modifies(self, chunk: Any) -> bool:
+        """Whether the first request of a chunk may be a modification."""
+
+    def key_of(self, session: Any, request: Any) -> Hashable:
+        """Return what a request asks for: requests that modify by the same key have the same."""
+
+    def encode(self, answer: Any) -> bytes:
+        """Return an answer as it is sent."""
+
+    def exchange(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Exchange:
+        """Return what answers requests. version: of what was opened; failed: why there is no transaction."""

@@ -1,0 +1,74 @@
+"""HandlerSocket as the server knows it: a chunk is lines of text without the last LF."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from roost.errors import Error
+from roost.protocols.handlersocket.exchange import Arrived, Exchange
+from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.session import Session
+from roost.structures.index.budget import Budget
+
+
+class HandlerSocket:
+    """HandlerSocket over what was opened.
+
+    openings: shared by the turns on all connections.
+    """
+
+    name: ClassVar[str] = "handlersocket"
+    empty: ClassVar[str] = ""
+    gap: ClassVar[int] = 1
+    full: ClassVar[bytes] = b"2\t1\tlimit\n"
+    too_long: ClassVar[bytes] = b"2\t1\ttoolong\n"
+
+    def __init__(self, openings: Openings) -> None:
+        self._openings = openings
+
+    def writes(self, arrived: Sequence[object]) -> bool:
+        """Whether the requests may modify something: it is the address that decides."""
+        return self._openings.writes
+
+    def count(self, chunk: str) -> int:
+        """Return the number of lines."""
+        return chunk.count("\n") + 1
+
+    def halves(self, chunk: str) -> tuple[str, str] | None:
+        """Return the first half and the second; None for one line."""
+        lines = chunk.split("\n")
+        middle = len(lines) // 2
+        return ("\n".join(lines[:middle]), "\n".join(lines[middle:])) if middle else None
+
+    def cut(self, chunk: str, size: int) -> tuple[str, str]:
+        """Return a first part of about so many characters, at least one line, and the rest."""
+        cut = chunk.rfind("\n", 0, size)
+        cut = chunk.find("\n", size) if cut < 0 else cut
+        return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, "")
+
+    def first(self, chunk: str) -> tuple[str, str]:
+        """Return the first line, and the rest."""
+        line, _, rest = chunk.partition("\n")
+        return line, rest
+
+    def modifies(self, chunk: str) -> bool:
+        """Whether the first line may be a modification: it has more than a find by a key."""
+        line = chunk.partition("\n")[0]
+        return line.count("\t") > 4 or line.partition("\t")[2].startswith("+")
+
+    def key_of(self, session: Session, request: str) -> Hashable:
+        """Return what a line asks for: lines that modify by the same key of the same index have the same."""
+        tokens = request.split("\t")
+        opened = session.opened.get(tokens[0])
+        if len(tokens) < 3 or tokens[1] == "+" or not tokens[2].isdecimal() or len(tokens[2]) > 3:
+            return opened and opened.asked, *tokens[1:]
+        return opened and opened.asked, *tokens[1 : 3 + int(tokens[2])]
+
+    def encode(self, answer: str) -> bytes:
+        """Return answers as they are sent."""
+        return answer.encode("utf-8", "surrogateescape")
+
+    def exchange(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Exchange:
+        """Return what answers lines."""
+        return Exchange(arrived, self._openings, version, budget, failed)

@@ -1,0 +1,98 @@
+"""memcached's protocol as the server knows it: a chunk is the bytes of whole requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from roost.errors import Error
+from roost.protocols.memcached.exchange import Arrived, Exchange, Stats
+from roost.protocols.memcached.framing import Framing, end_of
+from roost.protocols.memcached.requests import Requests
+from roost.protocols.memcached.session import Session
+from roost.protocols.memcached.values import Values
+from roost.structures.index.budget import Budget
+
+# Requests that modify nothing, whatever is in the cache.
+_READS = re.compile(rb"(?:(?:gets? [^\n]*|mn|version|verbosity[^\n]*|stats[^\n]*)\r?\n)+")
+_WORDS = re.compile(rb" *([^ \r\n]+) *([^ \r\n]*) *([^ \r\n]*)")
+
+
+class Memcached:
+    """memcached's protocol over one cache."""
+
+    name: ClassVar[str] = "memcached"
+    empty: ClassVar[bytes] = b""
+    gap: ClassVar[int] = 0
+    full: ClassVar[bytes] = b"ERROR Too many open connections\r\n"
+    too_long: ClassVar[bytes] = b"CLIENT_ERROR line too long\r\n"
+
+    def __init__(self, values: Values, stats: Stats) -> None:
+        self.most_value = values.most_value
+        self._requests = Requests(values)
+        self._stats = stats
+
+    def framing(self, most_line: int, most_block: int) -> Framing:
+        """Return what finds the ends of one connection's requests."""
+        return Framing(most_line, most_block, self.most_value)
+
+    def writes(self, arrived: Arrived) -> bool:
+        """Whether the requests may modify something."""
+        return not all([_READS.fullmatch(chunk) for _, chunk in arrived])
+
+    def count(self, chunk: bytes) -> int:
+        """Return the number of requests."""
+        return len(self._ends(chunk))
+
+    def _ends(self, chunk: bytes) -> list[int]:
+        ends = []
+        place = 0
+        while place < len(chunk):
+            place = end_of(chunk, place)
+            ends.append(place)
+        return ends
+
+    def halves(self, chunk: bytes) -> tuple[bytes, bytes] | None:
+        """Return the first half and the second; None for one request."""
+        ends = self._ends(chunk)
+        if len(ends) < 2:
+            return None
+        middle = ends[len(ends) // 2 - 1]
+        return chunk[:middle], chunk[middle:]
+
+    def cut(self, chunk: bytes, size: int) -> tuple[bytes, bytes]:
+        """Return a first part of about so many bytes, at least one request, and the rest."""
+        place = end_of(chunk, 0)
+        while place < len(chunk):
+            end = end_of(chunk, place)
+            if end > size:
+                break
+            place = end
+        return chunk[:place], chunk[place:]
+
+    def first(self, chunk: bytes) -> tuple[bytes, bytes]:
+        """Return the first request, and the rest."""
+        end = end_of(chunk, 0)
+        return chunk[:end], chunk[end:]
+
+    def modifies(self, chunk: bytes) -> bool:
+        """Whether the first request of a chunk may be a modification."""
+        return _READS.match(chunk) is None
+
+    def key_of(self, session: Session, request: bytes) -> Hashable:
+        """Return what a request asks for: the first key that it names."""
+        found = _WORDS.match(request)
+        if found is None:
+            return b""
+        return found[3] if found[1] in (b"gat", b"gats") else found[2]
+
+    def encode(self, answer: bytes) -> bytes:
+        """Return answers as they are sent."""
+        return answer
+
+    def exchange(
+        self, arrived: Sequence[tuple[Session, bytes]], version: int, budget: Budget, failed: Error | None
+    ) -> Exchange:
+        """Return what answers requests."""
+        return Exchange(arrived, self._requests, self._stats, budget, failed)

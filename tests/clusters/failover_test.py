@@ -1,0 +1,93 @@
+"""Several hosts in a URL: the store finds the one that writes, leaves it when it only reads or is gone, and finds the
+next one within its timeout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import roost
+from tests import servers
+from tests.clusters import load
+from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair, wait_for
+from tests.suite.shapes import pageviews
+
+PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    try:
+        found = PAIRS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    found.run(found.first, "CREATE DATABASE app")
+    return found
+
+
+def is_there(pair: Pair) -> bool:
+    """Whether the replica has the database."""
+    try:
+        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
+            return len(store.structures()) == len(load.STRUCTURES)
+    except roost.Error:
+        return False
+
+
+def under_load(pair: Pair, leave: Callable[[], object]) -> None:
+    """Let processes write while the first server is left for the second: they see no error, and nothing is lost."""
+    urls = [pair.url("app"), pair.url("app", backwards=True)]
+    with roost.Store(urls[0], timeout=30) as store:
+        store.create(*load.STRUCTURES)
+        wait_for(lambda: is_there(pair))
+
+        def meanwhile() -> None:
+            wait_for(lambda: store.run(load.hot.total(1)) > 10)
+            leave()
+            before = store.run(load.hot.total(1))
+            wait_for(lambda: store.run(load.hot.total(1)) > before + 10)
+
+        answers = load.write(urls, seconds=6, processes=2, threads=2, joined=False, timeout=30, meanwhile=meanwhile)
+        assert not answers.errors
+        assert load.wrong(answers, store) == []
+    with roost.Store(f"{pair.second.url}/app") as second:
+        assert load.wrong(answers, second) == []
+
+
+def test_f73_a_switchover_under_load_is_a_longer_call_and_no_error(pair: Pair) -> None:
+    def leave() -> None:
+        if pair.first.url.startswith("mysql"):
+            pair.run(pair.first, "SET GLOBAL read_only = 1")  # its sessions stay
+        else:
+            pair.first.kill()
+        pair.promote()
+
+    under_load(pair, leave)
+
+
+def test_f73_a_standby_is_waited_for_until_it_is_promoted(pair: Pair) -> None:
+    with roost.Store(pair.url("app", backwards=True), timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/home"))
+        with roost.Store(f"{pair.second.url.replace('root@', 'app@')}/app", timeout=60) as alone:
+            wait_for(lambda: has_total(alone))
+            alone.create(pageviews)  # nothing is missing
+            assert alone.run(pageviews.total("/home")) == 1
+            with roost.Store(alone.url, timeout=0.3) as hasty, pytest.raises(roost.ReadOnly):
+                hasty.run(pageviews.add("/home"))
+            if pair.first.url.startswith("mysql"):
+                pair.run(pair.first, "SET GLOBAL read_only = 1")
+            else:
+                pair.first.kill()
+            pair.promote()
+            alone.run(pageviews.add("/home"))
+        assert store.run(pageviews.total("/home")) == 2
+
+
+def has_total(store: roost.Store) -> bool:
+    """Whether the replica has the counter's total."""
+    try:
+        return store.run(pageviews.total("/home")) == 1
+    except roost.Error:
+        return False

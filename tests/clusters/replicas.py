@@ -1,0 +1,122 @@
+"""A server that writes and one that follows it, for the tests: it can be promoted."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.servers import (
+    POSTGRESQL,
+    Daemon,
+    account,
+    binary,
+    folder_for,
+    free_port,
+    mariadb_connection,
+    mariadb_daemon,
+    postgresql_daemon,
+)
+
+PATIENCE = 60.0  # seconds for a replica to have what was committed
+
+
+@dataclass
+class Pair:
+    """Two servers: what writes, what follows, and how the second is made the first."""
+
+    first: Daemon
+    second: Daemon
+    promote: Callable[[], None]
+    run: Callable[[Daemon, str], list[tuple[Any, ...]]]
+    account: str
+
+    def url(self, database: str, *, backwards: bool = False) -> str:
+        """Return the URL of a database that names both servers."""
+        scheme = urlsplit(self.first.url).scheme
+        ports = [urlsplit(each.url).port for each in (self.first, self.second)]
+        servers = ",".join(f"127.0.0.1:{port}" for port in (reversed(ports) if backwards else ports))
+        return f"{scheme}://{self.account}@{servers}/{database}"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return when it holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _on_postgresql(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(f"{daemon.url}/postgres", autocommit=True) as connection:
+        cursor = connection.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+
+def postgresql_pair() -> Pair:
+    """Start a PostgreSQL, and a standby that every COMMIT waits for."""
+    import psycopg
+
+    first = postgresql_daemon("-c", "wal_level=replica", "-c", "hot_standby=on")
+    user = account("postgres")
+    folder, port = folder_for(user), free_port()
+    data = folder / "data"
+    copy = [binary("pg_basebackup", POSTGRESQL[1], POSTGRESQL[2]), "-d", f"{first.url}/postgres", "-D", str(data)]
+    copy += ["-R", "-c", "fast", "-X", "stream"]
+    subprocess.run(copy, check=True, capture_output=True, user=user, cwd=folder)
+    program = binary(*POSTGRESQL)
+    command = [program, "-D", str(data), "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"]
+    command += ["-c", "max_connections=400", "-c", "dynamic_shared_memory_type=mmap"]
+    url = f"postgresql://roost@127.0.0.1:{port}"
+    second = Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
+    _on_postgresql(first, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+    _on_postgresql(first, "SELECT pg_reload_conf()")
+    wait_for(lambda: _on_postgresql(first, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
+    return Pair(first, second, lambda: _promote_postgresql(second), _on_postgresql, "roost")
+
+
+def _promote_postgresql(second: Daemon) -> None:
+    _on_postgresql(second, "ALTER SYSTEM SET synchronous_standby_names = ''")
+    _on_postgresql(second, "SELECT pg_reload_conf()")
+    _on_postgresql(second, "SELECT pg_promote()")
+
+
+def _on_mariadb(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:
+    connection = mariadb_connection(daemon.url)
+    with connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def mariadb_pair() -> Pair:
+    """Start a MariaDB, and a replica; `app` is an account that read_only holds for."""
+    options = ("--log-bin", "--binlog-format=ROW", "--log-slave-updates=1", "--gtid-strict-mode=1")
+    first, second = [mariadb_daemon(*options, f"--server-id={number}") for number in (1, 2)]
+    _on_mariadb(second, "SET GLOBAL read_only = 1")
+    port = urlsplit(first.url).port
+    _on_mariadb(
+        second,
+        f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', "
+        "MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
+    )
+    _on_mariadb(second, "START SLAVE")
+    rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW, TRIGGER"
+    _on_mariadb(first, "CREATE USER app@'127.0.0.1'")
+    _on_mariadb(first, f"GRANT {rights} ON *.* TO app@'127.0.0.1'")
+    _on_mariadb(first, "SET GLOBAL log_bin_trust_function_creators = 1")
+    _on_mariadb(second, "SET GLOBAL log_bin_trust_function_creators = 1")
+
+    def promote() -> None:
+        if first.is_running:
+            (position,) = _on_mariadb(first, "SELECT @@gtid_binlog_pos")[0]
+            _on_mariadb(second, f"SELECT MASTER_GTID_WAIT('{position}', 60)")
+        _on_mariadb(second, "STOP SLAVE")
+        _on_mariadb(second, "RESET SLAVE ALL")
+        _on_mariadb(second, "SET GLOBAL read_only = 0")
+
+    return Pair(first, second, promote, _on_mariadb, "app")

@@ -1,0 +1,323 @@
+"""memcached's protocol by sockets: other clients, locks of others, processes that die, hostile clients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymemcache.client.base import Client as Pymemcache  # type: ignore[import-untyped]
+
+import roost
+from tests import servers
+from tests.campaigns.processes import until
+from tests.index.databases import Database
+from tests.memcached.cases import CONVERSATIONS
+from tests.memcached.conftest import Serve, pages, place
+from tests.memcached.differential import Side, compare
+from tests.memcached.player import memcached_answers, without_tokens
+from tests.server.serving import Client, connected
+
+MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
+
+
+class Raw:
+    """A connection of bytes."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = connected(address)
+        self._file = self.socket.makefile("rb")
+
+    def ask(self, data: bytes, lines: int = 1) -> bytes:
+        """Send requests, and return so many lines of answers."""
+        self.socket.sendall(data)
+        return b"".join([self._file.readline() for _ in range(lines)])
+
+    def rest(self) -> bytes:
+        """Return what comes until the server closes."""
+        return self._file.read()
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+def raw(served: Any) -> Raw:
+    return Raw(served.addresses["memcached"][0])
+
+
+def test_memcapable_finds_nothing_wrong(serve: Serve) -> None:
+    try:
+        program = servers.binary(*MEMCAPABLE)
+    except servers.NotHere as why:
+        servers.not_run(why)
+    host, port = place(serve())
+    done = subprocess.run(
+        [program, "-h", host, "-p", str(port), "-a", "-t", "30"], capture_output=True, text=True, timeout=120
+    )
+    assert "All tests passed" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_answers_are_those_of_memcached(serve: Serve, address: tuple[str, int]) -> None:
+    where = place(serve())
+    for conversation in CONVERSATIONS[::3]:
+        sent = b"".join([each for each in conversation if b"version" not in each])
+        answers = []
+        for each in (address, where):
+            memcached_answers(each, b"flush_all\r\n")
+            answers.append(without_tokens(memcached_answers(each, sent)))
+        assert answers[1] == answers[0], conversation
+
+
+def test_random_requests_at_memcached_and_here(serve: Serve, address: tuple[str, int]) -> None:
+    compare(address, place(serve()), 400, int(os.environ.get("ROOST_TEST_SEED", "1")))
+
+
+def test_pymemcache(serve: Serve, db: Database) -> None:
+    client = Pymemcache(place(serve()), default_noreply=False, timeout=60)
+    assert client.set("/home", b"hello", expire=100, flags=7)
+    assert client.get("/home") == b"hello"
+    assert client.set_many({f"/{n}": b"%d" % n for n in range(50)}) == []
+    assert client.get_many([f"/{n}" for n in range(60)]) == {f"/{n}": b"%d" % n for n in range(50)}
+    _, token = client.gets("/home")
+    assert (client.cas("/home", b"again", token), client.cas("/home", b"no", token)) == (True, False)
+    assert (client.add("/home", b"x"), client.replace("/home", b"y"), client.append("/home", b"z")) == (
+        False,
+        True,
+        True,
+    )
+    assert (client.incr("/7", 5), client.decr("/7", 100), client.incr("/none", 1)) == (12, 0, None)
+    assert (client.touch("/home", 50), client.delete("/home"), client.delete("/home")) == (True, True, False)
+    client.set("/quiet", b"\r\n" * 1000, noreply=True)
+    assert client.get("/quiet") == b"\r\n" * 1000
+    assert client.version().startswith(b"1.6.18-roost-")
+    assert client.stats()[b"curr_connections"] == 1
+    with roost.Store(db.url) as store:
+        assert store.run(pages.get("/12")) == b"12"
+        store.run(pages.set("/python", "é".encode(), flags=3))
+    assert client.get("/python") == "é".encode()
+    assert client.flush_all()
+    assert client.get_many(["/12", "/python"]) == {}
+    client.close()
+
+
+def test_the_append_recipe_for_sets(serve: Serve) -> None:
+    host, port = place(serve())
+    likes = roost.MemcachedSet("likes", int, str, shards=4)
+    with roost.Store(f"memcached://{host}:{port}") as store:
+        store.create(likes)
+        store.run(likes.add(7, *[f"member {n}" for n in range(3000)]))
+        store.run(likes.remove(7, "member 5"))
+        store.run(likes.add(7, "ada"))
+        assert store.run(likes.size(7)) == 3000
+        assert [store.run(likes.contains(7, name)) for name in ("ada", "member 5")] == [True, False]
+        store.run(likes.replace(7, {"one", "two"}))
+        assert store.run(likes.members(7)) == {"one", "two"}
+        store.run(likes.clear(7))
+        assert store.run(likes.members(7)) == set()
+
+
+def test_it_is_served_beside_handlersocket(serve: Serve, db: Database) -> None:
+    served = serve("--read", "127.0.0.1:0", "--write", "127.0.0.1:0", "--http", "127.0.0.1:0", listeners=4)
+    name = db.url.rpartition("/")[2].partition("?")[0].removesuffix(".db") if db.name != "sqlite" else "main"
+    with raw(served) as memcached, served.connect("write") as handlersocket:
+        assert handlersocket.ask(f"P\t0\t{name}\tpages\tPRIMARY\tkey,value") == ["0\t1"]
+        assert memcached.ask(b"set /a 0 0 3\r\none\r\n") == b"STORED\r\n"
+        assert handlersocket.ask("0\t=\t1\t/a") == ["0\t2\t/a\tone"]
+        assert handlersocket.ask("0\t+\t2\t/b\ttwo")[0].startswith("0\t1")
+        assert memcached.ask(b"get /b\r\n", 3) == b"VALUE /b 0 3\r\ntwo\r\nEND\r\n"
+        with Client(served.addresses["http"][0]) as http:
+            http.socket.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            metrics = http._file.read().decode()
+    assert 'roost_requests_total{role="memcached",worker="1"} 2.0' in metrics
+    assert 'roost_open_connections{role="memcached",worker="1"} 1.0' in metrics
+
+
+def test_the_secret_comes_first(serve: Serve) -> None:
+    served = serve("--memcached-secret", "me:my secret", "--auth-delay", "0")
+    with raw(served) as client:
+        assert client.ask(b"get a\r\n") == b"CLIENT_ERROR unauthenticated\r\n"
+        assert client.ask(b"set x 0 0 7\r\nme wron\r\n") == b"CLIENT_ERROR authentication failure\r\n"
+        assert client.ask(b"set x 0 0 12\r\nme my secret\r\n") == b"STORED\r\n"
+        value = b"x" * 100_000
+        assert client.ask(b"set a 0 0 100000\r\n%b\r\nget a\r\n" % value, 4) == (
+            b"STORED\r\nVALUE a 0 100000\r\n%b\r\nEND\r\n" % value
+        )
+    with raw(served) as client:
+        assert client.ask(b"set x 0 0 7\r\nme wron\r\n" * 10, 10).count(b"failure") == 10
+        assert client.rest() == b""
+    with raw(served) as client:
+        assert client.ask(b"x" * 5000) == b"CLIENT_ERROR line too long\r\n"
+        assert client.rest() == b""
+
+
+def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
+    served = serve("--max-line", "10000", "--max-connections", "20")
+    with contextlib.ExitStack() as stack:
+        endless = stack.enter_context(raw(served))
+        assert endless.ask(b"mn\r\nget " + b"x" * 20_000, 2) == b"MN\r\nCLIENT_ERROR line too long\r\n"
+        assert endless.rest() == b""
+        browser = stack.enter_context(raw(served))
+        assert browser.ask(b"POST / HTTP/1.1\r\n\r\nset a 0 0 1\r\nx\r\n", 0) + browser.rest() == b""
+        half = stack.enter_context(raw(served))
+        half.socket.sendall(b"set a 0 0 100000\r\nxxx")
+        deaf = stack.enter_context(raw(served))
+        deaf.ask(b"set big 0 0 500000\r\n" + b"x" * 500_000 + b"\r\n")
+        deaf.socket.sendall(b"get big\r\n" * 500)
+        with raw(served) as client:
+            assert client.ask(b"set a 0 0 1\r\ny\r\nget a\r\n", 4) == b"STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"
+            for byte in b"set b 0 0 2\r\n\r\n\r\nget b\r\n":
+                client.socket.sendall(bytes([byte]))
+            assert client.ask(b"", 5) == b"STORED\r\nVALUE b 0 2\r\n\r\n\r\nEND\r\n"
+            client.socket.sendall(b"quit\r\nmn\r\n")
+            assert client.rest() == b""
+        with contextlib.ExitStack() as many:
+            clients = [many.enter_context(raw(served)) for _ in range(20)]
+            assert b"ERROR Too many open connections\r\n" in [client.ask(b"mn\r\n") for client in clients]
+
+
+def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: Database) -> None:
+    served = serve()
+    answered: dict[int, set[int]] = {owner: set() for owner in range(3)}
+    ended = threading.Event()
+
+    def write(owner: int) -> None:
+        number = 0
+        while not ended.is_set():
+            with contextlib.suppress(OSError), raw(served) as client:
+                while not ended.is_set():
+                    number += 1
+                    if client.ask(b"set %d.%d 0 0 1\r\nx\r\n" % (owner, number)) != b"STORED\r\n":
+                        break
+                    answered[owner].add(number)
+
+    threads = [threading.Thread(target=write, args=(owner,)) for owner in answered]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        before = sum(map(len, answered.values()))
+        until(lambda before=before: sum(map(len, answered.values())) > before + 20, "nothing is answered")  # type: ignore[misc]
+        (pid,) = served.pids("write")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: served.pids("write") not in ([], [pid]), "nobody takes its place")  # type: ignore[misc]
+    ended.set()
+    for thread in threads:
+        thread.join()
+    with roost.Store(db.url) as store:
+        for owner, numbers in answered.items():
+            keys = [f"{owner}.{number}" for number in numbers]
+            assert len(store.run(pages.get_many(keys))) == len(keys)
+
+
+def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:
+    with roost.Store(db.url) as store:
+        store.run(pages.set("locked", b"1"))
+    if db.name == "sqlite":
+        return  # a file has one lock, for which all that writes waits
+    served = serve("--timeout", "4", "--connections", "2")
+    key = "`key`" if db.name == "mariadb" else '"key"'
+    with contextlib.closing(db.connect()) as holder, raw(served) as waiting, raw(served) as other, raw(served) as late:
+        holder.cursor().execute(f"SELECT token FROM roost_pages_rows WHERE {key} = 'locked' FOR UPDATE")
+        waiting.socket.sendall(b"incr locked 1\r\n")
+        late.socket.sendall(b"mn\r\nset locked 0 0 1\r\n5\r\nget x\r\n")
+        for n in range(10):
+            assert other.ask(b"set /%d 0 0 1\r\nx\r\nget locked\r\n" % n, 4).startswith(b"STORED\r\nVALUE locked")
+        assert late.ask(b"") == b"MN\r\n"
+        assert waiting.ask(b"").startswith(b"SERVER_ERROR busy")
+        assert late.ask(b"", 2).endswith(b"END\r\n")
+        holder.rollback()
+        assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
+
+
+def test_who_sends_much_has_a_share_like_the_others(serve: Serve) -> None:
+    served = serve()
+    with raw(served) as much, raw(served) as little:
+        much.ask(b"set big 0 0 200000\r\n" + b"x" * 200_000 + b"\r\n")
+        threading.Thread(target=lambda: much.socket.sendall(b"get big\r\n" * 300 + b"set end 0 0 1\r\ny\r\n")).start()
+        for _ in range(20):
+            assert little.ask(b"get none\r\n") == b"END\r\n"
+        assert much.ask(b"", 300 * 3 + 1).endswith(b"END\r\nSTORED\r\n")
+
+
+def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
+    side = Side(place(serve()))
+    sent = b"".join([b"set %d 0 0 1\r\nx\r\nget %d\r\nmg %d k\r\n" % (n % 7, n % 7, n % 9) for n in range(2_000)])
+    answer = side.ask(sent)
+    expected = b"".join(
+        [
+            b"STORED\r\nVALUE %d 0 1\r\nx\r\nEND\r\n" % (n % 7)
+            + (b"HD k%d\r\n" % (n % 9) if n % 9 < 7 and n % 9 <= n else b"EN k%d\r\n" % (n % 9))
+            for n in range(2_000)
+        ]
+    )
+    assert answer == expected
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--memcached", "127.0.0.1:0"), "memcached and cache go together"),
+        (
+            ("--memcached", "0.0.0.0:0", "--cache", "pages"),
+            "anybody could write: it takes memcached_secret, or tls_cert",
+        ),
+        (("--memcached", "127.0.0.1:0", "--cache", "none"), "none is not in this database"),
+        (("--memcached", "127.0.0.1:0", "--cache", "numbers"), "bytes as keys and values"),
+        (
+            ("--memcached", "127.0.0.1:0", "--cache", "views"),
+            "views is a counter, and memcached's protocol takes a cache",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/app.db") as store:
+        store.create(pages, roost.Cache("numbers", key=int), roost.Counter("views"))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "roost.cli",
+            "serve",
+            f"sqlite:///{tmp_path}/app.db",
+            "--read",
+            "none",
+            "--write",
+            "none",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert why in done.stderr
+
+
+def test_a_worker_that_leaves_answers_what_has_arrived(serve: Serve) -> None:
+    served = serve()
+    with raw(served) as client:
+        assert client.ask(b"mn\r\n") == b"MN\r\n"
+        client.socket.sendall(b"set a 0 0 1\r\nx\r\nget a\r\n")
+        served.send(signal.SIGTERM)
+        assert client.rest() == b"STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
+    assert served.process.wait(60) == 0
+
+
+def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    serve("--memcached", f"unix:{path}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(path))
+        client.sendall(b"mn\r\n")
+        assert client.recv(100) == b"MN\r\n"
