@@ -265,6 +265,14 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
     side.close()
 
 
+def test_many_requests_that_want_no_answer(serve: Serve) -> None:
+    side = Side(place(serve()))
+    side.ask(b"set n 0 0 1\r\n0\r\n")
+    assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * 5_000) == b""
+    assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n5000\r\nEND\r\n"
+    side.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
