@@ -21,7 +21,8 @@ readers have seen, or that is less than a second old, can come again. A store on
 that it has read itself. On a server where every write is in a transaction of the application's, which would hold the
 row until its end, it is written once in ten seconds, and at REPEATABLE READ never.
 
-Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead.
+Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead; its
+memory is the newest window that is stored.
 """
 
 from __future__ import annotations
