@@ -17,6 +17,7 @@ from bench import (
     limits,
     memcached,
     modes,
+    served,
     servers,
     threads,
     views,
@@ -37,6 +38,7 @@ MEASUREMENTS = {
     "databases": databases.main,
     "servers": servers.main,
     "handlersocket": handlersocket.main,
+    "served": served.main,
     "memcached": memcached.main,
     "modes": modes.main,
 }
