@@ -16,6 +16,7 @@ from bench import (
     handlersocket,
     limits,
     memcached,
+    memcached_protocol,
     modes,
     served,
     servers,
@@ -40,6 +41,7 @@ MEASUREMENTS = {
     "handlersocket": handlersocket.main,
     "served": served.main,
     "memcached": memcached.main,
+    "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
 }
 

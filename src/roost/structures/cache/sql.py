@@ -29,6 +29,11 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
     ),
 }
 
+# The same on SQLite for many keys in one statement, each a text without NUL: a row for each key, in their order.
+FETCH = """\
+SELECT r.value, r.token, r.until - ?, r.flags, {old} FROM {array} q
+  LEFT JOIN {rows} r ON r.{key} = q.value AND r.until > ?"""
+
 # What is there under the locks, over or not.
 FIND = {
     "sqlite": Template("SELECT {value}, until, token, flags, {size} FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
