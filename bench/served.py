@@ -36,7 +36,6 @@ from roost.client.load import Load
 from roost.client.load.generator import connect, raise_files
 
 IN_FLIGHT = (1, 32)
-EXTRA: list[str] = []
 CHUNKS = 2048  # of what reads, made beforehand
 PATIENCE = 60.0
 
@@ -154,7 +153,6 @@ def serving(url: str, folder: Path) -> Iterator[Side]:
         write,
         "--workers",
         "2",
-        *EXTRA,
     ]
     log = folder / "serve.log"
     with log.open("wb") as out:
@@ -208,6 +206,8 @@ def measured(name: str, rows: int, rounds: int, seconds: float) -> tuple[list[Li
         with roost.Store(url, timeout=60) as store:
             store.create(databases.counter, databases.ring, databases.capped)
             databases.fill(store)
+        if name == "postgresql":
+            databases.execute(url, ["VACUUM ANALYZE"])
         database = url.rpartition("/")[2]
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         todo = works(rows)
