@@ -76,6 +76,7 @@ SELECT w.name,
       WHERE s.rolname = session_user AND u.rolname = current_user) me""",
 }
 PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
+ONCE = "roost_once"  # tokens of what is done once: made with the first one
 
 # The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
 WRITERS = {
