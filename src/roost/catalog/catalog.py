@@ -221,8 +221,9 @@ def create(
 
     Returns these, by name, with the difference.
     """
-    if (yield from _is_made(catalog, plans, view)):
-        return {}  # also where nothing can be written
+    # Also where nothing can be written. SQLite's write lock is taken before anything is read.
+    if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
+        return {}
     yield from lock(catalog)
     yield from make_private(catalog)
     missing: list[StructurePlan] = []
