@@ -53,6 +53,9 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.handlersocket twin --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
 	$(BIN)/python -m tests.campaigns.handlersocket serve --requests 10000000
+	$(BIN)/python -m tests.campaigns.memcached --requests 100000
+	$(BIN)/python -m tests.campaigns.memcached --requests 20000 --server mariadb
+	$(BIN)/python -m tests.campaigns.memcached --requests 20000 --server postgresql
 
 mutants: $(DEV)  # small defects: which of them do the tests notice?
 	$(BIN)/python -m tests.campaigns.mutants

@@ -16,6 +16,7 @@ from bench import (
     handlersocket,
     limits,
     memcached,
+    memcached_protocol,
     modes,
     servers,
     threads,
@@ -38,6 +39,7 @@ MEASUREMENTS = {
     "servers": servers.main,
     "handlersocket": handlersocket.main,
     "memcached": memcached.main,
+    "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
 }
 

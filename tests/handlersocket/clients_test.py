@@ -12,7 +12,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,7 @@ import psycopg
 import pytest
 from pymysql.constants import CLIENT
 
-from tests import servers
+from tests import npm, servers
 from tests.handlersocket.conftest import served, served_at
 from tests.handlersocket.wire import Address
 
@@ -149,23 +148,7 @@ COLUMNS = "id INT NOT NULL PRIMARY KEY, number INT NOT NULL, name VARCHAR(40), v
 @pytest.fixture(scope="session")
 def modules(request: pytest.FixtureRequest) -> Path:
     """Install the packages from npm's registry, once; return where they are."""
-    assert request.config.cache is not None
-    kept = request.config.cache.mkdir("npm")
-    place = kept / "-".join(sorted(PACKAGES.values())).replace("@", "-")
-    try:
-        npm = servers.binary("npm", [], "npm")
-        servers.binary("node", [], "nodejs")
-        if not place.exists():
-            with tempfile.TemporaryDirectory(dir=kept) as made:
-                command = [npm, "install", "--prefix", made, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
-                done = subprocess.run([*command, *PACKAGES.values()], capture_output=True, text=True, timeout=PATIENCE)
-                if done.returncode:
-                    raise servers.NotHere(f"NOT RUN: npm cannot install {PACKAGES.values()}: {done.stderr[-500:]}")
-                if not place.exists():  # tests run side by side
-                    Path(made, "node_modules").rename(place)
-    except servers.NotHere as error:
-        servers.not_run(error)
-    return place
+    return npm.modules(request.config, list(PACKAGES.values()))
 
 
 @pytest.fixture(params=["original", "roost"], ids=["mariadb-original", "roost"])

@@ -145,7 +145,7 @@ class Generator:
         token = b"C\xffTOKEN %b\xff" % key
         match self.random.randrange(6):
             case 0 | 1:
-                more = [b"N100"] * (chance() < 0.3) + [b"R50"] * (chance() < 0.3) + [b"T100"] * (chance() < 0.2)
+                more = [b"N100"] * (chance() < 0.3) + [b"R60"] * (chance() < 0.3) + [b"T100"] * (chance() < 0.2)
                 return b"mg %b%b%b\r\n" % (name, coded, self._some([*shown, *more, b"v", b"f", b"s", b"t", b"c"]))
             case 2 | 3:
                 value = self._value()

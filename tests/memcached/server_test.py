@@ -23,7 +23,8 @@ from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.conftest import Serve, pages, place
 from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
-from tests.server.serving import Client, connected
+from tests.server.serving import Client, connected, serving
+from tests.server.tls_test import Authority
 
 MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
 
@@ -264,6 +265,14 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
     side.close()
 
 
+def test_many_requests_that_want_no_answer(serve: Serve) -> None:
+    side = Side(place(serve()))
+    side.ask(b"set n 0 0 1\r\n0\r\n")
+    assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * 5_000) == b""
+    assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n5000\r\nEND\r\n"
+    side.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -272,7 +281,7 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
             ("--memcached", "0.0.0.0:0", "--cache", "pages"),
             "anybody could write: it takes memcached_secret, or tls_cert",
         ),
-        (("--memcached", "127.0.0.1:0", "--cache", "none"), "none is not in this database"),
+        (("--memcached", "127.0.0.1:0", "--cache", "nothing"), "nothing is not in this database"),
         (("--memcached", "127.0.0.1:0", "--cache", "numbers"), "bytes as keys and values"),
         (
             ("--memcached", "127.0.0.1:0", "--cache", "views"),
@@ -321,3 +330,51 @@ def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
         client.connect(str(path))
         client.sendall(b"mn\r\n")
         assert client.recv(100) == b"MN\r\n"
+
+
+def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tmp_path: Path) -> None:
+    if db.name == "sqlite":
+        return  # it has no process of its own
+    daemon = servers.mariadb_daemon() if db.name == "mariadb" else servers.postgresql_daemon()
+    make = servers.mariadb_server if db.name == "mariadb" else servers.postgresql_server
+    url = make(daemon.url).database("killed")
+    with roost.Store(url) as store:
+        store.create(pages)
+    given = ("--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages", "--timeout", "60")
+    with serving(tmp_path, url, "--workers", "1", *given, module="roost.cli", listeners=1) as served:
+        answered: list[int] = []
+        ended = threading.Event()
+
+        def write() -> None:
+            with raw(served) as client:
+                for number in range(10**6):
+                    if ended.is_set():
+                        return
+                    if client.ask(b"set %d 0 0 1\r\nx\r\n" % number) == b"STORED\r\n":
+                        answered.append(number)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        for _ in range(2):
+            before = len(answered)
+            until(lambda before=before: len(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
+            daemon.kill()
+            daemon.start()
+        before = len(answered)
+        until(lambda: len(answered) > before + 5, "nothing is answered")
+        ended.set()
+        thread.join()
+    with roost.Store(url) as store:
+        assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
+        assert store.check() == []
+    daemon.kill()
+
+
+def test_over_tls(serve: Serve, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    served = serve(
+        "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--memcached-secret", "me:secret", "--drain", "0.5"
+    )
+    client, _ = authority.connect(served, "memcached")
+    with client:
+        assert client.ask("set x 0 0 9\r\nme secret\r", "get x\r") == ["STORED\r", "END\r"]

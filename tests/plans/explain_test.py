@@ -157,7 +157,13 @@ READS: list[tuple[roost.Operation[Any], list[str]]] = [
             "SEARCH b USING INDEX roost_ranking_best (board=? AND points>?)",
         ],
     ),
-    (hourly.total("/a", last=3), [f"SEARCH roost_hourly_rows {PK} (key=? AND start>?)"]),
+    (
+        hourly.total("/a", last=3),
+        [
+            f"SEARCH roost_hourly_rows {PK} (key=? AND start>?)",
+            "SEARCH roost_hourly_rows USING INDEX roost_hourly_over",  # one row, the newest window
+        ],
+    ),
     (likes.members(7), [f"SEARCH roost_likes_rows {PK} (key=?)"]),
     (likes.contains(7, "ada"), [f"SEARCH roost_likes_rows {PK} (key=? AND member=?)"]),
     (likes.add(7, "ada"), [f"SEARCH roost_likes_rows {PK} (key=? AND member=?)"]),

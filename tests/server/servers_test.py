@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+import roost
 from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
@@ -93,6 +95,27 @@ def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_p
             proxy.arm(0, Cut.AFTER)
             assert client.ask(*lines) == answers
             assert not proxy.disarm()
+
+
+def test_a_modification_by_itself_is_two_or_three_messages_to_the_database(db: Database, tmp_path: Path) -> None:
+    with roost.Store(db.url) as store:
+        store.create(roost.Counter("pageviews", key=int))
+    with (
+        Proxy(urlsplit(db.url).port or 0) as proxy,
+        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
+        connect(served, db) as client,
+    ):
+        assert client.ask(opening(db, "pageviews").replace("P\t0", "P\t1").replace("id,v,n", "key,total")) == ["0\t1"]
+        for line, messages in [
+            ("0\t+\t3\t\0\tnew\t1", 2),
+            ("0\t=\t1\t1\t1\t0\tU\t1\tone\t11", 3),
+            (add(1), 3),
+            ("0\t=\t1\t7\t1\t0\tD", 2),  # it is not there any more
+            ("1\t+\t2\t7\t1", 2),  # to a structure
+        ]:
+            for _ in range(8):
+                assert client.ask(line)[0].startswith("0\t1")
+            assert proxy.counted(partial(client.ask, line)) == messages, line
 
 
 def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:

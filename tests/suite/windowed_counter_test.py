@@ -201,17 +201,54 @@ def test_windows_begin_with_the_hour_the_minute_and_the_day_of_utc() -> None:
             assert store.run(counter.series("a", last=1)) == [(begin, 1)]
 
 
-def test_a_clock_that_jumps_back_counts_in_the_window_that_it_shows() -> None:
-    now = [NOON]
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a batch"])
+def test_a_clock_that_jumps_back_counts_in_the_newest_window(alone: bool) -> None:
+    now, hour = [NOON], dt.timedelta(hours=1)
     hourly = roost.Counter("hourly", window="hour", keep=2)
     with roost.Store("sqlite://", clock=lambda: now[0]) as store:
         store.create(hourly)
-        store.run(hourly.add("a"))
-        now[0] -= dt.timedelta(hours=1)
-        store.run(hourly.add("a", 10))
-        assert store.run_all(hourly.series("a", last=1), hourly.total("a")) == ([(now[0].replace(minute=0), 10)], 11)
-        now[0] += dt.timedelta(hours=2)
-        assert store.run(hourly.total("a")) == 1
+
+        def add(n: int) -> None:
+            store.run(hourly.add("a", n)) if alone else store.run_all(hourly.add("a", n), hourly.total("b"))
+
+        add(100)
+        now[0] += 2 * hour
+        add(1)
+        now[0] -= hour
+        assert store.run(hourly.total("a")) == 1  # the first window does not come back
+        add(10)
+        begin = NOON.replace(minute=0) + 2 * hour
+        assert store.run_all(hourly.series("a", last=1), hourly.total("a")) == ([(begin, 11)], 11)
+        assert (store.run(hourly.total("a", last=1)), store.run(hourly.series("a"))[1:]) == (11, [(begin, 11)])
+        assert (store.run(hourly.top()), store.run(hourly.keys()), store.run(hourly.keys("_"))) == (
+            *([("a", 11)], ["a"]),
+            ["a"],
+        )
+        assert store.run(hourly.increment("a")) == 12
+        now[0] += 2 * hour
+        add(5)
+        assert (store.run(hourly.total("a", last=1)), store.run(hourly.total("a"))) == (5, 17)
+        now[0] += hour
+        assert store.run(hourly.total("a")) == 5
+
+
+@each
+def test_a_server_whose_clock_jumps_back_counts_in_the_newest_window(make: Make, counter: Any) -> None:
+    store = make(counter)
+    for n in (1, 2, 4):  # two windows ahead of the clock: where the newest was counted before the jump
+        store.run(counter.add("a", n))
+        passes(store, counter, 1 if n < 4 else -2)
+    assert store.run(counter.total("a")) == 7
+    passes(store, counter, -1)
+    store.run_all(counter.add("a", 8), counter.add("b"))
+    store.run(counter.add("a", 16))
+    assert store.run(counter.increment("a", 32)) == 4 + 8 + 16 + 32
+    assert store.run_all(counter.total("a"), counter.total("a", last=1)) == (63, 60)
+    assert (store.run(counter.total("a", last=1)), store.run(counter.totals(["a"], last=1))) == (60, {"a": 60})
+    assert numbers(store.run(counter.series("a"))) == [1, 2, 60]
+    assert store.run(counter.top(last=1)) == [("a", 60), ("b", 1)]
+    assert store.run(counter.keys()) == ["a", "b"]
+    assert store.run(counter.clear("a")) == 63
 
 
 @each

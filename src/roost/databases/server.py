@@ -34,11 +34,9 @@ log = logging.getLogger("roost")
 T = TypeVar("T")
 
 # A part of a transaction that may fail by itself. MariaDB forgets a savepoint when there is another of its name.
-SAVEPOINTS = {
-    Control.SAVEPOINT: "SAVEPOINT roost_part_{}",
-    Control.BACK: "ROLLBACK TO SAVEPOINT roost_part_{}",
-    Control.RELEASE: "RELEASE SAVEPOINT roost_part_{}",
-}
+SAVEPOINT = "SAVEPOINT roost_part_{}"
+BACK = f"ROLLBACK TO {SAVEPOINT}"
+RELEASE = f"RELEASE {SAVEPOINT}"
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 # From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
@@ -98,6 +96,7 @@ class ServerConnection(ServerExecutor):
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves
+        self._later: list[str] = []  # where these begin and end: to be sent with the next statement
         self._reads = False  # the transaction only reads
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
@@ -170,6 +169,10 @@ class ServerConnection(ServerExecutor):
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         written = [self._text(sql, row) for sql, row in said]
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
+        if begin:
+            self.begins()
+        begin += self._later
+        self._later.clear()
         together = not self.one_by_one
         ends = ends and together
         end = ["COMMIT"] if ends else []
@@ -177,8 +180,6 @@ class ServerConnection(ServerExecutor):
             for sql, row in [*[(sql, ()) for sql in begin], *said, *[(sql, ()) for sql in end]]:
                 self._trace(sql, row)
         texts = begin + written + end
-        if begin:
-            self.begins()
         answers: list[Any] = []
         place = 0
         while place < len(texts):
@@ -264,21 +265,27 @@ class ServerConnection(ServerExecutor):
                 | Control.BEGIN_READ
                 | Control.BEGIN_READ_NOWAIT
             ):
-                self._mark = ""
-                self._parts = 0
+                self._mark, self._parts, self._over = "", 0, False
+                self._later.clear()
                 self._reads = word in READS
-                self._over = False
                 self._begin_somehow(word)
-            case Control.SAVEPOINT | Control.BACK | Control.RELEASE:
-                self._parts += word is Control.SAVEPOINT
-                self._run([Statement(Template(SAVEPOINTS[word].format(self._parts)), [()])])
-                self._parts -= word is Control.RELEASE
+            case Control.SAVEPOINT:
+                self._parts += 1
+                self._later.append(SAVEPOINT.format(self._parts))
+            case Control.BACK:
+                if self._later[-1:] != [SAVEPOINT.format(self._parts)]:
+                    self._run([Statement(Template(BACK.format(self._parts)), [()])])
+            case Control.RELEASE:
+                if self._later[-1:] == [SAVEPOINT.format(self._parts)]:
+                    self._later.pop()  # nothing was done behind it
+                else:
+                    self._later.append(RELEASE.format(self._parts))
+                self._parts -= 1
             case Control.COMMIT if self._begin or self._over:
-                self._begin = []  # nothing was sent, or all
-                self._over = False
+                self._begin, self._over = [], False  # nothing was sent, or all
             case Control.COMMIT:
                 self.wait.pause()
-                self.commit()
+                self.commit()  # it ends what is to be released
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
@@ -394,8 +401,7 @@ class ServerConnection(ServerExecutor):
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
-        self._begin = []
-        self._over = False
+        self._begin, self._over = [], False
         if self.broken:
             return  # it is closed before anything else is said on it, and the server rolls back
         try:

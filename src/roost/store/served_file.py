@@ -13,7 +13,7 @@ from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import Wait, drive
-from roost.databases.sqlite.apsw import ApswConnection
+from roost.databases.sqlite.apsw import DIALECT, ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
 from roost.dialects import SQLITE, Control, Statement
 from roost.errors import Busy, Error, Missing
@@ -38,6 +38,7 @@ class FileDatabase(Database):
     def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
         # What is opened is looked at again when it has changed.
         super().__init__(SQLITE, Known(SQLITE, exact=True))
+        self._lenient = Known(DIALECT)  # whose arrays are apsw's
         self.version = 0
         self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
         self._wait = Wait(time.monotonic() + lock_wait)

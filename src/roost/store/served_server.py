@@ -34,6 +34,7 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
+from roost.store.core import utc_now
 from roost.store.served import Database, Opened, Opening, without_frames
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of
@@ -98,6 +99,7 @@ class ServerDatabase(Database):
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, *, writes: bool) -> None:
         super().__init__(engine.dialect, remembered.known)
+        self._context = Context(utc_now, Random().randrange(2**31))  # a slot of counters for each connection
         self._remembered = remembered
         self._timeout = timeout
         self._careful = False

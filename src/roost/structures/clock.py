@@ -20,7 +20,8 @@ Hence the limits of the promise: a jump back of less than a second lets time sta
 readers have seen, or that is less than a second old, can come again. A store on SQLite also remembers the moments
 that it has read itself.
 
-Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead.
+Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead; its
+memory is the newest window that is stored.
 """
 
 from __future__ import annotations

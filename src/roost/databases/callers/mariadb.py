@@ -37,7 +37,7 @@ from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Stateme
 # rolled back all of it.
 AT_ONCE = """\
 BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest` BIGINT;
+DECLARE `the sequence`, `the count`, `the oldest`, `the moment` BIGINT;
 IF @@autocommit AND NOT @@in_transaction THEN SIGNAL SQLSTATE '45000'; END IF;
 SAVEPOINT roost_joined;
 BEGIN

@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import length_hint
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +22,8 @@ import apsw
 from roost.databases.engine import Undone, Wait
 from roost.databases.sqlite.engine import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
 from roost.databases.sqlite.filelock import FileLock
-from roost.dialects import SQLITE, Control, Statement, Together, Wanted
+from roost.databases.sqlite.statements import SIZES, text_of
+from roost.dialects import SQLITE, Control, Statement, Template, Together, Wanted
 from roost.dialects.dialect import Answer
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, worded
 from roost.structures.index.budget import Budget
@@ -171,7 +173,7 @@ class ApswConnection:
 
     def _statement(self, statement: Statement) -> Any:
         template, rows, _, values, _ = statement
-        sql, run, answer = template.sql, self.run, template.answer
+        sql, answer = template.sql, template.answer
         if answer is _DONE:
             return self._done(sql, rows)
         if answer is _COUNTS or answer is _IDS:
@@ -183,13 +185,27 @@ class ApswConnection:
                 return self._few(sql, rows, values)
             if template.returns:
                 return [self._rows(sql, row) for row in rows]
-            changed = 0
-            for row in rows:
-                run(sql, row)
-                changed += self.raw.changes()
-            return changed
+            return self._changed(template, rows)
         except (apsw.Error, UnicodeError, TypeError, OverflowError) as error:
             raise self._failed(error, sql) from error
+
+    def _changed(self, template: Template, rows: Sequence[Sequence[Any]]) -> int:
+        # How many rows were changed; many rows go in one text.
+        run, changes, sql = self.run, self.raw.changes, template.sql
+        changed = begin = 0
+        if template.many is not None:
+            for size in SIZES:
+                while len(rows) - begin >= size:
+                    run(
+                        text_of(template.many, size, len(rows[0])),
+                        tuple(chain.from_iterable(rows[begin : begin + size])),
+                    )
+                    changed += changes()
+                    begin += size
+        for row in rows[begin:]:
+            run(sql, row)
+            changed += changes()
+        return changed
 
     def _done(self, sql: str, rows: Sequence[Sequence[Any]]) -> list[int]:
         # As far as none fails: how it fails is said when it is tried alone.

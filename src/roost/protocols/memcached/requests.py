@@ -41,6 +41,10 @@ from roost.structures.cache.meta import KEEP, PLAIN
 TOGETHER = 2**20  # bytes of answers
 LEAST = 4  # requests that go together, however large their answers are
 
+# Most requests that store something. A longer block is none, and `MOST_LENGTH` stands for one that was passed over.
+_SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
+
+_ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
 _SPLIT = re.compile(rb" +")
 _HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|OPTIONS|DELETE|PATCH|CONNECT) .*HTTP/\d")
 _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", b"ms"])
@@ -84,6 +88,11 @@ class Requests:
 
     def parse(self, data: bytes, start: int) -> tuple[Asked, int]:
         """Return what the request at `start` asks, and where it ends; the data has whole requests."""
+        plain = _SET.match(data, start)
+        if plain is not None:
+            end = plain.end() + int(plain[4])
+            if data[end : end + 2] == b"\r\n":
+                return self._plain(plain, data, end), end + 2
         end = data.index(b"\n", start)
         line = data[start : end - 1] if data[end - 1 : end] == b"\r" and end > start else data[start:end]
         words = [word for word in _SPLIT.split(line) if word]
@@ -97,6 +106,25 @@ class Requests:
         if command in _STORES:
             return self._store(data, start, end, words)
         return (Special("foreign") if _HTTP.match(line) else ERROR), end
+
+    def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> bytes | Write:
+        # A `set` of the usual form.
+        values = self.values
+        name, flags, exptime, _, quiet = found.groups()
+        silent = quiet is not None
+        try:
+            key = values.key(name)
+        except Unfit:
+            return b"" if silent else BAD_LINE
+        try:
+            value = values.value(data[found.end() : end])
+        except Unfit:
+            refused = self.too_large(key, "set")
+            assert isinstance(refused, Write)
+            return Write(refused.operations, _nothing, silent=True) if silent else refused
+        ttl = None if exptime == b"0" else values.ttl(int(exptime))
+        asked = [values.operation("set", key, value, ttl, int(flags))]
+        return Write(asked, _nothing, silent=True) if silent else Write(asked, _stored)
 
     # --- storing --------------------------------------------------------------------------------------------------
 
@@ -184,15 +212,12 @@ class Requests:
 
     def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
         """Return the answers of as many requests of one key each."""
-        bytes_of = self.values.bytes_of
-        answers = []
-        for name, row in zip(names, rows, strict=True):
-            if row is None:
-                answers.append(END)
-            else:
-                value = bytes_of(row[0])
-                answers.append(b"VALUE %b %d %d\r\n%b\r\nEND\r\n" % (name, row[3] & FLAGS_MAX, len(value), value))
-        return answers
+        if self.values.text_values:
+            rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
+        return [
+            END if row is None else _ONE % (name, row[3] & FLAGS_MAX, len(row[0]), row[0])
+            for name, row in zip(names, rows, strict=True)
+        ]
 
     def _gat(self, words: list[bytes], tokens: bool) -> Asked:
         if len(words) < 2:
@@ -283,3 +308,11 @@ class Requests:
 
 def _answering(said: Mapping[Any, bytes]) -> Callable[[Sequence[Any]], bytes]:
     return lambda results: said[results[0]]
+
+
+def _stored(results: Sequence[Any]) -> bytes:
+    return STORED[True]
+
+
+def _nothing(results: Sequence[Any]) -> bytes:
+    return b""

@@ -28,7 +28,7 @@ from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
 from roost.structures.cache.meta import META, makes, play_meta, reads_value
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.reads import CacheReads
-from roost.structures.cache.sql import FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
+from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
 from roost.structures.clock import Clock
@@ -117,6 +117,8 @@ class CachePlan(CacheReads):
         if self.bounds is not None:
             self.tables += self.bounds.tables
             self.indexes += (self.bounds.index,)
+        if dialect.name == "sqlite" and [column.type.kind for column in key] == ["text"]:
+            self.fetch = each(FETCH.format(**words, array=dialect.array))
         find = dialect.choose(FIND)
         self.find_value = find.format({**words, "value": "value"})
         self.find = find.format({**words, "value": "NULL"})

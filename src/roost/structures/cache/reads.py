@@ -6,12 +6,15 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.errors import StatementFailed
 from roost.structures.cache.bounds import Bounds
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
 from roost.structures.cache.play import Held, touched
 from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Operations, Plan, Question, StructurePlan
+
+FEW = 3  # so many keys, or more, are sooner looked up in one statement
 
 
 class CacheReads(StructurePlan):
@@ -21,6 +24,7 @@ class CacheReads(StructurePlan):
     clock: Clock
     bounds: Bounds | None
     read: Template
+    fetch: Template | None = None
     _timed: bool
     _now: Template
     _one: str
@@ -65,7 +69,12 @@ class CacheReads(StructurePlan):
 
         A row has the value, the token, the time that is left, and the flags with the bits of `meta.py`.
         """
-        found = yield from self._found([key for op in run for key in op.args[0]], context)
+        keys = [key for op in run for key in op.args[0]]
+        found: list[Any] | None = None
+        if self.fetch is not None and len(keys) >= FEW:
+            found = yield from self._fetched(self.fetch, keys, context)
+        if found is None:
+            found = yield from self._found(keys, context)
         if len(run) == 1:
             return [found]
         results, place = [], 0
@@ -73,6 +82,26 @@ class CacheReads(StructurePlan):
             results.append(found[place : place + len(op.args[0])])
             place += len(op.args[0])
         return results
+
+    def _fetched(
+        self, fetch: Template, keys: Sequence[Row], context: Context
+    ) -> Generator[Wanted, Any, list[Any] | None]:
+        # All keys in one statement; None where that cannot be: a text of an array ends at its first NUL, and values
+        # that are fetched all at once must not be long.
+        texts = [key for (key,) in keys]
+        if "\0" in "".join(texts):
+            return None
+        try:
+            asked = (*self.clock.row(context), self.dialect.pack(texts))
+            (found,) = yield Statement(fetch, [asked], values=len(keys))
+        except StatementFailed:
+            return None
+        rows = [None if row[0] is None else row for row in found]
+        if self.bounds is not None:
+            for key, row in zip(keys, rows, strict=True):
+                if row is not None and row[4]:
+                    self.bounds.note(context, self.key_out(key))
+        return rows
 
     def plan_gets_many(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys, with their tokens."""

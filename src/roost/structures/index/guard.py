@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from roost.dialects.dialect import Statement, Together, Wanted
-from roost.errors import Error, Invalid, Missing, StatementFailed
+from roost.dialects.dialect import Control, Statement, Wanted
+from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.plan import write
 
 SAVEPOINT = Statement(write("SAVEPOINT roost_index"), [()])
@@ -19,29 +19,11 @@ def guarded(work: Generator[Wanted, Any, Any]) -> Generator[Wanted, Any, Any]:
 
     An error that is not its own (a lock that was not had, a lost connection) is raised.
     """
-    begun = False
-    result: Any
+    yield Control.SAVEPOINT
     try:
-        wanted = next(work)
-        while True:
-            try:
-                if begun or not isinstance(wanted, (Statement, Together)):
-                    answer = yield wanted
-                else:
-                    begun = True
-                    several = wanted.statements if isinstance(wanted, Together) else (wanted,)
-                    _, *answers = yield Together((SAVEPOINT, *several))
-                    answer = answers if isinstance(wanted, Together) else answers[0]
-            except Error as error:
-                wanted = work.throw(error)
-            else:
-                wanted = work.send(answer)
-    except StopIteration as stop:
-        result = stop.value
+        result = yield from work
     except (Invalid, Missing, StatementFailed) as error:
-        if begun:
-            yield Together((BACK, RELEASE))
-        return error
-    if begun:
-        yield RELEASE
+        result = error
+        yield Control.BACK
+    yield Control.RELEASE
     return result

@@ -14,7 +14,7 @@ from roost.dialects.dialect import Answer, Dialect, Exchange, Row, Statement, Te
 from roost.structures.clock import CLOCK, datetime_of, microseconds
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import CUT, SLOT, Context, Operations, Plan, Question, Rule, Transaction, each, same
+from roost.structures.plan import CUT, SLOT, Careful, Context, Operations, Plan, Question, Rule, Transaction, each, same
 from roost.structures.sweep import joined_only
 from roost.structures.windowed_counter.alter import ALTERATIONS
 from roost.structures.windowed_counter.check import rules
@@ -38,8 +38,11 @@ class WindowedCounterPlan(CounterPlan):
     alterations = ALTERATIONS
 
     def __init__(self, structure: WindowedCounter[Any], dialect: Dialect) -> None:
-        self._start = START.get(dialect.family, "?").format(clock=dialect.choose(CLOCK), size=structure.size)
+        rows = f"roost_{structure.name}_rows"
+        self._start = dialect.choose(START).format(clock=dialect.choose(CLOCK), size=structure.size, rows=rows)
         super().__init__(structure, dialect)
+        if dialect.name == "mariadb":  # which reads no table that it inserts into, and locks what SET reads
+            self._one_add = f"SELECT {self._start} INTO `the moment`;\n{self._one_add}"
         key, cell = structure.key.columns, self.cell()
         self.key_out = dialect.encoder(cell) or same
         self._bare_out: Callable[[Row], Row] = dialect.encoder(key) or same
@@ -65,10 +68,11 @@ class WindowedCounterPlan(CounterPlan):
             "pair_arrays": dialect.arrays(pair),
         }
         since = {"postgresql": "q.back"}.get(dialect.name, hole := dialect.placeholder)
-        by_clock = since if self._by_store else f"{self._start} - {since}"
+        by_clock = f"{self._start} - {since}"
         windows = dialect.choose(WINDOWS)
         self.windows = windows.format({**words, "since": by_clock})
         self.windows_at = windows.format({**words, "since": since})  # of a moment that the batch has read
+        words["since"] = by_clock
         self.top = each(dialect.choose(TOP).format(**words))
         keys = dialect.choose(KEYS)
         behind = f" AND ({words['key']}) > ({dialect.holes(len(key))})"
@@ -85,8 +89,9 @@ class WindowedCounterPlan(CounterPlan):
         self._one_total = self.asked_alone(
             "r.n",
             self.rows_table,
-            f"{dialect.equal(key, 'r.')} AND r.start >= {self._start}{'' if self._by_store else f' - {hole}'}",
+            f"{dialect.equal(key, 'r.')} AND r.start >= {self._start} - {hole}",
         )
+        self._one_newest = f"SELECT (SELECT max(start) FROM {rows}) FROM roost_catalog c WHERE {self.is_stored}"
         self._alone = 0
 
     def cell(self) -> tuple[Column, ...]:
@@ -95,7 +100,8 @@ class WindowedCounterPlan(CounterPlan):
 
     def one_cell(self) -> str:
         """Return their values, as an add by itself has them: on a server it asks the clock."""
-        return f"{self.dialect.holes(len(self.structure.key.columns))}, {self._start}"
+        start = {"sqlite": "?", "mariadb": "`the moment`"}.get(self.dialect.name, self._start)
+        return f"{self.dialect.holes(len(self.structure.key.columns))}, {start}"
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""
@@ -126,8 +132,8 @@ class WindowedCounterPlan(CounterPlan):
         if not any([op.writes for op in operations]):
             return (yield from super().run(operations, context))
         found = yield Statement(self.look, [()])
-        clock, oldest = found[0][0]
-        start = self._begin(microseconds(context.clock()) if self._by_store else clock)
+        clock, oldest, newest = found[0][0]
+        start = self._begin(microseconds(context.clock()) if self._by_store else clock, newest)
         placed = [self._placed(op, start) for op in operations]
         results = yield from super().run(placed, context)
         first = start - (self.structure.keep - 1) * self.structure.size
@@ -137,9 +143,10 @@ class WindowedCounterPlan(CounterPlan):
             yield from self._remove_over(self._over_joined if context.joined else self.over, first, most)
         return results
 
-    def _begin(self, moment: int) -> int:
+    def _begin(self, moment: int, newest: int | None = None) -> int:
+        # When the window of a moment began; or the newest one, where that is later.
         size: int = self.structure.size
-        return moment - moment % size
+        return max(moment - moment % size, newest or 0)
 
     @staticmethod
     def _placed(op: Operation[Any], start: int) -> Operation[Any]:
@@ -161,19 +168,27 @@ class WindowedCounterPlan(CounterPlan):
 
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:  # type: ignore[override]
         """Add to one key."""
-        return super().transact_add(self._now(op, context), context) if self._goes_alone() else None
+        return self._add(op, context) if self._goes_alone() else None
+
+    def _add(self, op: Operation[Any], context: Context) -> Transaction:
+        placed = yield from self._now(op, context)
+        yield from CounterPlan.transact_add(self, placed, context)
 
     def transact_increment(self, op: Operation[Any], context: Context) -> Transaction | None:  # type: ignore[override]
         """Add to one key, and sum the slots of the window."""
-        return self._increment(self._now(op, context), context) if self._goes_alone() else None
+        return self._increment(op, context) if self._goes_alone() else None
 
     def _increment(self, op: Operation[Any], context: Context) -> Transaction:
-        yield from CounterPlan.transact_add(self, op, context)
-        rows = yield self.select.sql, self.key_out(op.args[0])
+        placed = yield from self._now(op, context)
+        yield from CounterPlan.transact_add(self, placed, context)
+        rows = yield self.select.sql, self.key_out(placed.args[0])
         return sum([n for (n,) in rows])
 
-    def _now(self, op: Operation[Any], context: Context) -> Operation[Any]:
-        return self._placed(op, self._begin(microseconds(context.clock())))
+    def _now(self, op: Operation[Any], context: Context) -> Transaction:
+        found = yield self._one_newest, ()
+        if not found:
+            raise Careful  # the declaration is not stored
+        return self._placed(op, self._begin(microseconds(context.clock()), found[0][0]))
 
     def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:  # type: ignore[override]
         """Add to one key."""
@@ -204,18 +219,18 @@ class WindowedCounterPlan(CounterPlan):
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
-    def _since(self, last: int | None, context: Context, current: int | None = None) -> int:
-        # The parameter for the first of the last windows: when it began; on a server how long before the current one,
-        # where that is not known.
+    def _since(self, last: int | None, context: Context, current: int | None = None) -> Row:
+        # The parameters for the first of the last windows: when it began; where the current one is not known, how long
+        # before that.
         keep: int = self.structure.keep
         back = (min(last or keep, keep) - 1) * self.structure.size
-        if current is None and self._by_store:
-            current = self._begin(microseconds(context.clock()))
-        return back if current is None else current - back
+        if current is not None:
+            return (current - back,)
+        return (self._begin(microseconds(context.clock())), back) if self._by_store else (back,)
 
     def _windows(self, asked: Sequence[tuple[Row, int | None]], context: Context, current: int | None) -> Plan:
         # The windows of keys, each asked with the number of the last ones.
-        rows = [(*self._bare_out(key), self._since(last, context, current)) for key, last in asked]
+        rows = [(*self._bare_out(key), *self._since(last, context, current)) for key, last in asked]
         template = self.windows if current is None else self.windows_at
         found: list[Any] = (yield Statement(template, rows)) if rows else []
         return found
@@ -228,7 +243,7 @@ class WindowedCounterPlan(CounterPlan):
     def ask_total(self, op: Operation[Any], context: Context) -> Question:
         """Sum the windows of one key."""
         key, last = op.args
-        return Question(self._one_total, (*self._bare_out(key), self._since(last, context)), _total)
+        return Question(self._one_total, (*self._bare_out(key), *self._since(last, context)), _total)
 
     def plan_totals(self, run: Operations, context: Context, __: bool) -> Plan:
         """Sum the windows of many keys."""
@@ -238,12 +253,13 @@ class WindowedCounterPlan(CounterPlan):
         value = self.structure.key.value
         return [{value(key): next(totals) for key in op.args[0]} for op in run]
 
-    def plan_series(self, run: Operations, context: Context, __: bool) -> Plan:
+    def plan_series(self, run: Operations, context: Context, _: bool) -> Plan:
         """Sum the slots of each window of one key each."""
         current = _current(run)
         if current is None:
             looked = yield Statement(self.look, [()])
-            current = self._begin(microseconds(context.clock()) if self._by_store else looked[0][0][0])
+            clock, _oldest, newest = looked[0][0]
+            current = self._begin(microseconds(context.clock()) if self._by_store else clock, newest)
         size, keep = self.structure.size, self.structure.keep
         found = yield from self._windows([op.args[:2] for op in run], context, current)
         results: list[list[tuple[datetime, int]]] = []
@@ -257,7 +273,7 @@ class WindowedCounterPlan(CounterPlan):
 
     def plan_top(self, run: Operations, context: Context, __: bool) -> Plan:
         """Read every key."""
-        asked = [(self._since(last, context), n) for n, last in [op.args for op in run]]
+        asked = [(*self._since(last, context), n) for n, last in [op.args for op in run]]
         found = yield Statement(self.top, asked)
         width = self.key_width
         return [
@@ -271,9 +287,9 @@ class WindowedCounterPlan(CounterPlan):
         for op in run:
             after, n = op.args
             if after is None:
-                found = yield Statement(self.first_keys, [(since, n)])
+                found = yield Statement(self.first_keys, [(*since, n)])
             else:
-                found = yield Statement(self.later_keys, [(since, *self._bare_out(after), n)])
+                found = yield Statement(self.later_keys, [(*since, *self._bare_out(after), n)])
             results.append([self.key_value(row) for row in found[0]])
         return results
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from roost.dialects.dialect import Answer, Gather, Template
 
-# When the current window began, by the database's clock; on SQLite the plan knows. PostgreSQL's clock goes on while a
+# When the current window began: by the database's clock, on SQLite by the store's; or the newest one that is stored,
+# where that is later. So a clock that has jumped back makes no window come back. PostgreSQL's clock goes on while a
 # statement runs, and an index takes nothing that may change: so it is asked once.
 START = {
-    "mariadb": "({clock} - MOD({clock}, {size}))",
-    "postgresql": "(SELECT m - MOD(m, {size}) FROM (SELECT {clock} AS m) c)",
+    "sqlite": "max(?, coalesce((SELECT max(start) FROM {rows}), 0))",
+    "mariadb": "GREATEST({clock} - MOD({clock}, {size}), COALESCE((SELECT MAX(w.start) FROM {rows} w), 0))",
+    "postgresql": """\
+(SELECT greatest(m - MOD(m, {size}), coalesce((SELECT max(w.start) FROM {rows} w), 0)) FROM (SELECT {clock} AS m) c)""",
 }
 
-# The clock, and when the oldest window that is stored began.
+# The clock, and when the oldest and the newest window that are stored began.
 LOOK = {
-    "sqlite": "SELECT 0, min(start) FROM {rows}",
-    "mariadb": "SELECT {clock}, (SELECT MIN(start) FROM {rows})",
-    "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows})",
+    "sqlite": "SELECT 0, min(start), (SELECT max(start) FROM {rows}) FROM {rows}",
+    "mariadb": "SELECT {clock}, (SELECT MIN(start) FROM {rows}), (SELECT MAX(start) FROM {rows})",
+    "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows}), (SELECT max(start) FROM {rows})",
 }
 
-# The windows of keys on from one, asked with a key and what `since` takes: when that one began, or, by the server's
-# clock, how long before the current one.
+# The windows of keys on from one, asked with a key and what `since` takes: when that one began, or how long before the
+# current one, on SQLite behind the window that the clock shows.
 WINDOWS = {
     "sqlite": Template("SELECT start, n FROM {rows} WHERE {equal} AND start >= {since}", answer=Answer.ORDINAL),
     "mariadb": Template(
@@ -37,7 +40,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}, %s::bigint[]) WITH ORDINA
 # SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
 TOP = {
     "sqlite": """\
-SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows} WHERE start >= ? GROUP BY {key}
+SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows} WHERE start >= {since} GROUP BY {key}
   ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
     "mariadb": """\
 SELECT {key}, 0, SUM(n) AS total FROM {rows} WHERE start >= {start} - %s GROUP BY {key}
@@ -46,7 +49,7 @@ SELECT {key}, 0, SUM(n) AS total FROM {rows} WHERE start >= {start} - %s GROUP B
 TOP["postgresql"] = TOP["mariadb"]
 
 KEYS = {
-    "sqlite": "SELECT DISTINCT {key} FROM {rows} WHERE start >= ?{after} ORDER BY {key} LIMIT ?",
+    "sqlite": "SELECT DISTINCT {key} FROM {rows} WHERE start >= {since}{after} ORDER BY {key} LIMIT ?",
     "mariadb": "SELECT DISTINCT {key} FROM {rows} WHERE start >= {start} - %s{after} ORDER BY {key} LIMIT %s",
 }
 KEYS["postgresql"] = KEYS["mariadb"]

@@ -31,7 +31,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     structure, slots = _counter(plan)
     words = sqlite.Words(plan)
     key, rows, seconds = words.dialect.names(words.key), words.rows, structure.seconds
-    start = f"(CAST(strftime('%s', 'now') AS INTEGER) / {seconds} * {structure.size})"
+    clock = f"CAST(strftime('%s', 'now') AS INTEGER) / {seconds} * {structure.size}"
+    start = f"max({clock}, coalesce((SELECT max(w.start) FROM {rows} w), 0))"
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
     total = "n" if slots == 1 else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
@@ -70,21 +71,23 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     def add(words: mariadb.Words) -> mariadb.Door:
         key, rows = words.names(words.key), words.rows
         beyond = words.signal(f"{words.name}{BEYOND}")
-        first = f"{start} - (`the keep` - 1) * {structure.size}"
+        first = f"`the start` - (`the keep` - 1) * {structure.size}"
         over = ", ".join([f"`over {each.name}`" for each in words.key])
         is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in words.key])
         return words.door(
             [*words.key, TOTAL],
             [
                 *(f"DECLARE `over {each.name}` {plan.dialect.types[each.type.kind](each)}" for each in words.key),
-                "DECLARE `the slots`, `the keep`, `over start`, `over slot` BIGINT",
+                "DECLARE `the slots`, `the keep`, `the start`, `over start`, `over slot` BIGINT",
                 f"DECLARE EXIT HANDLER FOR {mariadb.OUT_OF_RANGE} {beyond}",
             ],
             [
                 words.option("slots", str(plan.dialect.slots)),
                 words.option("keep"),
+                f"SELECT {start} INTO `the start`",
                 f"INSERT INTO {words.rows} ({key}, start, slot, n)\n"
-                f"    VALUES ({words.news(words.key)}, {start}, CONNECTION_ID() % `the slots`, {words.news([TOTAL])})\n"
+                f"    VALUES ({words.news(words.key)}, `the start`, CONNECTION_ID() % `the slots`,"
+                f" {words.news([TOTAL])})\n"
                 "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
                 # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up
                 # those who insert there.
@@ -160,7 +163,8 @@ def _counter(plan: StructurePlan) -> tuple[WindowedCounter[object], int]:
 
 def _start(plan: StructurePlan) -> str:
     structure, _ = _counter(plan)
-    return plan.dialect.choose(START).format(clock=plan.dialect.choose(CLOCK), size=structure.size)
+    clock = plan.dialect.choose(CLOCK)
+    return plan.dialect.choose(START).format(clock=clock, size=structure.size, rows=plan.rows_table)
 
 
 def _back(structure: WindowedCounter[object]) -> int:

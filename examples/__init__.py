@@ -1,0 +1,1 @@
+"""Programs that show what Roost is for; the tests run them."""

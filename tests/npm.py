@@ -1,0 +1,34 @@
+"""Packages of npm's registry, for clients in JavaScript."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+
+PATIENCE = 60
+
+
+def modules(config: pytest.Config, packages: list[str]) -> Path:
+    """Install packages, once for all runs; return where they are. Without npm the test is not run."""
+    assert config.cache is not None
+    kept = config.cache.mkdir("npm")
+    place = kept / "-".join(sorted(packages)).replace("@", "-")
+    try:
+        npm = servers.binary("npm", [], "npm")
+        servers.binary("node", [], "nodejs")
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=kept) as made:
+                command = [npm, "install", "--prefix", made, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
+                done = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=PATIENCE)
+                if done.returncode:
+                    raise servers.NotHere(f"NOT RUN: npm cannot install {packages}: {done.stderr[-500:]}")
+                if not place.exists():  # tests run side by side
+                    Path(made, "node_modules").rename(place)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    return place
