@@ -37,11 +37,6 @@ def ranked(keep: int) -> Any:
 KINDS: list[tuple[Any, Any, Any]] = [  # declared, declared otherwise, and an operation that either takes
     (roost.Cache("k_cache"), None, lambda s: s.set("a", b"x", 60)),
     (
-        roost.Cache("k_few", max_items=10),
-        roost.Cache("k_few", max_items=5),
-        lambda s: s.set("a", b"x", 60),
-    ),
-    (
         roost.RateLimit("k_limit", limit=5, per=60),
         roost.RateLimit("k_limit", limit=9, per=60),
         lambda s: s.take("a"),
