@@ -176,6 +176,24 @@ def test_keys_and_values_of_other_types(store: roost.Store) -> None:
         Values(roost.Cache("numbers", key=int), lambda: 0.0)
 
 
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+def test_a_cache_with_bounds_answers_alike(conversation: list[bytes], store: roost.Store) -> None:
+    bounded = roost.Cache("bounded", max_items=1000, max_bytes=10**7)
+    store.create(bounded)
+    sent = b"".join(conversation)
+    assert without_tokens(Player(store, bounded).one(sent)) == without_tokens(Player(store, pages).one(sent))
+
+
+def test_a_cache_with_bounds_lets_values_go(store: roost.Store) -> None:
+    small = roost.Cache("small", max_items=3)
+    store.create(small)
+    player = Player(store, small)
+    player.one(b"".join([b"set %d 0 0 1\r\nx\r\n" % n for n in range(5)]))
+    assert player.one(b"mg 9 N30\r\nma 8 N0\r\nget 0 1 2 3 4 8 9\r\n") == (
+        b"HD W\r\nHD\r\nVALUE 4 0 1\r\nx\r\nVALUE 8 0 1\r\n0\r\nVALUE 9 0 0\r\n\r\nEND\r\n"
+    )
+
+
 def test_flush_all_takes_no_delay(store: roost.Store) -> None:
     player = Player(store, pages)
     assert player.one(b"set a 0 0 1\r\nx\r\nflush_all 5\r\nflush_all 5 noreply\r\nget a\r\n") == (

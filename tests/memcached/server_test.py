@@ -24,6 +24,7 @@ from tests.memcached.conftest import Serve, pages, place
 from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
+from tests.server.tls_test import Authority
 
 MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
 
@@ -264,6 +265,14 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
     side.close()
 
 
+def test_many_requests_that_want_no_answer(serve: Serve) -> None:
+    side = Side(place(serve()))
+    side.ask(b"set n 0 0 1\r\n0\r\n")
+    assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * 5_000) == b""
+    assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n5000\r\nEND\r\n"
+    side.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -359,3 +368,13 @@ def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tm
         assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
         assert store.check() == []
     daemon.kill()
+
+
+def test_over_tls(serve: Serve, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    served = serve(
+        "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--memcached-secret", "me:secret", "--drain", "0.5"
+    )
+    client, _ = authority.connect(served, "memcached")
+    with client:
+        assert client.ask("set x 0 0 9\r\nme secret\r", "get x\r") == ["STORED\r", "END\r"]

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,30 @@ def test_a_modification_by_itself_is_two_or_three_messages_to_the_database(db: D
             for _ in range(8):
                 assert client.ask(line)[0].startswith("0\t1")
             assert proxy.counted(partial(client.ask, line)) == messages, line
+
+
+@dataclass(frozen=True)
+class Visit:
+    uid: int
+    visitor: int
+
+
+def test_what_several_clients_ask_of_a_structure_is_done_together(db: Database, tmp_path: Path) -> None:
+    with roost.Store(db.url) as store:
+        store.create(roost.Ring("visits", Visit, per="uid", keep=3))
+    opens = opening(db, "visits").replace("id,v,n", "uid,visitor")
+    with (
+        Proxy(urlsplit(db.url).port or 0) as proxy,
+        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
+        served.connect("write") as client,
+    ):
+        for number in range(3):  # as three clients would
+            assert client.ask(opens.replace("P\t0", f"P\t{number}")) == ["0\t1"]
+        lines = [f"{number}\t+\t2\t{number}\t5" for number in range(3)]
+        for sequence in range(1, 9):
+            assert client.ask(*lines) == [f"0\t1\t{sequence}"] * 3
+        assert proxy.counted(partial(client.ask, *lines)) == 3
+        assert client.ask("0\t=\t1\t2\t9\t0") == ["0\t2" + "\t2\t5" * 3]
 
 
 def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:

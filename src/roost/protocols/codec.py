@@ -52,6 +52,7 @@ Arrived = Sequence[tuple[Any, Any]]  # sessions, and their chunks
 class Codec(Protocol):
     """A protocol over one database.
 
+    opens: whether clients open indexes, which may have changed since.
     empty: a chunk of nothing.
     gap: how long what separates two chunks is, that are parts of one.
     full: what is said to who comes beyond the limit of connections.
@@ -59,6 +60,7 @@ class Codec(Protocol):
     """
 
     name: ClassVar[str]
+    opens: ClassVar[bool]
     empty: ClassVar[Any]
     gap: ClassVar[int]
     full: ClassVar[bytes]

@@ -182,14 +182,16 @@ class Client(asyncio.Protocol):
         self.locked = self.locked if self.blocked else 0.0
         self.blocked = False
         self.silent = 0
-        self.passed_over = not text and bool(rest)
+        played = bool(text) or seconds > 0  # some requests want no answer
+        self.passed_over = bool(rest) and not played
         if self.gone:
             return
-        if text:
+        if played:
             data = self.codec.encode(text)
             size = len(data)
-            self.counters.bytes_out += size
-            self.transport.write(data)
+            if data:
+                self.counters.bytes_out += size
+                self.transport.write(data)
             self._measured = True
             most = self.server.settings.max_unanswered
             if rest or size > most or seconds > SHARE:

@@ -190,7 +190,8 @@ class Lines(Part):
         self._playing = self._played.ready(self._pieces)
         if not self._playing or not database.budget.open:
             return []
-        yield from database.look(context)
+        if self._codec.opens or not database.looks:
+            yield from database.look(context)
         exchange = self._begin(database.budget)
         try:
             work = exchange.play()

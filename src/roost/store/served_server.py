@@ -71,6 +71,7 @@ class Remembered:
         """Have everything looked at again."""
         self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
         self.indexes: dict[Asked, OpenedIndex] = {}
+        self.structures: dict[str, Any] = {}  # by definition: what several clients ask of one is done together
         self.version = next(self._versions)
 
 
@@ -242,7 +243,12 @@ class ServerDatabase(Database):
             return found
         try:
             for (definition,) in [] if isinstance(found, Missing) else found:
-                plan = self._known.plan(from_definition(definition))
+                structures = self._remembered.structures
+                if definition not in structures:
+                    if len(structures) >= MOST_OPENED:
+                        structures.clear()
+                    structures[definition] = from_definition(definition)
+                plan = self._known.plan(structures[definition])
                 if plan.wire is not None:
                     return plan.wire(plan.structure, index, columns, filters)
         except Error as error:

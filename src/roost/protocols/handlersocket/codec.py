@@ -19,6 +19,7 @@ class HandlerSocket:
     """
 
     name: ClassVar[str] = "handlersocket"
+    opens: ClassVar[bool] = True
     empty: ClassVar[str] = ""
     gap: ClassVar[int] = 1
     full: ClassVar[bytes] = b"2\t1\tlimit\n"

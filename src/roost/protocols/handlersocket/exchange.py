@@ -235,7 +235,8 @@ class Exchange(say.Counted):
             answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
             self._deliver(every, alike.owners, answers, seconds)
         while singles and self._budget.open:
-            some = singles[:SINGLES]
+            # Modifications of structures lock what they need in one order, as far as they are done together.
+            some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
             results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
             answers = []
             for (_, opened, _, _), result in zip(some, results, strict=False):

@@ -23,6 +23,7 @@ class Memcached:
     """memcached's protocol over one cache."""
 
     name: ClassVar[str] = "memcached"
+    opens: ClassVar[bool] = False
     empty: ClassVar[bytes] = b""
     gap: ClassVar[int] = 0
     full: ClassVar[bytes] = b"ERROR Too many open connections\r\n"

@@ -411,8 +411,8 @@ class CachePlan(CacheReads):
 
 
 def _counts(run: Operations) -> bool:
-    # Whether something is stored or removed.
-    return any([op.writes and op.verb != "touch" and op.verb not in LEASING for op in run])
+    # Whether something is stored or removed. A touch removes a value to which it gives an end that is over.
+    return any([op.writes and op.verb not in LEASING and (op.verb != "touch" or op.args[1] == 0) for op in run])
 
 
 def _by_key(item: tuple[Row, Row]) -> Row:

@@ -91,9 +91,9 @@ class CacheReads(StructurePlan):
         texts = [key for (key,) in keys]
         if "\0" in "".join(texts):
             return None
-        now = yield from self._moment(context)
         try:
-            (found,) = yield Statement(fetch, [(now, self.dialect.pack(texts), now)], values=len(keys))
+            asked = (*self.clock.row(context), self.dialect.pack(texts))
+            (found,) = yield Statement(fetch, [asked], values=len(keys))
         except StatementFailed:
             return None
         rows = [None if row[0] is None else row for row in found]

@@ -31,8 +31,9 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
 
 # The same on SQLite for many keys in one statement, each a text without NUL: a row for each key, in their order.
 FETCH = """\
-SELECT r.value, r.token, r.until - ?, r.flags, {old} FROM {array} q
-  LEFT JOIN {rows} r ON r.{key} = q.value AND r.until > ?"""
+WITH m AS MATERIALIZED (SELECT {now} AS now)
+SELECT r.value, r.token, r.until - m.now, r.flags, {old} FROM m CROSS JOIN {array} q
+  LEFT JOIN {rows} r ON r.{key} = q.value AND r.until > m.now"""
 
 # What is there under the locks, over or not.
 FIND = {
