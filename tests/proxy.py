@@ -145,8 +145,8 @@ class Proxy:
                         server.sendall(told)
                         server.recv(1 << 20)
                     if cut is Cut.LATE:
-                        _shut(client)
                         self._late = server, told
+                        _shut(client)
                         server = client  # stays open
                         return
                     if cut is Cut.ORPHAN:

@@ -21,6 +21,7 @@ import roost
 from roost.contrib import alembic as contrib
 from roost.contrib.alembic import ignoring
 from tests import servers
+from tests.contrib.kinds import KINDS
 from tests.docs_test import ROOT, blocks
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import alchemy_url
@@ -179,6 +180,27 @@ def test_a_declaration_changes_and_changes_back(config: Config, url: str) -> Non
         command.downgrade(config, "1")
         assert store.run(visits.push(Visit(1, 7))) == 8
         assert store.check() == []
+
+
+@pytest.mark.parametrize(("first", "second", "operation"), KINDS, ids=[first.name for first, _, _ in KINDS])
+def test_every_kind_goes_up_changes_and_goes_down(url: str, first: Any, second: Any, operation: Any) -> None:
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+
+    def migrate(change: Callable[[Any], Any]) -> None:
+        with engine.begin() as connection:
+            change(Operations(MigrationContext.configure(connection)))
+
+    migrate(lambda op: contrib.create(op, first))
+    with roost.Store(url) as store:
+        store.create(first)  # nothing is missing, nothing differs
+        store.run(operation(first))
+        if second is not None:
+            migrate(lambda op: contrib.alter(op, second))
+            store.run(operation(second))
+            assert [each.definition for each in store.structures()] == [second.definition]
+        assert store.check() == []
+    migrate(lambda op: contrib.drop(op, second or first))
+    assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
 
 
 def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:

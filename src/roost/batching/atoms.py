@@ -20,9 +20,9 @@ FEW = 64  # operations whose bytes are not counted: that takes a good part of th
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("deadline", "done", "error", "future", "operations", "results", "size", "slow_path", "writes")
+    __slots__ = ("deadline", "done", "error", "future", "once", "operations", "results", "size", "slow_path", "writes")
 
-    def __init__(self, operations: Sequence[Operation[Any]]) -> None:
+    def __init__(self, operations: Sequence[Operation[Any]], once: str | None = None) -> None:
         writes = False
         size = len(operations)
         for op in operations:
@@ -34,6 +34,7 @@ class Atom:
                 if op.verb in RUNS:
                     size += len(op.args) - 1
         self.operations = operations
+        self.once = once  # the token for which they are done once
         self.writes = writes
         self.size = size
         self.results: Sequence[Any] = ()

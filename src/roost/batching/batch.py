@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from roost.batching.atoms import Atom, answer
-from roost.batching.known import Known, Stats, perform
+from roost.batching.known import Known, Stats, performed
 from roost.batching.parts import Part, SlowPath
 from roost.databases.engine import GRACE
 from roost.dialects.dialect import Control, Dialect, Wanted
@@ -231,7 +231,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     """Run one atom inside the application's own transaction, and answer it; nothing is committed."""
     if known.refuses(atom):
         return
-    exchange = known.exchange(atom, context)
+    exchange = known.exchange(atom, context) if atom.once is None else None
     if exchange is not None:
         found = yield exchange
         if found is not None:
@@ -240,7 +240,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
             return
     yield Control.SAVEPOINT
     try:
-        answer([atom], (yield from retried(atom.operations, known, context)))
+        answer([atom], (yield from retried(atom.operations, known, context, atom.once)))
     except Exception as failed:
         atom.error = failed
     if atom.error is not None:
@@ -253,10 +253,10 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     atom.done = True
 
 
-def retried(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
+def retried(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None = None) -> Plan:
     """Run operations behind a savepoint; where an optimistic run fails, undo it, and run them carefully."""
     try:
-        return (yield from perform(operations, known, context))
+        return (yield from performed(operations, known, context, once))
     except Careful:
         yield Control.BACK
-        return (yield from perform(operations, known, context.carefully()))
+        return (yield from performed(operations, known, context.carefully(), once))

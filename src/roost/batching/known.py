@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.batching.atoms import Atom
+from roost.batching.once import Once
 from roost.batching.overlap import run_overlapping
 from roost.catalog.catalog import Catalog
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
@@ -49,6 +50,7 @@ class Known:
     def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
+        self.once = Once(dialect)
         self.stats = Stats()
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
@@ -216,6 +218,12 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
     return (yield from known.work(structure, operations, context, alone=True))
+
+
+def performed(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None) -> Plan:
+    """Run one atom's operations inside a transaction that is open, or return what its token was answered."""
+    work = perform(operations, known, context)
+    return work if once is None else known.once.perform(once, work, context)
 
 
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from roost.batching.atoms import Atom, answer, refuse_all
-from roost.batching.known import Known, perform
+from roost.batching.known import Known, perform, performed
 from roost.dialects.dialect import Wanted
 from roost.errors import Busy
 from roost.structures.plan import Context
@@ -96,8 +96,13 @@ class Atoms(Part):
     def run(self, context: Context) -> Running:
         """Run all, and give each its results, which are its answer if they are committed."""
         atoms = self._atoms
-        operations = atoms[0].operations if len(atoms) == 1 else [op for atom in atoms for op in atom.operations]
-        results = yield from perform(operations, self._known, context)
+        if len(atoms) == 1:
+            results = yield from performed(atoms[0].operations, self._known, context, atoms[0].once)
+        elif once := [atom for atom in atoms if atom.once is not None]:  # each has a transaction of its own
+            rest = [atom for atom in atoms if atom.once is None]
+            return [self._part([atom]) for atom in reversed(once)] + ([self._part(rest)] if rest else [])
+        else:
+            results = yield from perform([op for atom in atoms for op in atom.operations], self._known, context)
         if not answer(atoms, results):
             return None
         if len(atoms) == 1:

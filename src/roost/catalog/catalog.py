@@ -76,6 +76,7 @@ SELECT w.name,
       WHERE s.rolname = session_user AND u.rolname = current_user) me""",
 }
 PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
+ONCE = "roost_once"  # tokens of what is done once: made with the first one
 
 # The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
 WRITERS = {
@@ -220,8 +221,9 @@ def create(
 
     Returns these, by name, with the difference.
     """
-    if (yield from _is_made(catalog, plans, view)):
-        return {}  # also where nothing can be written
+    # Also where nothing can be written. SQLite's write lock is taken before anything is read.
+    if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
+        return {}
     yield from lock(catalog)
     yield from make_private(catalog)
     missing: list[StructurePlan] = []

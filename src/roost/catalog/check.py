@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.catalog.catalog import PRIVATE, Catalog, listed, strange
+from roost.catalog.catalog import ONCE, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
@@ -66,7 +66,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private = {*PRIVATE}
+    private = {*PRIVATE, ONCE}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import random as random_module
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +24,7 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.forks import at_fork
 from roost.dialects import Control, Statement, Wanted
-from roost.errors import Busy, Closed, Conflict, Error, OutcomeUnknown, ReadOnly
+from roost.errors import Busy, Closed, Conflict, Error, Invalid, OutcomeUnknown, ReadOnly
 from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
@@ -63,10 +64,12 @@ class Core:
         self._clock = in_utc(clock)
         self.known = Known(self.engine.dialect)
         self.closed = False
+        self.has_once = False  # whether there is a table of tokens
         self._start()
         _cores[id(self)] = self
 
     def _start(self) -> None:
+        self._preparing = threading.Lock()
         self.known.stats = Stats()  # of overlaps
         self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
         spot = self._random.randrange(2**31)
@@ -141,7 +144,7 @@ class Core:
 
     def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
         # Runs a single operation without a batch; returns whether it has its answer.
-        if len(atoms) > 1 or len(atoms[0].operations) > 1:
+        if len(atoms) > 1 or len(atoms[0].operations) > 1 or atoms[0].once is not None:
             return False
         (atom,) = atoms
         deadline = atom.deadline or time.monotonic() + self.timeout
@@ -209,6 +212,19 @@ class Core:
                 if time.monotonic() > deadline or (isinstance(error, ReadOnly) and not self.engine.dialect.exchanges):
                     raise
                 time.sleep(PAUSE * (1 + self._random.random()))
+
+    def prepare_once(self) -> None:
+        """Make the table of tokens, with the first token that a store is given."""
+        with self._preparing:
+            if self.has_once:
+                return
+            try:
+                there = self.snapshot(self.known.once.is_made())
+            except Invalid:  # perhaps somebody makes it in this moment; the lock of who makes it tells
+                there = False
+            if not there:
+                self.repeated(partial(self.known.once.make, self.known.catalog))
+            self.has_once = True
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""

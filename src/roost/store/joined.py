@@ -6,7 +6,7 @@ the transaction as it was. What runs on which connection is `databases/callers`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from roost.batching.atoms import Atom
@@ -41,12 +41,15 @@ class AsyncpgTransaction(Protocol):
 class Joined(Runner):
     """Runs operations inside the transaction that is open on a connection of the application."""
 
-    def __init__(self, play: Play, known: Known, context: Context) -> None:
+    def __init__(self, play: Play, known: Known, context: Context, prepare_once: Callable[[], None]) -> None:
         self._play = play
         self._known = known
         self._context = context
+        self._prepare_once = prepare_once
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        if atom.once is not None:
+            self._prepare_once()
         self._play(joined(atom, self._known, self._context), atom.writes)
         return atom.answer
 
@@ -54,10 +57,16 @@ class Joined(Runner):
 class AsyncJoined(AsyncRunner):
     """`Joined` with `await`."""
 
-    def __init__(self, play: AsyncPlay, known: Known, context: Context) -> None:
+    def __init__(
+        self, play: AsyncPlay, known: Known, context: Context, prepare_once: Callable[[], Awaitable[None]]
+    ) -> None:
         self._play = play
         self._known = known
         self._context = context
+        self._prepare = prepare_once
+
+    async def _prepare_once(self) -> None:
+        await self._prepare()
 
     async def _answered(self, atom: Atom) -> None:
         await self._play(joined(atom, self._known, self._context), atom.writes)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeAlias, TypeVar, overload
 
 from roost.batching.atoms import Atom
+from roost.batching.once import checked
 from roost.structures.operation import Operation
 
 T = TypeVar("T")
@@ -25,42 +26,62 @@ Op: TypeAlias = Operation[T]
 class Runner(ABC):
     """Runs operations: a `Store`, or what `Store.on` returns."""
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run one operation and return its result, or raise its error."""
-        result: T = self._answer(Atom((operation,)))[0]
+    def run(self, operation: Operation[T], *, once: str | None = None) -> T:
+        """Run one operation and return its result, or raise its error.
+
+        once: a token. The same one again, from whatever process, does nothing and returns what it returned.
+        """
+        result: T = self._answer(_atom((operation,), once))[0]
         return result
 
     @overload
-    def run_all(self, a: Op[T1], /) -> tuple[T1]: ...
+    def run_all(self, a: Op[T1], /, *, once: str | None = None) -> tuple[T1]: ...
     @overload
-    def run_all(self, a: Op[T1], b: Op[T2], /) -> tuple[T1, T2]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], /, *, once: str | None = None) -> tuple[T1, T2]: ...
     @overload
-    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /) -> tuple[T1, T2, T3]: ...
-    @overload
-    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /) -> tuple[T1, T2, T3, T4]: ...
-    @overload
-    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /) -> tuple[T1, T2, T3, T4, T5]: ...
+    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /, *, once: str | None = None) -> tuple[T1, T2, T3]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /, *, once: str | None = None
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    def run_all(
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /, *, once: str | None = None
+    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    @overload
+    def run_all(
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /, *, once: str | None = None
     ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /, *, once: str | None = None
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], h: Op[T8], /
+        self,
+        a: Op[T1],
+        b: Op[T2],
+        c: Op[T3],
+        d: Op[T4],
+        e: Op[T5],
+        f: Op[T6],
+        g: Op[T7],
+        h: Op[T8],
+        /,
+        *,
+        once: str | None = None,
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
     @overload
-    def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...
+    def run_all(self, *operations: Operation[T], once: str | None = None) -> tuple[T, ...]: ...
 
-    def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
+    def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
 
         No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+
+        once: a token for all of them, as for `run`.
         """
-        return self._answer(Atom(operations)) if operations else ()
+        return self._answer(_atom(operations, once)) if operations else ()
 
     @abstractmethod
     def _answer(self, atom: Atom) -> tuple[Any, ...]: ...
@@ -69,48 +90,77 @@ class Runner(ABC):
 class AsyncRunner(ABC):
     """Runs operations with `await`: an `AsyncStore`, or what `AsyncStore.on` returns."""
 
-    async def run(self, operation: Operation[T]) -> T:
-        """Run one operation and return its result, or raise its error."""
-        atom = Atom((operation,))
+    async def run(self, operation: Operation[T], *, once: str | None = None) -> T:
+        """Run one operation and return its result, or raise its error; for `once` see `Runner.run`."""
+        atom = _atom((operation,), once)
+        if once is not None:
+            await self._prepare_once()
         await self._answered(atom)
         result: T = atom.answer[0]
         return result
 
     @overload
-    async def run_all(self, a: Op[T1], /) -> tuple[T1]: ...
+    async def run_all(self, a: Op[T1], /, *, once: str | None = None) -> tuple[T1]: ...
     @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], /) -> tuple[T1, T2]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], /, *, once: str | None = None) -> tuple[T1, T2]: ...
     @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /) -> tuple[T1, T2, T3]: ...
-    @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /) -> tuple[T1, T2, T3, T4]: ...
-    @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /) -> tuple[T1, T2, T3, T4, T5]: ...
+    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /, *, once: str | None = None) -> tuple[T1, T2, T3]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /, *, once: str | None = None
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    async def run_all(
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /, *, once: str | None = None
+    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    @overload
+    async def run_all(
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /, *, once: str | None = None
     ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /
+        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /, *, once: str | None = None
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], h: Op[T8], /
+        self,
+        a: Op[T1],
+        b: Op[T2],
+        c: Op[T3],
+        d: Op[T4],
+        e: Op[T5],
+        f: Op[T6],
+        g: Op[T7],
+        h: Op[T8],
+        /,
+        *,
+        once: str | None = None,
     ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
     @overload
-    async def run_all(self, *operations: Operation[T]) -> tuple[T, ...]: ...
+    async def run_all(self, *operations: Operation[T], once: str | None = None) -> tuple[T, ...]: ...
 
-    async def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
+    async def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
 
         No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+
+        once: a token for all of them, as for `run`.
         """
         if not operations:
             return ()
-        atom = Atom(operations)
+        atom = _atom(operations, once)
+        if once is not None:
+            await self._prepare_once()
         await self._answered(atom)
         return atom.answer
 
     @abstractmethod
     def _answered(self, atom: Atom) -> Awaitable[None]: ...
+
+    async def _prepare_once(self) -> None:
+        """Make sure that there is a table of tokens, where `_answered` does not."""
+        return
+
+
+def _atom(operations: tuple[Operation[Any], ...], once: str | None) -> Atom:
+    return Atom(operations) if once is None else Atom(operations, checked(once, operations))

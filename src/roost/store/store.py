@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from roost.batching.atoms import Atom
 from roost.batching.known import Stats
+from roost.batching.once import Once
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, listed
 from roost.catalog.check import Violation, check
@@ -54,6 +55,7 @@ class _Base:
         trace: Trace | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         random: random_module.Random | None = None,
+        once_for: float | dt.timedelta = 86_400.0,
     ) -> None:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
             if not 0 <= seconds < 10**6:
@@ -63,6 +65,7 @@ class _Base:
             self._working = CacheCore(url, timeout, trace, clock, random)
         else:
             self._working = Core(url, timeout, lock_wait, trace, clock, random)
+            self._working.known.once = Once(self._working.engine.dialect, once_for)
         self.url = redacted(url)
         self._finalizer = weakref.finalize(self, self._working.dispose)
 
@@ -137,6 +140,7 @@ class Store(_Base, Runner):
     trace: called with the text and the parameters of every statement.
     clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
     random: for jitter, and the slots of counters.
+    once_for: seconds, or a timedelta, for which a token of `run(..., once=token)` is kept.
 
     Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
 
@@ -198,7 +202,7 @@ class Store(_Base, Runner):
         in autocommit mode, with none open, writing is refused.
         """
         core = self._core
-        return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
+        return Joined(caller_of(connection, core.engine), core.known, core.joined_context, core.prepare_once)
 
     def holding(
         self,
@@ -233,8 +237,13 @@ class Store(_Base, Runner):
     ) -> None:
         self.close()
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run one operation and return its result, or raise its error."""
+    def run(self, operation: Operation[T], *, once: str | None = None) -> T:
+        """Run one operation and return its result, or raise its error.
+
+        once: a token. The same one again, from whatever process, does nothing and returns what it returned.
+        """
+        if once is not None:
+            return super().run(operation, once=once)
         result: T = self._working.run(operation)
         return result
 
@@ -279,6 +288,8 @@ class Store(_Base, Runner):
                 error = failed
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        if atom.once is not None and not self._core.has_once:
+            self._core.prepare_once()
         self._working.submit([atom])
         return atom.answer
 
@@ -314,8 +325,11 @@ class AsyncStore(_Base, AsyncRunner):
         trace: Trace | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         random: random_module.Random | None = None,
+        once_for: float | dt.timedelta = 86_400.0,
     ) -> None:
-        super().__init__(url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random)
+        super().__init__(
+            url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random, once_for=once_for
+        )
         self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueues] = weakref.WeakKeyDictionary()
 
     async def create(self, *structures: Structure, view: bool = True) -> None:
@@ -346,7 +360,9 @@ class AsyncStore(_Base, AsyncRunner):
             still meanwhile.
         """
         core = self._core
-        return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
+        return AsyncJoined(
+            async_caller_of(connection, core.engine), core.known, core.joined_context, self._prepare_once
+        )
 
     def holding(
         self,
@@ -423,6 +439,10 @@ class AsyncStore(_Base, AsyncRunner):
         if queues is None:
             queues = self._queues[loop] = LoopQueues(self._working)
         return (queues.writes if atom.writes else queues.reads).join(atom, loop)
+
+    async def _prepare_once(self) -> None:
+        if not self._core.has_once:
+            await self._in_thread(self._core.prepare_once)
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:

@@ -75,7 +75,7 @@ SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.
 SHOWN = {
     "sqlite": "strftime('%Y-%m-%d %H:%M:%S.', {0} / 1000000, 'unixepoch') || substr({0} + 10000000, -6)",
     "mariadb": "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {0} MICROSECOND",
-    "postgresql": "'1970-01-01 00:00:00+00'::timestamptz + {0} * '1 microsecond'::interval",
+    "postgresql": "to_timestamp(0) + {0} * '1 microsecond'::interval",
 }
 
 READ = "SELECT {clock}, t.latest, t.ahead FROM (SELECT 1) one LEFT JOIN {table} t ON t.id = 0"

@@ -24,6 +24,7 @@ from roost.contrib.django import DjangoStore
 from roost.contrib.django.operations import AlterStructure, CreateStructure, DropStructure
 from roost.contrib.django.sessions import SessionStore
 from roost.contrib.django.testing import clear_structures
+from tests.contrib.kinds import KINDS
 from tests.contrib.site.pages import structures
 from tests.contrib.site.pages.structures import Mood, Visit, pageviews, store, visits
 from tests.latest import Latest
@@ -83,6 +84,24 @@ class MigrateTests(TransactionTestCase):
         call_command("migrate", "pages", verbosity=0)
         self.assertEqual(tables(), made)
         self.assertEqual(store.run_all(pageviews.total("/"), visits.latest(1)), (0, []))
+
+    def test_every_kind_is_made_changed_changed_back_and_dropped(self) -> None:
+        for first, second, operation in KINDS:
+            with self.subTest(first.name):
+                self.apply(written_and_read(CreateStructure(first)))
+                store.create(first)  # nothing is missing, nothing differs
+                store.run(operation(first))
+                if second is not None:
+                    change = written_and_read(AlterStructure(second, was=first))
+                    self.apply(change)
+                    store.create(second)
+                    self.apply(change, back=True)
+                store.create(first)
+                self.assertEqual(store.check(), [])
+                self.assertIn(f"roost_{first.name}_rows", "".join(self.apply(DropStructure(first), collect=True)))
+                self.apply(DropStructure(first))
+                with self.assertRaises(roost.Missing):
+                    store.run(operation(first))
 
     def test_what_is_there_already_is_left_as_it_is(self) -> None:
         store.run(pageviews.add("/"))

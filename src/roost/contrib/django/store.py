@@ -127,6 +127,8 @@ class DjangoStore(Runner):
         connection = connections[self.using]
         store = self._store(connection)
         core = store._core
+        if atom.once is not None and not core.has_once:
+            core.prepare_once()
         joins = self._joins or connection.vendor == "sqlite"
         if joins and connection.in_atomic_block:
             run_joined(atom, connection, core.known, core.joined_context)

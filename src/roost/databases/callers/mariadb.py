@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from roost.databases.callers.caller import (
     NO_TRANSACTION,
@@ -28,10 +27,10 @@ from roost.databases.mariadb.connection import (
     number_of,
 )
 from roost.databases.mariadb.errors import INTERRUPTED, translate
-from roost.databases.mariadb.session import joined_text, judge, question
+from roost.databases.mariadb.session import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
-from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, StatementFailed
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 # An operation by itself. An error leaves the transaction as it was; where the savepoint is gone by then, the server has
 # rolled back all of it.
@@ -71,35 +70,13 @@ def is_gone(error: Any) -> bool:
     return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
-# Whether the session is one of Galera's: there are servers without such a variable.
-IS_GALERA = """\
-BEGIN NOT ATOMIC
-DECLARE EXIT HANDLER FOR 1193 SELECT 0;
-EXECUTE IMMEDIATE 'SELECT @@wsrep_on';
-END"""
-
-_galera: WeakKeyDictionary[Any, tuple[int, bool]] = WeakKeyDictionary()  # with the session's number, by connection
-
-
-def _is_galera(raw: Any) -> Generator[str, Sequence[Row], bool]:
-    found = _galera.get(raw)
-    if found is None or found[0] != raw.thread_id():
-        try:
-            rows = yield IS_GALERA
-            is_one = rows[0][0] not in (0, "0")
-        except StatementFailed:
-            is_one = True  # it takes no compound statement (sql_mode=ORACLE): then there is no other way either
-        found = _galera[raw] = raw.thread_id(), is_one
-    return found[1]
-
-
 def attempted(raw: Any, text: str) -> Texts:
     """Yield a compound statement of `at_once`, and return its row; None where it failed and left nothing behind.
 
     On Galera it is not sent: when another node ends the transaction between two of its statements, no error is raised,
     and the others run outside of it.
     """
-    if (yield from _is_galera(raw)):
+    if is_galera(raw):
         return None
     try:
         return (yield text)[0]

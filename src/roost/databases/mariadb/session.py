@@ -96,8 +96,10 @@ def looked_at(dialect: Dialect) -> list[Setting]:
     return [each for each in SETTINGS if (each.caller if dialect is MARIADB else each.on_mysql) is Caller.REFUSED]
 
 
-# The number of the session that was looked at last, by the driver's connection.
-_seen: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+# The number of the session that was looked at last, and whether it is one of Galera's, by the driver's connection.
+_seen: WeakKeyDictionary[Any, tuple[int, bool]] = WeakKeyDictionary()
+# There are servers without such a variable. A compound statement would tell faster, but not in sql_mode=ORACLE.
+GALERA = "(SELECT VARIABLE_VALUE FROM information_schema.SESSION_VARIABLES WHERE VARIABLE_NAME = 'WSREP_ON')"
 
 
 def question(raw: Any, dialect: Dialect) -> str:
@@ -105,19 +107,29 @@ def question(raw: Any, dialect: Dialect) -> str:
 
     On MariaDB once for each session: what decides about the rows each statement says for itself.
     """
-    if dialect is MARIADB and _seen.get(raw) == raw.thread_id():
-        return ""
-    return "SELECT " + ", ".join(f"@@SESSION.{each.name}" for each in looked_at(dialect))
+    asked = [f"@@SESSION.{each.name}" for each in looked_at(dialect)]
+    if dialect is MARIADB:
+        seen = _seen.get(raw)
+        if seen is not None and seen[0] == raw.thread_id():
+            return ""
+        asked.append(GALERA)
+    return f"SELECT {', '.join(asked)}"
+
+
+def is_galera(raw: Any) -> bool:
+    """Return whether a session that was looked at is one of Galera's."""
+    return _seen[raw][1]
 
 
 def judge(raw: Any, dialect: Dialect, values: Sequence[Any], where: str) -> None:
     """Raise `Invalid` for the first setting in the answer to `question` that has another value than Roost needs."""
-    for setting, value in zip(looked_at(dialect), values, strict=True):
+    settings = looked_at(dialect)
+    for setting, value in zip(settings, values[: len(settings)], strict=True):
         needed = setting.needed or UTF8
         if str(value) != needed:
             why = "" if setting.needed else ", which alone carries every text; connect with charset='utf8mb4'"
             raise Invalid(f"{where}: {setting.name} of the connection is {value}, and has to be {needed}{why}")
-    _seen[raw] = raw.thread_id()
+    _seen[raw] = raw.thread_id(), values[len(settings) :] in (("ON",), ["ON"])
 
 
 def too_small(packet: int) -> str:

@@ -17,8 +17,6 @@ def read(url: str) -> tuple[str, str, bool]:
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     place = f"postgresql://{servers or options.get('host', '')}{path}"
-    if "," in servers or "," in options.get("host", ""):
-        options.setdefault("target_session_attrs", "read-write")
     prepared = options.pop("prepared", "on")
     if prepared not in ("on", "off"):
         raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")

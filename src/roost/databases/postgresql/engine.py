@@ -117,7 +117,11 @@ class PostgreSQLEngine:
         known = psycopg.conninfo.conninfo_to_dict(self.url)
         self._connect_timeout = int(known.get("connect_timeout") or 0)
         self._hosts = str(known.get("host") or "").count(",") + 1
-        self.several = self._hosts > 1 and known.get("target_session_attrs") in WRITING
+        # Of several, the one that writes, unless the URL says otherwise.
+        self._role: dict[str, Any] = {}
+        if self._hosts > 1:
+            self._role["target_session_attrs"] = known.get("target_session_attrs", WRITING[0])
+        self.several = self._role.get("target_session_attrs") in WRITING
         self.home = ""
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
@@ -134,7 +138,13 @@ class PostgreSQLEngine:
         limit = min(limit, self._connect_timeout or limit)
         try:
             raw = Limited.connect(
-                self.url, autocommit=True, context=ADAPTERS, prepare_threshold=None, connect_timeout=limit, **CONNECT
+                self.url,
+                autocommit=True,
+                context=ADAPTERS,
+                prepare_threshold=None,
+                connect_timeout=limit,
+                **self._role,
+                **CONNECT,
             )
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error

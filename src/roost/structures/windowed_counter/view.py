@@ -23,7 +23,7 @@ FIXED = ": a window's total cannot be changed; insert what is to be added"
 # A moment as the view shows it, and the moment of what it shows. Windows begin at whole seconds.
 SQLITE_SHOWN = "strftime('%Y-%m-%d %H:%M:%S.000000', start / 1000000, 'unixepoch')"
 MARIADB_SHOWN = "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL start MICROSECOND"
-POSTGRESQL_SHOWN = "'1970-01-01 00:00:00+00'::timestamptz + start * '1 microsecond'::interval"
+POSTGRESQL_SHOWN = "to_timestamp(0) + start * '1 microsecond'::interval"
 
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:

@@ -1,0 +1,121 @@
+"""Operations that are done once for a token: it is kept with their answers in the same transaction. No I/O."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from roost.catalog.catalog import ONCE as TABLE
+from roost.catalog.catalog import Catalog, guarded, lock
+from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
+from roost.errors import Error, Invalid
+from roost.structures.clock import CLOCK, microseconds
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, Plan
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+COLUMNS = (
+    Column("token", ColumnType("text", 255)),
+    Column("until", ColumnType("int")),
+    Column("answer", ColumnType("text", 1_000_000)),
+)
+LONGEST = 255  # characters of a token
+SWEPT = 2  # tokens whose time is over that go with each new one
+
+TAKE = {
+    "sqlite": "INSERT INTO {table} ({names}) VALUES (?, ? + ?, '') ON CONFLICT DO NOTHING",
+    "postgresql": "INSERT INTO {table} ({names}) VALUES (%s, {clock} + %s, '') ON CONFLICT DO NOTHING",
+    "mariadb": "INSERT IGNORE INTO {table} ({names}) VALUES (%s, {clock} + %s, '')",
+}
+OVER = "SELECT {token} FROM {table} WHERE {until} <= {clock} ORDER BY {until} LIMIT {most}{skip}"
+
+
+def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:
+    """Return a token; `Invalid` where it is none, or where an operation only reads."""
+    if type(once) is not str or not once or len(once) > LONGEST or "\0" in once:
+        raise Invalid(f"once is a text of 1 to {LONGEST} characters without NUL, not {once!r}")
+    for op in operations:
+        if isinstance(op, Operation) and not op.writes:
+            raise Invalid(f"{op!r} only reads: once is for operations that write")
+    return once
+
+
+class Once:
+    """The table of tokens, in one dialect's words.
+
+    seconds: for how long a token is kept.
+    """
+
+    def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
+        if isinstance(seconds, dt.timedelta):
+            seconds = seconds.total_seconds()
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 1 <= seconds <= 3_650 * 86_400:
+            raise Invalid(
+                f"once_for is a number of seconds, or a timedelta, from a second to ten years, not {seconds!r}"
+            )
+        self._microseconds = round(seconds * 1_000_000)
+        self._dialect = dialect
+        token, until, answer = map(dialect.name_of, COLUMNS)
+        hole = dialect.placeholder
+        words = {
+            "table": TABLE,
+            "names": dialect.names(COLUMNS),
+            "token": token,
+            "until": until,
+            "clock": dialect.choose(CLOCK),
+            "most": str(SWEPT),
+            "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
+        }
+        clock = words["clock"]
+        self._forget_over = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole} AND {until} <= {clock}")
+        self._take = Template(dialect.choose(TAKE).format(**words))
+        self._answer = Template(
+            f"SELECT {answer} FROM {TABLE} WHERE {token} = {hole}{dialect.for_share}", answer=Answer.ORDINAL
+        )
+        self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
+        self._over = Template(OVER.format(**words), answer=Answer.ORDINAL)
+        self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
+        columns = ",\n  ".join(map(dialect.declared, COLUMNS))
+        self._table = f"CREATE TABLE {TABLE} (\n  {columns},\n  PRIMARY KEY ({token})\n){dialect.table_options}"
+        self._index = f"CREATE INDEX {TABLE}_over ON {TABLE} ({until})"
+
+    def is_made(self) -> Generator[Wanted, Any, bool]:
+        """Return whether the table is there."""
+        return bool((yield from guarded(self._dialect, [TABLE], writes=True)))
+
+    def make(self, catalog: Catalog) -> Generator[Wanted, Any, None]:
+        """Make the table where it is missing."""
+        yield from lock(catalog)
+        if not (yield from self.is_made()):
+            yield Statement(Template(self._table), [()])
+            yield Statement(Template(self._index), [()])
+
+    def perform(self, token: str, work: Plan, context: Context) -> Plan:
+        """Run what a token is for, or return the answers that it had."""
+        clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
+        yield Statement(self._forget_over, [(token, *clock)])
+        taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
+        if not taken:
+            work.close()
+            found = yield Statement(self._answer, [(token,)])
+            answers: list[Any] = json.loads(found[0][0][0])
+            return answers
+        results = yield from work
+        if any([isinstance(each, Error) for each in results]):
+            return results
+        if not all(map(_is_plain, results)):
+            raise Invalid("the answer of such an operation cannot be kept with a token")
+        yield Statement(self._keep, [(json.dumps(results), token)])
+        over = yield Statement(self._over, [clock])
+        for (each,) in over[0]:
+            yield Statement(self._remove, [(each,)])
+        return results
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        value is None or type(value) in (bool, int, float, str) or (type(value) is list and all(map(_is_plain, value)))
+    )
