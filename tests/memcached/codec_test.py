@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 import roost
+from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, TooLong, end_of
+from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
@@ -69,6 +71,15 @@ def test_requests_of_many_connections_are_few_operations(store: roost.Store) -> 
     assert answers[4] == (b"VALUE /4 1 1\r\n4\r\nVALUE /0 1 1\r\n0\r\nEND\r\n5\r\nMN\r\nVALUE /4 1 1\r\n5\r\nEND\r\n")
     verbs = [[op.verb for op in each] for each in player.asked]
     assert verbs == [["fetch"], ["fetch"], ["set"], ["fetch"], ["increment"], ["fetch"]]
+
+
+def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) -> None:
+    codec = Memcached(Values(pages, lambda: 0.0), lambda words: {})
+    reads = b"get /home\r\nmn\r\nversion\r\n" * 1_000
+    session = Session(None)
+    assert not codec.writes([(session, reads), (session, b"gets a b\nstats\nverbosity 1\r\n")])
+    for other in (b"set a 0 0 1\r\nx\r\n", b"gat 1 a\r\n", b"get\r\n", b"mn x\r\n"):
+        assert codec.writes([(session, reads + other)])
 
 
 def test_a_turn_has_an_end(store: roost.Store) -> None:

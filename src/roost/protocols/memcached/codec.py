@@ -14,8 +14,9 @@ from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
-# Requests that modify nothing, whatever is in the cache.
-_READS = re.compile(rb"(?:(?:gets? [^\n]*|mn|version|verbosity[^\n]*|stats[^\n]*)\r?\n)+")
+# Requests that modify nothing, whatever is in the cache. A line matches in one way alone: with `[^\n]*\r?\n` there would
+# be two for each, and all their combinations are tried where another request follows.
+_READS = re.compile(rb"(?:(?:gets? [^\n]*|mn\r?|version\r?|verbosity[^\n]*|stats[^\n]*)\n)+")
 _WORDS = re.compile(rb" *([^ \r\n]+) *([^ \r\n]*) *([^ \r\n]*)")
 
 
