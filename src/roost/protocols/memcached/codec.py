@@ -14,8 +14,8 @@ from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
-# Requests that modify nothing, whatever is in the cache. A line matches in one way alone: with `[^\n]*\r?\n` there would
-# be two for each, and all their combinations are tried where another request follows.
+# Requests that modify nothing, whatever is in the cache. A line matches in one way alone: by `[^\n]*\r?\n` it would in
+# two, and all combinations of them are tried where another request follows.
 _READS = re.compile(rb"(?:(?:gets? [^\n]*|mn\r?|version\r?|verbosity[^\n]*|stats[^\n]*)\n)+")
 _WORDS = re.compile(rb" *([^ \r\n]+) *([^ \r\n]*) *([^ \r\n]*)")
 
