@@ -8,6 +8,8 @@ from hypothesis import strategies as some
 
 import roost
 from roost.protocols.handlersocket import NULL, decode, encode, escape, request, split, unescape
+from roost.protocols.handlersocket.codec import HandlerSocket
+from roost.protocols.handlersocket.opened import Openings
 
 # Bytes, the special ones often.
 values = some.lists(
@@ -88,3 +90,10 @@ def test_null_is_no_empty_value() -> None:
     assert split(b"") == [b""]
     assert split(b"\t") == [b"", b""]
     assert split(b"\x00\t\x00\x00") == [None, b"\x00\x00"]
+
+
+def test_an_empty_line_behind_the_cut_is_left_and_not_lost() -> None:
+    codec = HandlerSocket(Openings(lambda database, table: True, writes=False, looks=True))
+    assert codec.cut("P\n", 1) == ("P", "")
+    assert codec.cut("PP\nP", 1) == ("PP", "P")
+    assert codec.cut("PPP", 1) == ("PPP", None)

@@ -76,7 +76,7 @@ class Codec(Protocol):
         """Return the first half and the second; None for one request."""
 
     def cut(self, chunk: Any, size: int) -> tuple[Any, Any]:
-        """Return a first part of about so many bytes, at least one request, and the rest."""
+        """Return a first part of about so many bytes, at least one request, and the rest; None where there is none."""
 
     def first(self, chunk: Any) -> tuple[Any, Any]:
         """Return the first request, and the rest."""

@@ -120,7 +120,7 @@ class Client(asyncio.Protocol):
             text = rest.pop(0)
             if len(text) > self._pace:
                 text, left = self.codec.cut(text, self._pace)
-                if left:
+                if left is not None:  # it may be one empty line
                     rest.insert(0, left)
             self.server.arrived(self, text)
         if rest:
@@ -175,7 +175,7 @@ class Client(asyncio.Protocol):
     def answer(self, text: Any, late: Late | None, rest: Any, seconds: float) -> None:
         """Send what was answered; what comes late is sent after a delay, and then the other lines go on.
 
-        rest: the lines that there was no room for.
+        rest: the lines that there was no room for; None: there are none.
         seconds: that the others took.
         """
         self.waiting = self.blocked
@@ -183,7 +183,7 @@ class Client(asyncio.Protocol):
         self.blocked = False
         self.silent = 0
         played = bool(text) or seconds > 0  # some requests want no answer
-        self.passed_over = bool(rest) and not played
+        self.passed_over = rest is not None and not played
         if self.gone:
             return
         if played:
@@ -194,14 +194,14 @@ class Client(asyncio.Protocol):
                 self.transport.write(data)
             self._measured = True
             most = self.server.settings.max_unanswered
-            if rest or size > most or seconds > SHARE:
+            if rest is not None or size > most or seconds > SHARE:
                 taken = max(size / most, seconds / SHARE)  # of what one may take
                 self._pace = max(SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
-        elif rest and not self._measured:
+        elif rest is not None and not self._measured:
             self._pace = SLOWEST
-        if rest:
+        if rest is not None:
             self._rest.insert(0, rest)
             self._pause()
         if self.session.foreign:

@@ -176,7 +176,7 @@ class Server:
         counters.turn(seconds)
         self._crowded = bool(played.rest)
         for place, ((client, _), text) in enumerate(zip(taken, played.texts, strict=True)):
-            client.answer(text, played.late.get(place), played.rest.get(place, ""), played.seconds[place])
+            client.answer(text, played.late.get(place), played.rest.get(place), played.seconds[place])
 
     def reload(self, settings: Settings) -> None:
         """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""

@@ -42,11 +42,11 @@ class HandlerSocket:
         middle = len(lines) // 2
         return ("\n".join(lines[:middle]), "\n".join(lines[middle:])) if middle else None
 
-    def cut(self, chunk: str, size: int) -> tuple[str, str]:
-        """Return a first part of about so many characters, at least one line, and the rest."""
+    def cut(self, chunk: str, size: int) -> tuple[str, str | None]:
+        """Return a first part of about so many characters, at least one line, and the rest, if any."""
         cut = chunk.rfind("\n", 0, size)
         cut = chunk.find("\n", size) if cut < 0 else cut
-        return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, "")
+        return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, None)
 
     def first(self, chunk: str) -> tuple[str, str]:
         """Return the first line, and the rest."""

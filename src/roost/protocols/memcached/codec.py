@@ -63,15 +63,15 @@ class Memcached:
         middle = ends[len(ends) // 2 - 1]
         return chunk[:middle], chunk[middle:]
 
-    def cut(self, chunk: bytes, size: int) -> tuple[bytes, bytes]:
-        """Return a first part of about so many bytes, at least one request, and the rest."""
+    def cut(self, chunk: bytes, size: int) -> tuple[bytes, bytes | None]:
+        """Return a first part of about so many bytes, at least one request, and the rest, if any."""
         place = end_of(chunk, 0)
         while place < len(chunk):
             end = end_of(chunk, place)
             if end > size:
                 break
             place = end
-        return chunk[:place], chunk[place:]
+        return chunk[:place], chunk[place:] or None
 
     def first(self, chunk: bytes) -> tuple[bytes, bytes]:
         """Return the first request, and the rest."""
