@@ -97,3 +97,4 @@ def test_an_empty_line_behind_the_cut_is_left_and_not_lost() -> None:
     assert codec.cut("P\n", 1) == ("P", "")
     assert codec.cut("PP\nP", 1) == ("PP", "P")
     assert codec.cut("PPP", 1) == ("PPP", None)
+    assert codec.cut("PPP\n", 0) == ("PPP", "")  # the rest of a line that waits for somebody's lock

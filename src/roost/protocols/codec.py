@@ -78,9 +78,6 @@ class Codec(Protocol):
     def cut(self, chunk: Any, size: int) -> tuple[Any, Any]:
         """Return a first part of about so many bytes, at least one request, and the rest; None where there is none."""
 
-    def first(self, chunk: Any) -> tuple[Any, Any]:
-        """Return the first request, and the rest."""
-
     def modifies(self, chunk: Any) -> bool:
         """Whether the first request of a chunk may be a modification."""
 

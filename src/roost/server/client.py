@@ -168,7 +168,7 @@ class Client(asyncio.Protocol):
     def block(self, rest: Any) -> None:
         """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
         self.locked = self.locked or time.monotonic()
-        if rest:
+        if rest is not None:
             self._rest.insert(0, rest)
             self._pause()
 

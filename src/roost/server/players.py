@@ -249,7 +249,7 @@ class InThreads:
     # --- lines that need a lock which somebody else holds ---------------------------------------------------------
 
     def _block(self, client: Client, text: Any, again: bool = False) -> None:
-        line, rest = client.codec.first(text)
+        line, rest = client.codec.cut(text, 0)
         client.block(rest)
         waiting = self._blocked.setdefault((client.codec, client.codec.key_of(client.session, line)), deque())
         waiting.appendleft((client, line)) if again else waiting.append((client, line))
@@ -259,7 +259,7 @@ class InThreads:
         codec = client.codec
         if client.gone or not codec.modifies(text):
             return False
-        if (codec, codec.key_of(client.session, codec.first(text)[0])) not in self._blocked:
+        if (codec, codec.key_of(client.session, codec.cut(text, 0)[0])) not in self._blocked:
             return False
         self._block(client, text)
         return True

@@ -48,11 +48,6 @@ class HandlerSocket:
         cut = chunk.find("\n", size) if cut < 0 else cut
         return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, None)
 
-    def first(self, chunk: str) -> tuple[str, str]:
-        """Return the first line, and the rest."""
-        line, _, rest = chunk.partition("\n")
-        return line, rest
-
     def modifies(self, chunk: str) -> bool:
         """Whether the first line may be a modification: it has more than a find by a key."""
         line = chunk.partition("\n")[0]

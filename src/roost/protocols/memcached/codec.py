@@ -73,11 +73,6 @@ class Memcached:
             place = end
         return chunk[:place], chunk[place:] or None
 
-    def first(self, chunk: bytes) -> tuple[bytes, bytes]:
-        """Return the first request, and the rest."""
-        end = end_of(chunk, 0)
-        return chunk[:end], chunk[end:]
-
     def modifies(self, chunk: bytes) -> bool:
         """Whether the first request of a chunk may be a modification."""
         return _READS.match(chunk) is None

@@ -6,10 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Statement
-from roost.structures.clock import CLOCK
 from roost.structures.counter.alter import change_slots
-from roost.structures.plan import Facts, StructurePlan, each, write
-from roost.structures.windowed_counter.declaration import WindowedCounter
+from roost.structures.plan import Facts, StructurePlan, write
 from roost.structures.windowed_counter.start import START_COLUMN
 
 
@@ -18,25 +16,17 @@ def change_slots_of_windows(plan: StructurePlan, old: Facts, new: Facts) -> Gene
     yield from change_slots(plan, old, new, [START_COLUMN])
 
 
-def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+def change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     """Remove the windows that were over: with a larger `keep` those that no write has removed yet would come back.
 
     On SQLite the newest window that was counted in says what is over, since a store's clock may be any.
     """
-    assert isinstance(plan.structure, WindowedCounter)
     size: int = plan.structure.size
-    latest = plan.dialect.choose(LATEST).format(rows=plan.rows_table, clock=plan.dialect.choose(CLOCK))
-    found = yield Statement(each(latest), [()])
-    newest = found[0][0][0]
+    found = yield Statement(plan.look, [()])
+    clock, _, newest = found[0][0]
     if newest is not None:
-        first = newest - newest % size - (old["keep"] - 1) * size
+        first = max(clock - clock % size, newest) - (old["keep"] - 1) * size
         yield Statement(write(f"DELETE FROM {plan.rows_table} WHERE start < {plan.dialect.placeholder}"), [(first,)])
 
 
-# The present moment, or the begin of the newest window where that is later; NULL where there is none.
-LATEST = {
-    "sqlite": "SELECT max(start) FROM {rows}",
-    "mariadb": "SELECT GREATEST(MAX(start), {clock}) FROM {rows}",
-    "postgresql": "SELECT CASE WHEN count(*) > 0 THEN greatest(max(start), {clock}) END FROM {rows}",
-}
 ALTERATIONS = {"slots": change_slots_of_windows, "keep": change_keep}
