@@ -47,6 +47,7 @@ class Reading(Connection):
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
     home = ""  # which of the URL's servers it is, if there are several
+    pooled = False  # whether a pooler may give each transaction another session
     server = ""  # which one it is: a number of a session means nothing on another
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:

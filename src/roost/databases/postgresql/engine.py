@@ -1,8 +1,8 @@
 """PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
 
-No state of a session outlives a transaction, so a pooler may give each transaction another one (`?prepared=off`, as
-prepared statements are such state). A batch is known by its number in the row of its writer: when the connection is
-lost during COMMIT, that row tells on another one what became of it.
+No state of a session outlives a transaction, so a pooler may give each transaction another one: behind a pooler nothing
+is prepared, as prepared statements are such state. A batch is known by its number in the row of its writer: when the
+connection is lost during COMMIT, that row tells on another one what became of it.
 
 Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
 was on disk to a later one, whose COMMIT would be taken for that of the lost one.
@@ -97,6 +97,8 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 FAILURES = psycopg.Error
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
 
+STATEMENT_POOLING = "statement pooling mode"
+
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 
@@ -134,22 +136,14 @@ class PostgreSQLEngine:
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
-        limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
-        limit = min(limit, self._connect_timeout or limit)
-        try:
-            raw = Limited.connect(
-                self.url,
-                autocommit=True,
-                context=ADAPTERS,
-                prepare_threshold=None,
-                connect_timeout=limit,
-                **self._role,
-                **CONNECT,
-            )
-        except psycopg.Error as error:
-            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+        raw = self._open(timeout)
         try:
             refuse(raw.info, self.place)
+            raw.seconds = timeout + GRACE
+            raw.pooled = self._is_pooled(raw)
+        except psycopg.Error as error:
+            raw.close()
+            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
         except Invalid:
             raw.close()
             raise
@@ -160,10 +154,42 @@ class PostgreSQLEngine:
             self.home = raw.home
         return raw
 
+    def _open(self, timeout: float) -> Limited:
+        limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
+        limit = min(limit, self._connect_timeout or limit)
+        try:
+            return Limited.connect(
+                self.url,
+                autocommit=True,
+                context=ADAPTERS,
+                prepare_threshold=None,
+                connect_timeout=limit,
+                **self._role,
+                **CONNECT,
+            )
+        except psycopg.Error as error:
+            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+
+    def _is_pooled(self, raw: Limited) -> bool:
+        # A pooler gives its clients numbers of its own, by which it knows whose query is to be cancelled.
+        if raw.results("SELECT pg_backend_pid()") == [[(raw.info.backend_pid,)]]:
+            return False
+        try:
+            raw.results("BEGIN")
+        except psycopg.Error as error:
+            if STATEMENT_POOLING in str(error):  # PgBouncer's words have no translations; its SQLSTATE is all errors'
+                raise Invalid(
+                    f"{self.place}: the pooler gives each statement a session of its own (pool_mode = statement), so "
+                    "nothing can be a transaction; set pool_mode = transaction"
+                ) from error
+            raise
+        raw.results("ROLLBACK")
+        return True
+
     def answers(self, timeout: float) -> bool:
         """Return whether the server answers somebody who connects, be it with a refusal."""
         try:
-            self.open(timeout).close()
+            self._open(timeout).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True
@@ -179,6 +205,7 @@ class Limited(psycopg.Connection[Row]):
 
     seconds: float = GRACE
     home = ""  # which of the URL's servers it is, if there are several
+    pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
@@ -299,7 +326,7 @@ class PostgreSQLConnection(ServerConnection):
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
-        if not self.engine.prepares:
+        if self.raw.pooled or not self.engine.prepares:
             return None
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
         if uses < USES:
@@ -333,7 +360,7 @@ class PostgreSQLConnection(ServerConnection):
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
         self.stay()
-        return self._at_once(sql, row, local(self.raw.info) if by_settings else "")
+        return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
     def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written.
@@ -395,7 +422,7 @@ class PostgreSQLConnection(ServerConnection):
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
-        sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
+        sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
         if self.wait.work is not None:
             sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:
