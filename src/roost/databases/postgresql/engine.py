@@ -12,21 +12,28 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
-from psycopg.abc import PQGen
-from psycopg.adapt import Transformer
-from psycopg.generators import execute
 
 from roost.databases.engine import GRACE, Trace, Wait
 from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
+from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
+from roost.databases.postgresql.statements import (
+    BEGIN,
+    BEGIN_READ,
+    END,
+    FORGET,
+    FORGET_OLD,
+    LAST_BATCH,
+    NAMED,
+    NOTE,
+    alone,
+)
 from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import POSTGRESQL, Control
@@ -42,64 +49,14 @@ from roost.errors import (
 )
 from roost.structures.plan import Careful
 
-T = TypeVar("T")
-
 log = logging.getLogger("roost")
 
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
-
-# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
-BEGIN_READ = """\
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
-NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
-
-# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
-# text that reaches the server after its outcome was looked up must not be carried out.
-NOTE = """\
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
-# One operation by itself: what commits is the transaction of its text.
-ALONE = """\
-WITH {work}
-INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint + {answer}, now(){source}
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at
-  RETURNING batch"""
-
-
-@lru_cache
-def _alone(work: str, answer: str, source: str) -> str:
-    return ALONE.format(work=work, answer=answer, source=source and f" {source}")
-
-
-FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
-FORGET_OLD = """\
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SET LOCAL lock_timeout = {wait};
-DELETE FROM roost_writers WHERE writer IN (
-  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
-# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
-# the batch is not there, takes the last number before the next one's, so that it cannot come late (`NOTE`).
-LAST_BATCH = """\
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SET LOCAL lock_timeout = {wait};
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, now())
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch BETWEEN {batch} AND {last} THEN w.batch ELSE {last} END, at = excluded.at
-  RETURNING w.batch"""
-END = """\
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-  WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
 
 FAILURES = psycopg.Error
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
 
 STATEMENT_POOLING = "statement pooling mode"
-
-TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 
 class PostgreSQLEngine:
@@ -193,62 +150,6 @@ class PostgreSQLEngine:
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True
-
-
-class Limited(psycopg.Connection[Row]):
-    """A connection whose waits have a limit.
-
-    libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
-
-    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
-    """
-
-    seconds: float = GRACE
-    home = ""  # which of the URL's servers it is, if there are several
-    pooled = False  # whether a pooler may give each transaction another session
-    patience: Callable[[], float] | None = None
-
-    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
-        """Run what waits for the server, and no longer than the limit."""
-        return super().wait(self._limited(gen), *args, **options)
-
-    def results(self, text: str) -> list[list[Row]]:
-        """Send a text; return the rows of each of its statements that has any. (A cursor takes longer.)"""
-        self.pgconn.send_query(text.encode())
-        read, found = self._read, []
-        for result in self.wait(execute(self.pgconn)):
-            if result.status == TUPLES:
-                read.set_pgresult(result)
-                found.append(read.load_rows(0, result.ntuples, tuple))
-            elif result.status != DONE:
-                raise psycopg.errors.error_from_result(result)
-        return found
-
-    @cached_property
-    def _read(self) -> Any:
-        return Transformer(self)
-
-    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
-        # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
-        end = 0.0
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                if ready:
-                    end = 0.0
-                elif not end:
-                    end = time.monotonic() + self.seconds
-                elif time.monotonic() > end:
-                    more = self.patience() if self.patience is not None else 0.0
-                    if not more:
-                        self.pgconn.finish()
-                        raise psycopg.OperationalError("the server has said nothing for too long")
-                    end = time.monotonic() + more
-                wanted = gen.send(ready)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
 
 
 class PostgreSQLConnection(ServerConnection):
@@ -369,7 +270,7 @@ class PostgreSQLConnection(ServerConnection):
         """
         work, row, answer, source, _, _, first = exchange
         self._mark = self._name
-        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
+        rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
         if not rows:
             raise Careful
         number: int = rows[0][0]
