@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
-from psycopg.abc import PQGen
-from psycopg.adapt import Transformer
-from psycopg.generators import execute
 
-from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.engine import Trace, Wait
 from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
+from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
 from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
@@ -41,8 +38,6 @@ from roost.errors import (
     StatementFailed,
 )
 from roost.structures.plan import Careful
-
-T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
@@ -96,8 +91,6 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 FAILURES = psycopg.Error
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
-
-TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 
 class PostgreSQLEngine:
@@ -169,61 +162,6 @@ class PostgreSQLEngine:
         return True
 
 
-class Limited(psycopg.Connection[Row]):
-    """A connection whose waits have a limit.
-
-    libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
-
-    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
-    """
-
-    seconds: float = GRACE
-    home = ""  # which of the URL's servers it is, if there are several
-    patience: Callable[[], float] | None = None
-
-    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
-        """Run what waits for the server, and no longer than the limit."""
-        return super().wait(self._limited(gen), *args, **options)
-
-    def results(self, text: str) -> list[list[Row]]:
-        """Send a text; return the rows of each of its statements that has any. (A cursor takes longer.)"""
-        self.pgconn.send_query(text.encode())
-        read, found = self._read, []
-        for result in self.wait(execute(self.pgconn)):
-            if result.status == TUPLES:
-                read.set_pgresult(result)
-                found.append(read.load_rows(0, result.ntuples, tuple))
-            elif result.status != DONE:
-                raise psycopg.errors.error_from_result(result)
-        return found
-
-    @cached_property
-    def _read(self) -> Any:
-        return Transformer(self)
-
-    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
-        # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
-        end = 0.0
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                if ready:
-                    end = 0.0
-                elif not end:
-                    end = time.monotonic() + self.seconds
-                elif time.monotonic() > end:
-                    more = self.patience() if self.patience is not None else 0.0
-                    if not more:
-                        self.pgconn.finish()
-                        raise psycopg.OperationalError("the server has said nothing for too long")
-                    end = time.monotonic() + more
-                wanted = gen.send(ready)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
@@ -277,6 +215,7 @@ class PostgreSQLConnection(ServerConnection):
         """Let no wait for the server last longer."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
+        self.raw.most, self.raw.received = self.most, 0
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
