@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Wanted
-from roost.errors import ConnectionLost, OutcomeUnknown
+from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
@@ -22,6 +22,18 @@ Trace = Callable[[str, Sequence[Any]], None]
 
 class Undone(Exception):
     """A statement failed and rolled back the whole transaction, other requests included. Its cause says why."""
+
+
+def too_long(most: float) -> StatementFailed:
+    """Return the error for an answer of more bytes than that."""
+    return worded(StatementFailed(f"the rows have more than {most:,.0f} bytes"), "limit", 2)
+
+
+def left_unread(most: float) -> Undone:
+    """Return the same for an answer in the middle of which its connection was closed."""
+    undone = Undone()
+    undone.__cause__ = too_long(most)
+    return undone
 
 
 class Wait:

@@ -200,6 +200,7 @@ class MariaDBConnection(ServerConnection):
         """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.limit(math.ceil(seconds))
+        self.raw.most, self.raw.received = self.most, 0
 
     def measure(self, text: str) -> None:
         """Raise `Invalid` for a text that the server would drop the connection for."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -93,16 +94,16 @@ class PostgreSQLEngine:
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
+        deadline = time.monotonic() + timeout
         raw = self._open(timeout)
         try:
             refuse(raw.info, self.place)
-            raw.seconds = timeout + GRACE
+            raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
             raw.pooled = self._is_pooled(raw)
-        except psycopg.Error as error:
+        except BaseException as error:
             raw.close()
-            raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
-        except Invalid:
-            raw.close()
+            if isinstance(error, psycopg.Error):
+                raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
             raise
         if self.several:
             raw.home = f"{raw.info.host}:{raw.info.port}"
@@ -205,6 +206,7 @@ class PostgreSQLConnection(ServerConnection):
         """Let no wait for the server last longer."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
+        self.raw.most, self.raw.received = self.most, 0
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
