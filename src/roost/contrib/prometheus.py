@@ -56,6 +56,6 @@ def _histogram(
     for name, stats in found.items():
         histogram: Histogram = getattr(stats, field)
         below = list(accumulate(histogram.counts))
-        buckets = [(f"{(2**n - 1) * unit:g}", float(below[n])) for n in range(bounds[0], bounds[1] + 1)]
+        buckets = [(str(float(f"{(2**n - 1) * unit:.9g}")), float(below[n])) for n in range(bounds[0], bounds[1] + 1)]
         made.add_metric([name], [*buckets, ("+Inf", float(below[BUCKETS - 1]))], sum_value=histogram.total * unit)
     return made
