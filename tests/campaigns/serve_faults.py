@@ -208,7 +208,7 @@ def faults(name: str, folder: Path, rounds: int, seed: object, writers: int = 64
                     load.goes_on()
                     time.sleep(chance.uniform(0, 0.05))  # the moment of the fault is to be any
                     if what == "worker":
-                        os.kill(chance.choice(served.pids("write")), signal.SIGKILL)
+                        os.kill(chance.choice(_ready(served)), signal.SIGKILL)
                         served.logged("another takes its place", todo[:number].count(what))
                     elif what == "database":
                         daemon.kill()
@@ -226,6 +226,15 @@ def faults(name: str, folder: Path, rounds: int, seed: object, writers: int = 64
     finally:
         daemon.kill()
     return seen
+
+
+def _ready(served: Serving) -> list[int]:
+    # Workers that have begun to serve: one that is killed before is not said to be replaced.
+    def ready() -> list[int]:
+        return [pid for pid in served.pids("write") if f"is process {pid}\n" in served.log]
+
+    until(ready, "no worker is ready")
+    return ready()
 
 
 def _cut(proxy: Proxy, chance: random.Random) -> None:
