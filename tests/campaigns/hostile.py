@@ -306,8 +306,8 @@ def a_server(folder: Path, *arguments: str, wire: Wire = HANDLERSOCKET) -> Itera
         make_cache(f"sqlite:///{folder}/app.db")
         arguments = (*arguments, "--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages")
     listeners = None if wire is HANDLERSOCKET else 1
-    command = (folder, "sqlite:///app.db", "--workers", "2", *arguments)
-    with serving(*command, module="roost.cli", listeners=listeners) as served:
+    command = ("sqlite:///app.db", "--workers", "2", *arguments)
+    with serving(folder, *command, module="roost.cli", listeners=listeners) as served:
         yield served
         assert served.stop() == 0
         assert "Traceback" not in served.log, served.log
