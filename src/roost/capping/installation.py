@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from roost.capping.age import Age, cap_of
 from roost.capping.cap import Cap, Words, read, write
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
-from roost.structures.adopted.declaration import Adopted
 from roost.structures.plan import MORE, MOST
 from roost.structures.registry import from_definition
 
@@ -81,17 +81,8 @@ class Adoption(ABC):
         `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
         """
         layout = yield from self.layout(table, newest_by)
-
-        def column(given: str) -> str:
-            columns: tuple[str, ...] = layout.columns
-            for same in (str, self.folded):
-                for each in columns:
-                    if same(each) == same(given):
-                        return each
-            raise Invalid(f"{layout.name} has no column {given!r}; it has {', '.join(layout.columns)}")
-
-        by = None if newest_by is None else column(newest_by)
-        cap = Cap(layout.name, tuple(map(column, per)), keep, by, layout.id)
+        by = None if newest_by is None else self._column(layout, newest_by)
+        cap = Cap(layout.name, tuple([self._column(layout, each) for each in per]), keep, by, layout.id)
         if by in cap.per:
             raise Invalid(
                 f"{cap.table}: {by} is a column of the key, the same in all rows of one, so it cannot tell which is "
@@ -99,14 +90,42 @@ class Adoption(ABC):
             )
         if len(set(cap.per)) < len(cap.per):
             raise Invalid(f"{cap.table}: --per names a column twice: {', '.join(cap.per)}")
+        return (yield from self._found(cap, layout, by))
+
+    def look_at_age(self, table: str, by: str, older_than: int, epoch: str | None, offset: int) -> Asking:
+        """Return what capping a table by the age of its rows would mean: `Found`; raises as `look` does."""
+        layout = yield from self.layout(table, by)
+        age = Age(layout.name, (), 0, self._column(layout, by), layout.id, older_than=older_than, offset=offset)
+        age = replace(age, time=(yield from self.time(age, epoch)))
+        age.check_offset()
+        if age.epoch:
+            words = self.words(age)
+            newest = yield read(f"SELECT max({words.column(age.by)}) FROM {words.table}")
+            age.check_newest(newest[0][0][0])
+        return (yield from self._found(age, layout, age.by))
+
+    def _column(self, layout: Layout, given: str) -> str:
+        for same in (str, self.folded):
+            for each in layout.columns:
+                if same(each) == same(given):
+                    return each
+        raise Invalid(f"{layout.name} has no column {given!r}; it has {', '.join(layout.columns)}")
+
+    def _found(self, cap: Cap, layout: Layout, by: str | None) -> Asking:
         yield from self.fits(cap)
         old = yield from self.capped(cap.table)
+        if old is not None and type(old) is not type(cap):
+            rule = "--older-than" if isinstance(old, Age) else "--keep"
+            raise Invalid(
+                f"{cap.table} is capped by {rule} already, and a table is kept short by one rule alone; "
+                f"`roost uncap {cap.table}` first"
+            )
         yield from self.none_in_the_way(cap)
         others = yield from self.may_lose_rows(cap.table)
         index = yield from self.index(cap)
         if self.is_own_index(cap, old, index):
             cap = replace(cap, index=True)
-        counts = yield from self._count(cap)
+        counts = yield from (self._count_by_age(cap) if isinstance(cap, Age) else self._count(cap))
         return Found(
             cap=cap,
             old=old,
@@ -121,6 +140,13 @@ class Adoption(ABC):
     @abstractmethod
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
+
+    @abstractmethod
+    def time(self, age: Age, epoch: str | None) -> Asking:
+        """Return how the column of an age tells the time, one of `TIMES`; `Invalid` when it does not.
+
+        epoch: the unit of numbers, s or ms; None where the column has moments.
+        """
 
     @abstractmethod
     def fits(self, cap: Cap) -> Asking:
@@ -174,13 +200,14 @@ class Adoption(ABC):
         if not found[0]:
             return None
         structure = from_definition(found[0][0][0])
-        if not isinstance(structure, Adopted):
+        cap = cap_of(structure)
+        if cap is None:
             raise Invalid(
                 f"there is a structure {structure.name} already, and the catalog can have but one of that name"
             )
         if self.folded(structure.name) != self.folded(table):
             raise Invalid(f"{table}: its definition is that of {structure.name}")
-        return Cap.of(structure)
+        return cap
 
     def may_lose_rows(self, table: str) -> Asking:
         """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
@@ -244,6 +271,15 @@ class Adoption(ABC):
         missing = int(keyless[0][0][0])
         return {"rows": rows + missing, "keyless": missing, "keys": keys, "full": full, "excess": excess}
 
+    def _count_by_age(self, age: Age) -> Generator[Statement, Any, dict[str, int]]:
+        words = self.words(age)
+        counted = yield read(
+            f"SELECT count(*), count(i.{self.dialect.quoted(age.by)}),\n"
+            f"  coalesce(sum(CASE WHEN {words.over('i')} THEN 1 ELSE 0 END), 0) FROM {words.table} i"
+        )
+        rows, timed, over = map(int, counted[0][0])
+        return {"rows": rows, "keyless": rows - timed, "keys": 0, "full": 0, "excess": over}
+
     def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
         """Do what no transaction may contain."""
         yield from ()
@@ -265,7 +301,7 @@ class Adoption(ABC):
     def leads(self, cap: Cap) -> Asking:
         """Raise `Invalid` when an index is gone."""
         if not (yield from self.index(cap)):
-            raise Invalid(f"{cap.table}: no index leads to a key's rows in their order any more; look again")
+            raise Invalid(f"{cap.table}: no index leads to {cap.led_to} any more; look again")
 
     def entered(self, catalog: Catalog, cap: Cap, old: Cap | None) -> Asking:
         """Write how a table is capped into the catalog."""
@@ -313,6 +349,10 @@ class Adoption(ABC):
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
         """Return the next keys behind one that have too many rows."""
+        if isinstance(cap, Age):  # one key that is none: all rows
+            age = self.words(cap)
+            over = yield read(f"SELECT 1 FROM {age.table} i WHERE {age.over('i')} LIMIT 1")
+            return [()] if over[0] and after is None else []
         words = yield from self.here(cap)
         behind = "" if after is None else f" AND {words.behind}"
         found = yield read(
@@ -391,9 +431,9 @@ class Adoption(ABC):
             for name in [*changed, *(yield from self.idle(cap))]
         ]
         if not (yield from self.index(cap)):
-            found.append(
-                ("tables", None, "no index leads to a key's rows in their order: every INSERT reads the table")
-            )
+            found.append(("tables", None, f"no index leads to {cap.led_to}: {cap.without_index}"))
+        if isinstance(cap, Age):
+            return found + (yield from self._broken_age(cap))
         words = self.words(cap)
         full = yield read(
             f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
@@ -408,6 +448,29 @@ class Adoption(ABC):
         if len(full[0]) > MOST and overdue:
             found.append(("keep", None, MORE))
         return found
+
+    def _broken_age(self, age: Age) -> Broken:
+        again = f"`roost cap {age.table}`"
+        try:
+            time = yield from self.time(age, age.epoch)
+        except Invalid as error:
+            return [("tables", None, str(error))]
+        if time != age.time:
+            return [
+                ("tables", None, f"{age.table}.{age.by} tells the time otherwise than it did; {again} goes by that")
+            ]
+        if not (yield from self.unattended(age)):
+            return []
+        words = self.words(age)
+        over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
+        n = int(over[0][0][0])
+        told = f"{n:,} rows are older than {age.older_than_in_words}, and nobody deletes them; {again} does"
+        return [("older_than", None, told)] if n else []
+
+    def unattended(self, age: Age) -> Asking:
+        """Return whether nobody deletes what is over, where triggers cannot."""
+        yield from ()
+        return False
 
     def idle(self, cap: Cap) -> Asking:
         """Return the names of what should make the passes and cannot."""
