@@ -230,7 +230,7 @@ def test_a_session_in_another_zone_deletes_nothing_younger(open_store: Open, app
 def test_a_domain_and_another_schema(open_store: Open, application: Application) -> None:
     application("CREATE DOMAIN moment AS timestamptz")
     application("CREATE TABLE events (id {id}, n int, at moment)")
-    with pytest.raises(roost.Invalid, match="at is a domain over timestamptz"):
+    with pytest.raises(roost.Invalid, match="at has the type domain over timestamptz"):
         cap(open_store())
     application("DROP TABLE events")
     make(application)

@@ -96,7 +96,7 @@ class Age(Cap):
     def tells_no_time(self, type_: str, epoch: str | None, integer: bool) -> Invalid:
         """Return what is wrong with a column of this type."""
         how = "say --epoch s or --epoch ms" if integer else "leave out --epoch" if epoch else "which tells no time"
-        return Invalid(f"{self.table}.{self.by} is a {type_}: {how}")
+        return Invalid(f"{self.table}.{self.by} has the type {type_}: {how}")
 
     def check_offset(self) -> None:
         """Raise `Invalid` where an offset was given and the column needs none."""

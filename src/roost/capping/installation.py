@@ -6,7 +6,7 @@ is here is the same in every dialect; each has a file beside this one for what i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -14,20 +14,19 @@ from typing import Any, ClassVar
 
 from roost.capping.age import Age, cap_of
 from roost.capping.cap import Cap, Words, read, write
+from roost.capping.foreign_keys import Asking, ForeignKeys
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
+from roost.dialects.dialect import Control, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.plan import MORE, MOST
 from roost.structures.registry import from_definition
 
-Asking = Generator[Statement, Any, Any]
 Making = Generator[Wanted, Any, Cap]
 Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
 
 SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
 KEPT = "a trigger keeps its rows from being deleted, so it cannot be capped"
-SAFE = ("CASCADE", "SET NULL")  # what a foreign key may do when a row goes that it refers to
 PRIVATE = ("sqlite_", "roost_", "roostcap_")  # how tables begin that are nobody's own
 
 
@@ -58,10 +57,9 @@ class Found:
     index_sql: str  # the statement that makes one
 
 
-class Adoption(ABC):
+class Adoption(ForeignKeys):
     """How tables are capped in one dialect."""
 
-    dialect: ClassVar[Dialect]
     definition_of: ClassVar[str]  # asks for what the catalog has of a {name}
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
@@ -183,10 +181,6 @@ class Adoption(ABC):
         """Return in words what tells which row is newer, where nothing was said."""
         return ", ".join(cap.id)
 
-    def folded(self, name: str) -> str:
-        """Return a name as the database compares it, where it is not found as it is."""
-        return name.lower()
-
     def stored(self, table: str) -> Statement:
         """Return the question for what the catalog has of a table."""
         sql = self.definition_of.format(name=self.dialect.placeholder)
@@ -208,55 +202,6 @@ class Adoption(ABC):
         if self.folded(structure.name) != self.folded(table):
             raise Invalid(f"{table}: its definition is that of {structure.name}")
         return cap
-
-    def may_lose_rows(self, table: str) -> Asking:
-        """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
-        gone, waiting = [table], [table]
-        while waiting:
-            parent = waiting.pop()
-            for other, action, columns in _grouped((yield from self.foreign_keys(parent))):
-                where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
-                if action not in SAFE:
-                    raise Invalid(
-                        f"{where}, so they cannot be deleted when they are too many; a foreign key must say ON DELETE "
-                        f"{' or '.join(SAFE)}"
-                    )
-                if action == "SET NULL":
-                    yield from self._may_be_null(other, columns, where)
-                elif self.folded(other) == self.folded(table):
-                    raise Invalid(f"{where}: a row that is too many would take newer ones of the table with it")
-                elif self.folded(other) not in map(self.folded, gone):
-                    gone.append(other)
-                    waiting.append(other)
-                if not (yield from self.is_indexed(other, columns)):
-                    raise Invalid(
-                        f"{where} without an index: each row that goes would read all of {other}. CREATE INDEX … "
-                        f"({', '.join(map(self.dialect.quoted, columns))})"
-                    )
-        return gone[1:]
-
-    def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
-        fixed = {self.folded(name) for name in (yield from self.fixed_columns(other))}
-        if any(self.folded(column) in fixed for column in columns):
-            raise Invalid(f"{where}, but may not be NULL, so a row could not go")
-        for child, column in (yield from self.referring(other, columns)):
-            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid it, so a row could not go")
-
-    @abstractmethod
-    def foreign_keys(self, parent: str) -> Asking:
-        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
-
-    @abstractmethod
-    def fixed_columns(self, table: str) -> Asking:
-        """Return the names of the columns that may not be NULL."""
-
-    @abstractmethod
-    def referring(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return table and column of the foreign keys that forbid to change some columns."""
-
-    @abstractmethod
-    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return whether rows are found by these columns without reading all of them."""
 
     def _count(self, cap: Cap) -> Generator[Statement, Any, dict[str, int]]:
         words = self.words(cap)
@@ -505,11 +450,3 @@ class Adoption(ABC):
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to, where no trigger does."""
         yield from ()
-
-
-def _grouped(rows: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
-    # Each foreign key: the table it is in, what it does, its columns.
-    found: dict[tuple[str, Any, str], list[str]] = {}
-    for other, name, column, action in rows:
-        found.setdefault((other, name, action), []).append(column)
-    return [(other, action, columns) for (other, _, action), columns in found.items()]

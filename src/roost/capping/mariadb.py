@@ -22,7 +22,8 @@ from typing import Any
 
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import PRIVATE, Adoption, Layout, Making
 from roost.capping.mariadb_sql import AT, CUT, NUMBER, MariaDBAgeWords, MariaDBWords
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted

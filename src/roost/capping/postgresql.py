@@ -26,7 +26,8 @@ from typing import Any
 
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import KEPT, PRIVATE, Adoption, Asking, Layout, Making
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
 from roost.capping.postgresql_age import PostgreSQLAgeWords
 from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
 from roost.catalog.catalog import Catalog, make_private

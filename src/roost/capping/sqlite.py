@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from roost.capping.age import EPOCHS, FIRST, PER_SECOND, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import KEPT, PRIVATE, SLICE, Adoption, Asking, Layout, Making
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import KEPT, PRIVATE, SLICE, Adoption, Layout, Making
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.conditions import no_utf8
 from roost.dialects.dialect import Row, Statement, Template
@@ -99,9 +100,11 @@ class SQLiteAgeWords(SQLiteWords):
         excess = f"\n    ({self.excess(1)})"
         body = f"  {self.delete(excess)};\n" * EACH
         events = {"insert": "INSERT", "update": f"UPDATE OF {quoted(self.cap.by)}"}
+        any_over = f"EXISTS (SELECT 1 FROM {self.table} AS i WHERE {self.over('i')})"
         return {
             f"roostcap_{table}_{event}": (
-                f"CREATE TRIGGER {quoted(f'roostcap_{table}_{event}')} AFTER {when} ON {self.table} BEGIN\n{body}END"
+                f"CREATE TRIGGER {quoted(f'roostcap_{table}_{event}')} AFTER {when} ON {self.table}\n"
+                f"  WHEN {any_over}\nBEGIN\n{body}END"
             )
             for event, when in events.items()
         }
