@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Wanted
-from roost.errors import ConnectionLost, OutcomeUnknown
+from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
@@ -22,6 +22,18 @@ Trace = Callable[[str, Sequence[Any]], None]
 
 class Undone(Exception):
     """A statement failed and rolled back the whole transaction, other requests included. Its cause says why."""
+
+
+def too_long(most: float) -> StatementFailed:
+    """Return the error for an answer of more bytes than that."""
+    return worded(StatementFailed(f"the rows have more than {most:,.0f} bytes"), "limit", 2)
+
+
+def left_unread(most: float) -> Undone:
+    """Return the same for an answer in the middle of which its connection was closed."""
+    undone = Undone()
+    undone.__cause__ = too_long(most)
+    return undone
 
 
 class Wait:
@@ -112,7 +124,6 @@ class Engine(Protocol):
     file: str | None  # the path of the file that it is
     place: str  # where it is, in words without a password
     durability: str | None  # SQLite's `synchronous`; what a server has is its own
-    prepares: bool  # whether statements are prepared on the server, which is state of a session
     trace: Trace | None
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:

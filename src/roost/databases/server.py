@@ -6,7 +6,8 @@ import logging
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -26,7 +27,7 @@ from roost.dialects.dialect import (
     collect,
     render,
 )
-from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown, ReadOnly
+from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown, ReadOnly, StatementFailed, worded
 from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
@@ -101,6 +102,7 @@ class ServerConnection(ServerExecutor):
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
+        self.most = inf  # bytes of an answer that are read, and of a value that is sent
         self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(None, engine.trace)
@@ -168,6 +170,9 @@ class ServerConnection(ServerExecutor):
         # As one text, behind that which begins the transaction; as several where they are large.
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         written = [self._text(sql, row) for sql, row in said]
+        for (_, row), text in zip(said, written, strict=True) if self.most < inf else ():
+            if len(text) > self.most and _longest(row) > self.most:
+                raise worded(StatementFailed(f"a value has more than {self.most:,.0f} bytes"), "toobig")
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
         if begin:
             self.begins()
@@ -430,6 +435,12 @@ class ServerConnection(ServerExecutor):
         """Return whether the server is a replica, or a standby."""
 
     @property
+    def received(self) -> int:
+        """The bytes of the last answer, as far as they were counted: at least where there were many."""
+        received: int = self.raw.received
+        return received
+
+    @property
     @abstractmethod
     def session(self) -> int | None:
         """The number by which the server knows it, as the driver was told."""
@@ -497,3 +508,14 @@ class ServerConnection(ServerExecutor):
     @abstractmethod
     def close_raw(self) -> None:
         """Close the driver's connection, in whatever state it is."""
+
+
+def _longest(values: Iterable[Any]) -> int:
+    # In bytes, or characters of texts; many rows may be lists of values.
+    found = 0
+    for each in values:
+        if isinstance(each, (str, bytes)):
+            found = max(found, len(each))
+        elif isinstance(each, (list, tuple)):
+            found = max(found, _longest(each))
+    return found

@@ -19,7 +19,7 @@ from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases import open_engine
-from roost.databases.engine import Engine, Wait, drive
+from roost.databases.engine import Engine, Undone, Wait, drive, too_long
 from roost.dialects import Control, Statement, Together
 from roost.dialects.dialect import Wanted
 from roost.errors import (
@@ -37,7 +37,7 @@ from roost.errors import (
 from roost.store.core import utc_now
 from roost.store.served import Database, Opened, Opening, without_frames
 from roost.structures.index.budget import Limits
-from roost.structures.index.bulk import args_of
+from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.guard import guarded
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, index_of
 from roost.structures.index.runs import Columns, Results, Shape
@@ -49,6 +49,7 @@ log = logging.getLogger("roost.server")
 
 LOCK_WAIT = 0.1  # seconds that a turn waits for a lock, until who needs it is told from the others
 FOREVER = 10.0**6  # seconds, where a request may take any time
+SHORTEST = 2**20  # to which answers may be limited: what is asked about a table comes along with them
 MOST_OPENED = 10_000  # indexes that are remembered
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
@@ -120,6 +121,7 @@ class ServerDatabase(Database):
         """Say what turns may take from now on."""
         self.budget.limits = limits
         self._timeout = 0 if limits.request == inf else limits.request
+        self._connection.most = max(limits.answer, SHORTEST)
 
     def forget(self) -> None:
         """Have everything that was opened looked at again."""
@@ -196,10 +198,11 @@ class ServerDatabase(Database):
             raise Conflict(f"{table.name} was changed while it was looked at")
         raise Careful
 
-    def _checking(self, table: Table, work: Work, reads: bool = False, last: bool = False) -> Work:
+    def _checking(self, table: Table, work: Work, reads: bool = False, last: bool = False, whole: bool = False) -> Work:
         # With the first statement, which keeps the table from being changed until the transaction ends, goes the
         # question whether it is still that table. A query that fails where that has undone the transaction ends it.
         # last: nothing else is to be done, so COMMIT goes along where the work is one statement.
+        # whole: the work is one request, so all answers together may be as long as one.
         ends = reads and table.words.aborts
         try:
             wanted = next(work)
@@ -214,7 +217,11 @@ class ServerDatabase(Database):
                         raise
                     wanted = work.throw(error)
                 else:
-                    wanted = work.send(answer)
+                    self.budget.used += self._connection.received
+                    if whole and self.budget.used > self._connection.most:
+                        wanted = work.throw(too_long(self._connection.most))
+                    else:
+                        wanted = work.send(answer)
         except StopIteration as stop:
             return stop.value
 
@@ -278,16 +285,24 @@ class ServerDatabase(Database):
         reads = shape.verb == "find"
         few = reads and len(columns[0]) == 1
         work = self._run_one(index, shape, columns) if few else super().run(index, shape, columns)
-        results: list[Any] = yield from self._checking(index.table, work, reads, last)
+        try:
+            results: list[Any] = yield from self._checking(index.table, work, reads, last, few)
+        except Undone:  # their rows are too long to be read all at once: fewer of them in the next transaction
+            bulk = bulk_of(index, shape, self._dialect)
+            bulk.lot = max(1, min(bulk.lot, len(columns[0])) // 8)
+            raise
         return results
 
     def _run_one(self, index: OpenedIndex, shape: Shape, columns: Columns) -> Work:
         return [(yield from self._one_request(index, shape.verb, args_of(index, shape, columns, 0)))]
 
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
-        return (yield from self._checking(index.table, self._one_request(index, verb, args), verb == "find"))
+        return (
+            yield from self._checking(index.table, self._one_request(index, verb, args), verb == "find", whole=True)
+        )
 
     def _one_request(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
+        self.budget.request()
         work = index.perform(verb, args)
         if verb != "find":
             result = yield from guarded(work)

@@ -13,9 +13,12 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
+
+from roost.databases.engine import left_unread
 
 NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # what a value begins with that is not its length: that has more bytes
 END, ERROR = 254, 255  # what a packet begins with that is no row; a row may begin with 254 if it is longer than
@@ -47,6 +50,9 @@ class Reading(Connection):
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
     home = ""  # which of the URL's servers it is, if there are several
+    pooled = False  # whether a pooler may give each transaction another session
+    most: float = inf  # bytes of an answer that are read
+    received = 0  # of the present answer
     server = ""  # which one it is: a number of a session means nothing on another
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
@@ -71,6 +77,20 @@ class Reading(Connection):
         """Let no wait for the server last longer, from now on."""
         connection: Any = self
         connection._read_timeout = connection._write_timeout = seconds
+
+    def count(self, size: int) -> None:
+        """Count what is read of an answer. Beyond the limit it is not: the connection is closed."""
+        self.received += size
+        if self.received > self.most:
+            connection: Any = self
+            connection._force_close()
+            raise left_unread(self.most)
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        self.count(num_bytes)
+        connection: Any = super()
+        arrived: bytes = connection._read_bytes(num_bytes)
+        return arrived
 
     def results(self, text: str) -> list[list[Any]]:
         """Send a text; return the rows of each of its results that have any. (A cursor takes longer.)"""
@@ -199,6 +219,8 @@ class Result(MySQLResult):
             arrived = _arrived(connection)  # waits where nothing has
             size, number = _read(arrived, self._columns.converts, connection._next_seq_id, rows)
             end = _end(arrived, size, number)
+            if size:
+                connection.count(size)
             if end and arrived[size + 4] == END and end - size - 4 <= LONGEST_END:
                 connection._rfile.read(end)
                 connection._next_seq_id = (number + 1) % 256

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import apsw
 
-from roost.databases.engine import Undone, Wait
+from roost.databases.engine import Undone, Wait, too_long
 from roost.databases.sqlite.engine import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
 from roost.databases.sqlite.filelock import FileLock
 from roost.databases.sqlite.statements import SIZES, text_of
@@ -242,7 +242,7 @@ class ApswConnection:
             found.append(each)
             budget.used += size_of(each)
             if budget.used > most:
-                raise worded(StatementFailed(f"the rows have more than {most} bytes"), "limit", 2)
+                raise too_long(most)
         return found
 
     def _few(self, sql: str, rows: Sequence[Sequence[Any]], values: int) -> list[list[Any]]:

@@ -48,6 +48,11 @@ class Budget:
         self.open = self.left > 0 and self._clock() < self.deadline
         return self.open
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the present run may ask for more, with the rows that it has."""
+        return self.take(0) and self.used < self.left
+
     def run(self, writes: bool) -> None:
         """Begin a run: one that reads may be interrupted when the turn has no more time, and is then tried alone."""
         self.until = self._clock() + self.limits.request if writes else self.deadline

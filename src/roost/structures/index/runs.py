@@ -110,7 +110,7 @@ def read(bulk: Bulk, total: int, alone_at: set[int], fetch: Fetch, alone: Alone,
     results: list[Any] = []
     ends = sorted(alone_at)
     lot = bulk.lot
-    while len(results) < total and (not results or budget.take(0)):
+    while len(results) < total and (not results or budget.goes_on):
         begin = len(results)
         while ends and ends[0] < begin:
             del ends[0]
