@@ -44,6 +44,7 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.slow
 	$(BIN)/python -m tests.campaigns.suite
+	$(BIN)/python -m tests.campaigns.pooled
 	$(BIN)/python -m tests.campaigns.strange
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
 	$(BIN)/python -m tests.campaigns.hostile

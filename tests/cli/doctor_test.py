@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-import roost
 from roost.catalog.doctor import Finding, examine
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from tests import servers
@@ -130,19 +129,3 @@ def test_on_mysql_it_says_what_was_not_tried() -> None:
 def test_a_pooler_shows_by_the_number_of_the_session(dialect: Dialect) -> None:
     assert "pooler" not in judged(dialect, GOOD[dialect.name] | {"connection": "7"}, session=7)
     assert "pooler" in judged(dialect, GOOD[dialect.name] | {"connection": "8"}, session=7)
-
-
-@pytest.mark.parametrize(("option", "advice"), [("", "add ?prepared=off"), ("?prepared=off", "")], ids=["on", "off"])
-def test_f65_on_postgresql_prepared_off_is_advised_only_where_it_is_not_said(
-    monkeypatch: pytest.MonkeyPatch, option: str, advice: str
-) -> None:
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    # What a pooler tells in place of the server's number.
-    monkeypatch.setattr("roost.databases.postgresql.engine.PostgreSQLConnection.session", 1)
-    with servers.database("postgresql") as url, roost.Store(f"{url}{option}") as store:
-        (found,) = [each for each in store.doctor() if each.subject == "pooler"]
-    assert found.advice.startswith(advice)
-    assert bool(found.advice) == bool(advice)

@@ -10,7 +10,7 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.suite.ways import WAYS, App
 
 ROOT = Path(__file__).parents[2]
 RunAll = Callable[..., Sequence[Any]]
+NO_OPTIONS: Mapping[str, Any] = {}
 
 
 class Colour(enum.Enum):
@@ -205,8 +206,13 @@ def _plain(result: Any) -> Any:
     return result
 
 
-def play_everything(url: str, folder: Path, texts: list[str], whole: bool, django: bool) -> None:
-    """Create, and play in every way on the same tables; then cap a table of the application's, alter, and check."""
+def play_everything(
+    url: str, folder: Path, texts: list[str], whole: bool, django: bool, options: Mapping[str, Any] = NO_OPTIONS
+) -> None:
+    """Create, and play in every way on the same tables; then cap a table of the application's, alter, and check.
+
+    options: of the application's own connections.
+    """
     play = Play(7, texts, 20 if whole else 5)
     with roost.Store(url) as store:
         store.create(*ALL)
@@ -215,12 +221,12 @@ def play_everything(url: str, folder: Path, texts: list[str], whole: bool, djang
         for way in WAYS:
             brief = way.name in ("psycopg", "psycopg-async", "sqlalchemy-session-psycopg")
             if way.engine == "postgresql" and (whole or brief):
-                play_joined(play, way, url)
+                play_joined(play, way, url, options)
         if django:
             play_django(play, url, folder)
-        play_views(play, url)
+        play_views(play, url, options)
         play.read(store.run_all)
-        play_cap(store, url, texts)
+        play_cap(store, url, texts, options)
         assert store.check() == []
         rows = store.run(ring.latest(texts[0]))
         longer = roost.Ring("ring", Longer, per="uid", keep=4)
@@ -245,9 +251,9 @@ def play_asyncio(play: Play, url: str) -> None:
         loop.close()
 
 
-def play_joined(play: Play, way: Any, url: str) -> None:
+def play_joined(play: Play, way: Any, url: str, options: Mapping[str, Any]) -> None:
     """Play inside a transaction of the application's."""
-    app = App(way, url)
+    app = App(way, url, **options)
     if "over asyncpg" in way.capabilities:
         play.moments, play.days = FINITE, FINITE_DAYS
     try:
@@ -271,9 +277,9 @@ def play_django(play: Play, url: str, folder: Path) -> None:
     play.model, play.random = made.model, made.random
 
 
-def play_views(play: Play, url: str) -> None:
+def play_views(play: Play, url: str, options: Mapping[str, Any]) -> None:
     """Write by SQL, as a client does that has the session as it comes."""
-    with psycopg.connect(url, client_encoding="UTF8") as connection:
+    with psycopg.connect(url, client_encoding="UTF8", **options) as connection:
         for _ in range(play.number):
             row, some = play.row(), play.random.choice
             key, member = some(play.texts), some(play.texts)
@@ -299,13 +305,13 @@ def _values(row: Row) -> list[Any]:
     return [value.value if isinstance(value, enum.Enum) else value for value in row.__dict__.values()]
 
 
-def play_cap(store: roost.Store, url: str, texts: list[str]) -> None:
+def play_cap(store: roost.Store, url: str, texts: list[str], options: Mapping[str, Any]) -> None:
     """Cap a table of the application's, and write it by Roost and by SQL."""
     made = (
         "CREATE TABLE pages (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, uid text, moment timestamptz,"
         " local timestamp, day date, took interval, blob bytea, price numeric, ratio float8, note text)"
     )
-    with psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
+    with psycopg.connect(url, autocommit=True, client_encoding="UTF8", **options) as connection:
         connection.execute(made)
         connection.execute("CREATE INDEX ON pages (uid, id)")
         list(bursts.cap(store, bursts.inspect(store, "pages", ["uid"], 2, None)))
@@ -319,7 +325,7 @@ def play_cap(store: roost.Store, url: str, texts: list[str]) -> None:
             store.run(pages.add(uid=texts[0], **facts))
             connection.execute("INSERT INTO pages (uid, took) VALUES (%s, '1 day 02:03:04.5')", (text,))
         assert connection.execute("SELECT max(n) FROM (SELECT count(*) n FROM pages GROUP BY uid) c").fetchone() == (2,)
-        with psycopg.connect(url, client_encoding="UTF8") as other:
+        with psycopg.connect(url, client_encoding="UTF8", **options) as other:
             for run in (store.run, store.on(other).run):
                 (row,) = run(pages.latest(texts[0], 1))
                 assert {name: getattr(row, name) for name in facts} == facts

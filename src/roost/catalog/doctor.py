@@ -73,12 +73,11 @@ SQLITE = (
 )
 
 
-def examine(dialect: Dialect, synchronous: str | None, session: int | None, prepares: bool = False) -> Probing:
+def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> Probing:
     """Ask the engine; return what was found, the most important first.
 
     synchronous: what a SQLite connection of the store runs with.
     session: the number that the driver believes its session to have; None where there is none.
-    prepares: whether the store prepares statements, which a pooler of transactions would lose.
     """
     asked, judged = {
         "sqlite": (SQLITE, _sqlite),
@@ -93,7 +92,7 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None, prep
     if synchronous is not None:
         facts["synchronous"] = synchronous
     if session is not None and facts.get("connection") != str(session):
-        facts["pooler"] = "prepares" if prepares else "yes"
+        facts["pooler"] = "yes"
     judge: Callable[[Facts], Iterator[Finding]] = judged
     return list(judge(facts))
 
@@ -177,9 +176,7 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
-    yield from _pooler(
-        facts, "ProxySQL, MaxScale or the like", "add ?prepared=off to the URL where it pools transactions"
-    )
+    yield from _pooler(facts, "ProxySQL, MaxScale or the like")
 
 
 def _mariadb_views(facts: Facts) -> Iterator[Finding]:
@@ -255,7 +252,7 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("recovery") == "true":
         yield Finding("writing", "a replica", "ReadOnly for every write", "name the primary in the URL")
-    yield from _pooler(facts, "PgBouncer or the like", "add ?prepared=off to the URL where it pools transactions")
+    yield from _pooler(facts, "PgBouncer or the like")
 
 
 def _sqlite(facts: Facts) -> Iterator[Finding]:
@@ -290,9 +287,7 @@ def _keys(collation: str) -> Finding:
     return Finding("keys", f"the database's collation is {collation}", "keys are compared byte for byte nevertheless")
 
 
-def _pooler(facts: Facts, names: str, advice: str) -> Iterator[Finding]:
+def _pooler(facts: Facts, names: str) -> Iterator[Finding]:
     if facts.get("pooler"):
-        means = "Roost keeps no session state between transactions, so it may pool them"
-        yield Finding(
-            "pooler", f"there is one between: {names}", means, advice if facts["pooler"] == "prepares" else ""
-        )
+        means = "it may give each transaction another session: none keeps any state, and nothing is prepared"
+        yield Finding("pooler", f"there is one between: {names}", means)

@@ -124,7 +124,6 @@ class Engine(Protocol):
     file: str | None  # the path of the file that it is
     place: str  # where it is, in words without a password
     durability: str | None  # SQLite's `synchronous`; what a server has is its own
-    prepares: bool  # whether statements are prepared on the server, which is state of a session
     trace: Trace | None
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:

@@ -261,7 +261,7 @@ class Core:
         """Ask the engine what it is, and return what follows from it."""
 
         def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
-            return examine(self.engine.dialect, self.engine.durability, connection.session, self.engine.prepares)
+            return examine(self.engine.dialect, self.engine.durability, connection.session)
 
         if self.engine.memory:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
@@ -275,6 +275,7 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
             finally:
+                connection.settle()  # a pooler would close its session with a client that goes in a transaction
                 link.drop()
 
         link = self._link()

@@ -14,6 +14,7 @@ from psycopg.pq import DiagnosticField
 from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Words, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
+from roost.databases.postgresql.session import is_utf8
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
@@ -30,7 +31,7 @@ class _AsyncpgCaller(PostgreSQLCaller):
     def begin(self) -> Words:
         """Yield what sets the savepoint; asyncpg begins no transaction by itself."""
         settings = self.raw.get_settings()
-        if settings.client_encoding.upper() not in ("UTF8", "UNICODE"):
+        if not is_utf8(settings.client_encoding):
             raise Invalid(
                 f"store.on: the connection's client_encoding is {settings.client_encoding}, which cannot carry every "
                 "text; it has to be UTF8"

@@ -29,6 +29,7 @@ from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, re
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 SAVEPOINT = "SAVEPOINT roost_joined"
+PREPARED = ("26000", "42P05")  # a prepared statement is not there, or is there already
 UNDO = f"{BACK};\n{RELEASE}"
 
 
@@ -91,6 +92,11 @@ class PostgreSQLCaller(Caller):
             return Invalid(
                 "store.on: an earlier statement of this transaction has failed, so PostgreSQL takes no more of it; "
                 "roll it back, or back to a savepoint, first"
+            )
+        if error.sqlstate in PREPARED:
+            return Invalid(
+                f"store.on: {str(error).strip()}; behind a pooler, which may give each transaction another session, a "
+                "connection has to prepare nothing (psycopg: prepare_threshold=None, asyncpg: statement_cache_size=0)"
             )
         found = translate(error, self.place, sql)
         if self.is_lost() and not isinstance(found, ConnectionLost):  # psycopg's own error, which has no SQLSTATE

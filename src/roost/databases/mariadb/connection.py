@@ -285,7 +285,7 @@ class MariaDBConnection(ServerConnection):
     def _prepare(self, sql: str, parameters: int) -> str:
         # To read such a text takes the server as long as to do what it says. Returns "" where it is sent as it is.
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if uses < USES or not self.engine.prepares:
+        if uses < USES or self.raw.pooled or not self.engine.prepares:
             if len(self._uses) > MOST_PREPARED:
                 self._uses.clear()
             return ""
@@ -386,9 +386,10 @@ class MariaDBConnection(ServerConnection):
 
     def _end(self) -> None:
         # Only while it holds the writer's row: after a restart its number may be somebody else's. And only on its own
-        # server: on another node of Galera the number is a stranger's, and the lock is not its own.
+        # server: on another node of Galera the number is a stranger's, and the lock is not its own. What a pooler calls
+        # a number is no session's.
         server, number = self._runs_on
-        if server != self.raw.server:
+        if server != self.raw.server or self.raw.pooled:
             return
         log.info("ending connection %s, which was lost", number)
         try:

@@ -109,7 +109,8 @@ class MariaDBEngine:
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
-                ((which, packet, raw.server, raw.only_reads),) = cursor.fetchall()
+                ((which, packet, raw.server, raw.only_reads, number),) = cursor.fetchall()
+                raw.pooled = number != raw.thread_id()  # type: ignore[no-untyped-call]
                 if wrong := mistaken(self.dialect, which, version) or too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
                 raw.packet = packet

@@ -50,6 +50,7 @@ class Reading(Connection):
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
     home = ""  # which of the URL's servers it is, if there are several
+    pooled = False  # whether a pooler may give each transaction another session
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer
     server = ""  # which one it is: a number of a session means nothing on another

@@ -76,7 +76,7 @@ LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever th
 # connection tells may be a proxy's; this is answered by the server behind it.
 WHICH = """\
 SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir),
-  @@read_only"""
+  @@read_only, CONNECTION_ID()"""
 GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 NODE = "SHOW STATUS LIKE 'wsrep_gcomm_uuid'"  # of Galera; another one after each start
 

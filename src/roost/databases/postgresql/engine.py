@@ -1,8 +1,8 @@
 """PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
 
-No state of a session outlives a transaction, so a pooler may give each transaction another one (`?prepared=off`, as
-prepared statements are such state). A batch is known by its number in the row of its writer: when the connection is
-lost during COMMIT, that row tells on another one what became of it.
+No state of a session outlives a transaction, so a pooler may give each transaction another one: behind a pooler nothing
+is prepared, as prepared statements are such state. A batch is known by its number in the row of its writer: when the
+connection is lost during COMMIT, that row tells on another one what became of it.
 
 Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
 was on disk to a later one, whose COMMIT would be taken for that of the lost one.
@@ -12,18 +12,29 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Sequence
-from functools import lru_cache
 from random import Random
 from typing import Any
 
 import psycopg
 
-from roost.databases.engine import Trace, Wait
+from roost.databases.engine import GRACE, Trace, Wait
 from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
+from roost.databases.postgresql.statements import (
+    BEGIN,
+    BEGIN_READ,
+    END,
+    FORGET,
+    FORGET_OLD,
+    LAST_BATCH,
+    NAMED,
+    NOTE,
+    alone,
+)
 from roost.databases.postgresql.values import literal
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import POSTGRESQL, Control
@@ -43,54 +54,10 @@ log = logging.getLogger("roost")
 
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
-# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
-BEGIN_READ = """\
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
-NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
-
-# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
-# text that reaches the server after its outcome was looked up must not be carried out.
-NOTE = """\
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
-# One operation by itself: what commits is the transaction of its text.
-ALONE = """\
-WITH {work}
-INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint + {answer}, now(){source}
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at
-  RETURNING batch"""
-
-
-@lru_cache
-def _alone(work: str, answer: str, source: str) -> str:
-    return ALONE.format(work=work, answer=answer, source=source and f" {source}")
-
-
-FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
-FORGET_OLD = """\
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SET LOCAL lock_timeout = {wait};
-DELETE FROM roost_writers WHERE writer IN (
-  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
-# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
-# the batch is not there, takes the last number before the next one's, so that it cannot come late (`NOTE`).
-LAST_BATCH = """\
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SET LOCAL lock_timeout = {wait};
-INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, now())
-  ON CONFLICT (writer) DO UPDATE
-    SET batch = CASE WHEN w.batch BETWEEN {batch} AND {last} THEN w.batch ELSE {last} END, at = excluded.at
-  RETURNING w.batch"""
-END = """\
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-  WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
-
 FAILURES = psycopg.Error
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
+
+STATEMENT_POOLING = "statement pooling mode"
 
 
 class PostgreSQLEngine:
@@ -127,10 +94,29 @@ class PostgreSQLEngine:
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
+        deadline = time.monotonic() + timeout
+        raw = self._open(timeout)
+        try:
+            refuse(raw.info, self.place)
+            raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
+            raw.pooled = self._is_pooled(raw)
+        except BaseException as error:
+            raw.close()
+            if isinstance(error, psycopg.Error):
+                raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+            raise
+        if self.several:
+            raw.home = f"{raw.info.host}:{raw.info.port}"
+            if self.home not in ("", raw.home):
+                log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
+            self.home = raw.home
+        return raw
+
+    def _open(self, timeout: float) -> Limited:
         limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
         try:
-            raw = Limited.connect(
+            return Limited.connect(
                 self.url,
                 autocommit=True,
                 context=ADAPTERS,
@@ -141,22 +127,27 @@ class PostgreSQLEngine:
             )
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+
+    def _is_pooled(self, raw: Limited) -> bool:
+        # A pooler gives its clients numbers of its own, by which it knows whose query is to be cancelled.
+        if raw.results("SELECT pg_backend_pid()") == [[(raw.info.backend_pid,)]]:
+            return False
         try:
-            refuse(raw.info, self.place)
-        except Invalid:
-            raw.close()
+            raw.results("BEGIN")
+        except psycopg.Error as error:
+            if STATEMENT_POOLING in str(error):  # PgBouncer's words have no translations; its SQLSTATE is all errors'
+                raise Invalid(
+                    f"{self.place}: the pooler gives each statement a session of its own (pool_mode = statement), so "
+                    "nothing can be a transaction; set pool_mode = transaction"
+                ) from error
             raise
-        if self.several:
-            raw.home = f"{raw.info.host}:{raw.info.port}"
-            if self.home not in ("", raw.home):
-                log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
-            self.home = raw.home
-        return raw
+        raw.results("ROLLBACK")
+        return True
 
     def answers(self, timeout: float) -> bool:
         """Return whether the server answers somebody who connects, be it with a refusal."""
         try:
-            self.open(timeout).close()
+            self._open(timeout).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True
@@ -238,7 +229,7 @@ class PostgreSQLConnection(ServerConnection):
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
-        if not self.engine.prepares:
+        if self.raw.pooled or not self.engine.prepares:
             return None
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
         if uses < USES:
@@ -272,7 +263,7 @@ class PostgreSQLConnection(ServerConnection):
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
         self.stay()
-        return self._at_once(sql, row, local(self.raw.info) if by_settings else "")
+        return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
     def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written.
@@ -281,7 +272,7 @@ class PostgreSQLConnection(ServerConnection):
         """
         work, row, answer, source, _, _, first = exchange
         self._mark = self._name
-        rows = self._at_once(_alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
+        rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
         if not rows:
             raise Careful
         number: int = rows[0][0]
@@ -334,7 +325,7 @@ class PostgreSQLConnection(ServerConnection):
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
-        sets = local(self.raw.info, arrays=True, at_length=self.wait.lasts)
+        sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
         if self.wait.work is not None:
             sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:

@@ -37,9 +37,18 @@ class Setting(NamedTuple):
     why: str = ""  # it cannot
 
 
+def is_utf8(told: str) -> bool:
+    """Return whether an encoding that was reported is UTF8. PgBouncer repeats what its client has asked for.
+
+    >>> [is_utf8(told) for told in ("UTF8", "'utf-8'", "UNICODE", "LATIN1")]
+    [True, True, True, False]
+    """
+    return told.strip("'").replace("-", "").upper() in ("UTF8", "UNICODE")
+
+
 SETTINGS = (
     Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
-    Setting("client_encoding", "UTF8", fits=lambda told: told == "UTF8", why="which cannot carry every text; set UTF8"),
+    Setting("client_encoding", "UTF8", fits=is_utf8, why="which cannot carry every text; set UTF8"),
     # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
     Setting("TimeZone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
     Setting("DateStyle", begin="ISO", met=lambda told: told.startswith("ISO")),
@@ -65,14 +74,16 @@ CONNECT: dict[str, Any] = {each.name: each.connect for each in SETTINGS if each.
 _SET = [(each, f";\nSET LOCAL {each.name} = '{each.begin}'") for each in SETTINGS if each.begin]
 
 
-def local(info: psycopg.ConnectionInfo, *, arrays: bool = False, at_length: bool = False) -> str:
+def local(info: psycopg.ConnectionInfo, pooled: bool = False, *, arrays: bool = False, at_length: bool = False) -> str:
     """Return what follows BEGIN: each SET costs the server as much as a small statement, so those that say nothing new
-    are left out. What it reports (GUC_REPORT) is true behind a pooler as well.
+    are left out, by what the server reports (GUC_REPORT).
+
+    pooled: what was reported may be another session's. (PgBouncer carries over TimeZone and DateStyle, others nothing.)
     """
     made = ""
     for setting, text in _SET:
         if setting.met is not None:
-            if (told := _reported(info, setting.name)) is not None and setting.met(told):
+            if not pooled and (told := _reported(info, setting.name)) is not None and setting.met(told):
                 continue
         elif (setting.at_length and not at_length) or (setting.arrays and not arrays):
             continue

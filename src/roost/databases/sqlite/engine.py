@@ -55,7 +55,6 @@ class SQLiteEngine:
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
-    prepares = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         path, options = parse_file(url)

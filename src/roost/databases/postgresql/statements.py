@@ -1,0 +1,52 @@
+"""What is said on a connection to PostgreSQL beside the plans' own statements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
+BEGIN_READ = """\
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
+NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
+
+# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
+# text that reaches the server after its outcome was looked up must not be carried out.
+NOTE = """\
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
+# One operation by itself: what commits is the transaction of its text.
+ALONE = """\
+WITH {work}
+INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint + {answer}, now(){source}
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at
+  RETURNING batch"""
+
+
+@lru_cache
+def alone(work: str, answer: str, source: str) -> str:
+    """Return `ALONE` for one operation's work."""
+    return ALONE.format(work=work, answer=answer, source=source and f" {source}")
+
+
+FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
+FORGET_OLD = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+DELETE FROM roost_writers WHERE writer IN (
+  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
+# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
+# the batch is not there, takes the last number before the next one's, so that it cannot come late (`NOTE`).
+LAST_BATCH = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch BETWEEN {batch} AND {last} THEN w.batch ELSE {last} END, at = excluded.at
+  RETURNING w.batch"""
+END = """\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
