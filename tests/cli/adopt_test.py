@@ -184,6 +184,9 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
     ("words", "told"),
     [
         (("cap", "visits"), "visits is not capped yet: say --per COLUMN and --keep N"),
+        (("cap", "visits", "--older-than", "30d"), "not capped by age yet: say --older-than TIME and --by COLUMN"),
+        (("cap", "visits", "--by", "at"), "not capped by age yet: say --older-than TIME and --by COLUMN"),
+        (("cap", "visits", "--older-than", "30d", "--by", "uid"), "uid has the type integer, such as 0: say --epoch s"),
         (("cap", "visits", "--keep", "5"), "say --per COLUMN"),
         (("cap", "visits", "--per", "", "--keep", "5"), "visits has no column ''"),
         (("cap", "nothing", "--per", "uid", "--keep", "5"), "the database has no table 'nothing'"),
@@ -194,6 +197,108 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
 def test_what_cannot_be_is_told(visits: Shell, words: tuple[str, ...], told: str) -> None:
     assert visits(*words, code=1) == ""
     assert told in visits.error
+
+
+@pytest.fixture
+def events(shell: Shell) -> Shell:
+    with closing(sqlite3.connect("roost.db")) as connection:
+        connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, at DATETIME)")
+        connection.execute("CREATE INDEX events_at ON events (at)")
+        connection.execute("INSERT INTO events (at) VALUES (NULL)")
+        for days in range(40):
+            connection.execute("INSERT INTO events (at) VALUES (datetime('now', ?))", (f"-{days} days",))
+        connection.commit()
+    return shell
+
+
+AGE = ("cap", "events", "--older-than", "30d", "--by", "at")
+
+
+def test_rows_go_by_their_age(events: Shell) -> None:
+    before = Path("roost.db").read_bytes()
+    lines = events(*AGE, "--dry-run").splitlines()
+    assert lines == [
+        "events: 10 of 41 rows are deleted, those whose at is older than 30d",
+        "1 row with NULL in at: left alone",
+        "its times are taken for those of UTC; --utc-offset says otherwise",
+        "rows are found by: SEARCH events USING COVERING INDEX events_at (at>? AND at<?)",
+        "nothing was changed",
+    ]
+    assert events.json(*AGE, "--utc-offset", "-01:30", "--dry-run") == {
+        "table": "events", "by": "at", "older_than": 2_592_000, "time": "plain", "offset": -90, "others": [],
+        "rows": 41, "excess": 9, "untimed": 1, "capped": False,
+        "index": "SEARCH events USING COVERING INDEX events_at (at>? AND at<?)",
+    }  # fmt: skip
+    assert Path("roost.db").read_bytes() == before
+    assert events(*AGE, stdin="n\n", code=1) == ""
+    assert rows("SELECT count(*) FROM events") == [(41,)]
+    told = events(*AGE, stdin="y\n")
+    assert told.startswith("events: 10 rows deleted in ")
+    assert told.endswith("rows go when at is older than 30d, and triggers keep it so\n")
+    assert events("list").splitlines()[1].split("\t") == [
+        "events",
+        "aged",
+        "",
+        "rows of its own",
+        "older_than 30d, by at",
+    ]
+    ((oldest, newest),) = rows("SELECT min(at), max(at) FROM events")
+    assert events("show", "events").splitlines() == ["table\tover\toldest\tnewest", f"events\t0\t{oldest}\t{newest}"]
+    assert events("show", "events", "events", code=1) == ""
+    assert events("check") == "every promise is kept\n"
+    for command in (("clear", "events", "events", "--yes"), ("alter", "events", "--keep", "3")):
+        assert events(*command, code=1) == ""
+        assert "events is a table of your own" in events.error
+    assert events("cap", "events", "--older-than", "90d", stdin="").endswith(
+        "older than 90d, and triggers keep it so\n"
+    )
+    assert events("cap", "events", "--older-than", "10d", stdin="", code=1) == ""
+    assert "nobody answered, so nothing was changed" in events.error
+    assert events("cap", "events", "--older-than", "10d", "--yes").startswith("events: 20 rows deleted in ")
+    assert events("uncap", "events") == "events: not capped any more; its rows are as they were\n"
+    assert rows("SELECT name FROM sqlite_master ORDER BY name") == [("events",), ("events_at",)]
+
+
+def test_rows_go_by_age_or_by_their_number(events: Shell) -> None:
+    assert events(*AGE, "--keep", "5", code=2) == ""
+    assert "by --per and --keep, or by --older-than and --by, not by both" in events.error
+    for wrong in (("--utc-offset", "1"), ("--utc-offset", "+15:00"), ("--older-than", "30 days")):
+        assert events(*AGE, *wrong, code=2) == ""
+    events(*AGE, "--yes")
+    assert events("cap", "events", "--per", "id", "--keep", "5", code=1) == ""
+    assert "events is capped by --older-than already" in events.error
+
+
+def test_a_large_table_without_an_index_on_the_time_is_not_held_up_unasked(
+    events: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.cli.adopt.SMALL", 40)
+    events.sql("roost.db", "DROP INDEX events_at")
+    assert events(*AGE, "--yes", code=1) == ""
+    assert "events has no index on (at), and making one on 41 rows holds up every writer" in events.error
+    assert 'CREATE INDEX "roostcap_events" ON "events" ("at")' in events(*AGE, "--dry-run")
+    events(*AGE, "--yes", "--make-index")
+    assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_events'") == [("roostcap_events",)]
+
+
+def test_a_watch_deletes_by_age_until_it_is_ended(shell: Shell, mariadb: Application) -> None:
+    mariadb("CREATE TABLE events (id {id}, at DATETIME, INDEX (at))")
+    process = shell.start(
+        *AGE, "--yes", "--watch", "--store", mariadb.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert b"and this command keeps it so, every second" in process.stdout.readline()
+        for _ in range(2):
+            mariadb("INSERT INTO events (at) SELECT UTC_TIMESTAMP() - INTERVAL seq DAY FROM seq_21_to_40")
+            until(
+                lambda: mariadb("SELECT count(*) FROM events WHERE at < UTC_TIMESTAMP() - INTERVAL 30 DAY") == [(0,)],
+                "",
+            )
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=600) == (b"", b"")
+    assert process.returncode == 0
+    assert 18 <= mariadb("SELECT count(*) FROM events")[0][0] <= 20
 
 
 def test_without_a_database_nothing_is_made(shell: Shell) -> None:

@@ -132,6 +132,19 @@ def test_f31_functions_that_somebody_made_beforehand_do_not_stay_his(
     assert visits(owners) == [(True,)]
 
 
+def test_a_table_that_was_given_away_takes_rows_by_the_functions_of_an_owner_without_rights(
+    store_url: str, visits: Application, role: Callable[[str], str]
+) -> None:
+    former, owner = role("former"), role("owner")
+    owned_by(visits, former)
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+        owned_by(visits, owner)
+        add(visits, 3)
+        assert count(visits) == 3
+        assert cap(store, "", None) == 1
+
+
 def test_f31_who_may_not_drop_such_a_function_is_told_who_may(visits: Application, role: Callable[[str], str]) -> None:
     owner, stranger = role("owner"), role("stranger")
     owned_by(visits, owner)

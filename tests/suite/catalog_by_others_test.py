@@ -104,6 +104,38 @@ def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, v
                 bursts.uncap(store, "visits")
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"older_than": "1 day'; DROP TABLE visits; --"},
+        {"older_than": 0},
+        {"older_than": 10**12},
+        {"older_than": True},
+        {"offset": "0"},
+        {"offset": 10_000},
+        {"time": "now()"},
+        {"time": None},
+        {"by": ""},
+        {"by": ["at"]},
+        {"id": "id"},
+        {"id": []},
+        {"index": None},
+        {"name": "others"},
+    ],
+)
+def test_an_age_that_no_command_could_have_said_is_refused(
+    open_store: Open, visits: Application, facts: dict[str, Any]
+) -> None:
+    visits("ALTER TABLE visits ADD COLUMN seen INT")
+    store = open_store()
+    list(bursts.cap(store, bursts.inspect_age(store, "visits", "seen", 60, "s")))
+    with written(visits, "visits", **facts):
+        assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")]
+        for refused in (lambda: bursts.uncap(store, "visits"), lambda: bursts.inspect_age(store, "visits")):
+            with pytest.raises(roost.Invalid):
+                refused()
+
+
 def test_r2_alter_believes_no_definition_that_no_declaration_could_have_made(
     open_store: Open, application: Application
 ) -> None:

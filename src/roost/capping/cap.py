@@ -51,6 +51,16 @@ class Cap:
         return tuple(dict.fromkeys([*([self.newest_by] if self.newest_by else []), *self.id]))
 
     @property
+    def led_to(self) -> str:
+        """What the index is for, in words."""
+        return "a key's rows in their order"
+
+    @property
+    def without_index(self) -> str:
+        """What happens without one."""
+        return "every INSERT reads the table"
+
+    @property
     def index_name(self) -> str:
         """The name of the index that Roost makes where none leads to a key's rows in their order."""
         return f"roostcap_{self.table}"
@@ -86,6 +96,14 @@ class Words:
     def id(self) -> str:
         """The columns that tell rows apart."""
         return ", ".join(map(self.column, self.cap.id))
+
+    def over(self, row: str) -> str:
+        """Return the condition that a row is too old; of an age alone."""
+        raise NotImplementedError
+
+    def shown(self, expression: str) -> str:
+        """Return a time as a driver can read it."""
+        return expression
 
     @property
     def has_key(self) -> str:

@@ -6,28 +6,27 @@ is here is the same in every dialect; each has a file beside this one for what i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from roost.capping.age import Age, cap_of
 from roost.capping.cap import Cap, Words, read, write
+from roost.capping.foreign_keys import Asking, ForeignKeys
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted
+from roost.dialects.dialect import Control, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
-from roost.structures.adopted.declaration import Adopted
 from roost.structures.plan import MORE, MOST
 from roost.structures.registry import from_definition
 
-Asking = Generator[Statement, Any, Any]
 Making = Generator[Wanted, Any, Cap]
 Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
 
 SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
 KEPT = "a trigger keeps its rows from being deleted, so it cannot be capped"
-SAFE = ("CASCADE", "SET NULL")  # what a foreign key may do when a row goes that it refers to
 PRIVATE = ("sqlite_", "roost_", "roostcap_")  # how tables begin that are nobody's own
 
 
@@ -58,10 +57,9 @@ class Found:
     index_sql: str  # the statement that makes one
 
 
-class Adoption(ABC):
+class Adoption(ForeignKeys):
     """How tables are capped in one dialect."""
 
-    dialect: ClassVar[Dialect]
     definition_of: ClassVar[str]  # asks for what the catalog has of a {name}
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
@@ -81,17 +79,8 @@ class Adoption(ABC):
         `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
         """
         layout = yield from self.layout(table, newest_by)
-
-        def column(given: str) -> str:
-            columns: tuple[str, ...] = layout.columns
-            for same in (str, self.folded):
-                for each in columns:
-                    if same(each) == same(given):
-                        return each
-            raise Invalid(f"{layout.name} has no column {given!r}; it has {', '.join(layout.columns)}")
-
-        by = None if newest_by is None else column(newest_by)
-        cap = Cap(layout.name, tuple(map(column, per)), keep, by, layout.id)
+        by = None if newest_by is None else self._column(layout, newest_by)
+        cap = Cap(layout.name, tuple([self._column(layout, each) for each in per]), keep, by, layout.id)
         if by in cap.per:
             raise Invalid(
                 f"{cap.table}: {by} is a column of the key, the same in all rows of one, so it cannot tell which is "
@@ -99,14 +88,42 @@ class Adoption(ABC):
             )
         if len(set(cap.per)) < len(cap.per):
             raise Invalid(f"{cap.table}: --per names a column twice: {', '.join(cap.per)}")
+        return (yield from self._found(cap, layout, by))
+
+    def look_at_age(self, table: str, by: str, older_than: int, epoch: str | None, offset: int) -> Asking:
+        """Return what capping a table by the age of its rows would mean: `Found`; raises as `look` does."""
+        layout = yield from self.layout(table, by)
+        age = Age(layout.name, (), 0, self._column(layout, by), layout.id, older_than=older_than, offset=offset)
+        age = replace(age, time=(yield from self.time(age, epoch)))
+        age.check_offset()
+        if age.epoch:
+            words = self.words(age)
+            newest = yield read(f"SELECT max({words.column(age.by)}) FROM {words.table}")
+            age.check_newest(newest[0][0][0])
+        return (yield from self._found(age, layout, age.by))
+
+    def _column(self, layout: Layout, given: str) -> str:
+        for same in (str, self.folded):
+            for each in layout.columns:
+                if same(each) == same(given):
+                    return each
+        raise Invalid(f"{layout.name} has no column {given!r}; it has {', '.join(layout.columns)}")
+
+    def _found(self, cap: Cap, layout: Layout, by: str | None) -> Asking:
         yield from self.fits(cap)
         old = yield from self.capped(cap.table)
+        if old is not None and type(old) is not type(cap):
+            rule = "--older-than" if isinstance(old, Age) else "--keep"
+            raise Invalid(
+                f"{cap.table} is capped by {rule} already, and a table is kept short by one rule alone; "
+                f"`roost uncap {cap.table}` first"
+            )
         yield from self.none_in_the_way(cap)
         others = yield from self.may_lose_rows(cap.table)
         index = yield from self.index(cap)
         if self.is_own_index(cap, old, index):
             cap = replace(cap, index=True)
-        counts = yield from self._count(cap)
+        counts = yield from (self._count_by_age(cap) if isinstance(cap, Age) else self._count(cap))
         return Found(
             cap=cap,
             old=old,
@@ -121,6 +138,13 @@ class Adoption(ABC):
     @abstractmethod
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
+
+    @abstractmethod
+    def time(self, age: Age, epoch: str | None) -> Asking:
+        """Return how the column of an age tells the time, one of `TIMES`; `Invalid` when it does not.
+
+        epoch: the unit of numbers, s or ms; None where the column has moments.
+        """
 
     @abstractmethod
     def fits(self, cap: Cap) -> Asking:
@@ -157,10 +181,6 @@ class Adoption(ABC):
         """Return in words what tells which row is newer, where nothing was said."""
         return ", ".join(cap.id)
 
-    def folded(self, name: str) -> str:
-        """Return a name as the database compares it, where it is not found as it is."""
-        return name.lower()
-
     def stored(self, table: str) -> Statement:
         """Return the question for what the catalog has of a table."""
         sql = self.definition_of.format(name=self.dialect.placeholder)
@@ -174,62 +194,14 @@ class Adoption(ABC):
         if not found[0]:
             return None
         structure = from_definition(found[0][0][0])
-        if not isinstance(structure, Adopted):
+        cap = cap_of(structure)
+        if cap is None:
             raise Invalid(
                 f"there is a structure {structure.name} already, and the catalog can have but one of that name"
             )
         if self.folded(structure.name) != self.folded(table):
             raise Invalid(f"{table}: its definition is that of {structure.name}")
-        return Cap.of(structure)
-
-    def may_lose_rows(self, table: str) -> Asking:
-        """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
-        gone, waiting = [table], [table]
-        while waiting:
-            parent = waiting.pop()
-            for other, action, columns in _grouped((yield from self.foreign_keys(parent))):
-                where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
-                if action not in SAFE:
-                    raise Invalid(
-                        f"{where}, so they cannot be deleted when they are too many; a foreign key must say ON DELETE "
-                        f"{' or '.join(SAFE)}"
-                    )
-                if action == "SET NULL":
-                    yield from self._may_be_null(other, columns, where)
-                elif self.folded(other) == self.folded(table):
-                    raise Invalid(f"{where}: a row that is too many would take newer ones of the table with it")
-                elif self.folded(other) not in map(self.folded, gone):
-                    gone.append(other)
-                    waiting.append(other)
-                if not (yield from self.is_indexed(other, columns)):
-                    raise Invalid(
-                        f"{where} without an index: each row that goes would read all of {other}. CREATE INDEX … "
-                        f"({', '.join(map(self.dialect.quoted, columns))})"
-                    )
-        return gone[1:]
-
-    def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
-        fixed = {self.folded(name) for name in (yield from self.fixed_columns(other))}
-        if any(self.folded(column) in fixed for column in columns):
-            raise Invalid(f"{where}, but may not be NULL, so a row could not go")
-        for child, column in (yield from self.referring(other, columns)):
-            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid it, so a row could not go")
-
-    @abstractmethod
-    def foreign_keys(self, parent: str) -> Asking:
-        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
-
-    @abstractmethod
-    def fixed_columns(self, table: str) -> Asking:
-        """Return the names of the columns that may not be NULL."""
-
-    @abstractmethod
-    def referring(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return table and column of the foreign keys that forbid to change some columns."""
-
-    @abstractmethod
-    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return whether rows are found by these columns without reading all of them."""
+        return cap
 
     def _count(self, cap: Cap) -> Generator[Statement, Any, dict[str, int]]:
         words = self.words(cap)
@@ -243,6 +215,15 @@ class Adoption(ABC):
         rows, keys, full, excess = map(int, counted[0][0])
         missing = int(keyless[0][0][0])
         return {"rows": rows + missing, "keyless": missing, "keys": keys, "full": full, "excess": excess}
+
+    def _count_by_age(self, age: Age) -> Generator[Statement, Any, dict[str, int]]:
+        words = self.words(age)
+        counted = yield read(
+            f"SELECT count(*), count(i.{self.dialect.quoted(age.by)}),\n"
+            f"  coalesce(sum(CASE WHEN {words.over('i')} THEN 1 ELSE 0 END), 0) FROM {words.table} i"
+        )
+        rows, timed, over = map(int, counted[0][0])
+        return {"rows": rows, "keyless": rows - timed, "keys": 0, "full": 0, "excess": over}
 
     def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
         """Do what no transaction may contain."""
@@ -265,7 +246,7 @@ class Adoption(ABC):
     def leads(self, cap: Cap) -> Asking:
         """Raise `Invalid` when an index is gone."""
         if not (yield from self.index(cap)):
-            raise Invalid(f"{cap.table}: no index leads to a key's rows in their order any more; look again")
+            raise Invalid(f"{cap.table}: no index leads to {cap.led_to} any more; look again")
 
     def entered(self, catalog: Catalog, cap: Cap, old: Cap | None) -> Asking:
         """Write how a table is capped into the catalog."""
@@ -313,6 +294,10 @@ class Adoption(ABC):
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
         """Return the next keys behind one that have too many rows."""
+        if isinstance(cap, Age):  # one key that is none: all rows
+            age = self.words(cap)
+            over = yield read(f"SELECT 1 FROM {age.table} i WHERE {age.over('i')} LIMIT 1")
+            return [()] if over[0] and after is None else []
         words = yield from self.here(cap)
         behind = "" if after is None else f" AND {words.behind}"
         found = yield read(
@@ -391,9 +376,9 @@ class Adoption(ABC):
             for name in [*changed, *(yield from self.idle(cap))]
         ]
         if not (yield from self.index(cap)):
-            found.append(
-                ("tables", None, "no index leads to a key's rows in their order: every INSERT reads the table")
-            )
+            found.append(("tables", None, f"no index leads to {cap.led_to}: {cap.without_index}"))
+        if isinstance(cap, Age):
+            return found + (yield from self._broken_age(cap))
         words = self.words(cap)
         full = yield read(
             f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
@@ -408,6 +393,29 @@ class Adoption(ABC):
         if len(full[0]) > MOST and overdue:
             found.append(("keep", None, MORE))
         return found
+
+    def _broken_age(self, age: Age) -> Broken:
+        again = f"`roost cap {age.table}`"
+        try:
+            time = yield from self.time(age, age.epoch)
+        except Invalid as error:
+            return [("tables", None, str(error))]
+        if time != age.time:
+            return [
+                ("tables", None, f"{age.table}.{age.by} tells the time otherwise than it did; {again} goes by that")
+            ]
+        if not (yield from self.unattended(age)):
+            return []
+        words = self.words(age)
+        over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
+        n = int(over[0][0][0])
+        told = f"{n:,} rows are older than {age.older_than_in_words}, and nobody deletes them; {again} does"
+        return [("older_than", None, told)] if n else []
+
+    def unattended(self, age: Age) -> Asking:
+        """Return whether nobody deletes what is over, where triggers cannot."""
+        yield from ()
+        return False
 
     def idle(self, cap: Cap) -> Asking:
         """Return the names of what should make the passes and cannot."""
@@ -442,11 +450,3 @@ class Adoption(ABC):
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to, where no trigger does."""
         yield from ()
-
-
-def _grouped(rows: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
-    # Each foreign key: the table it is in, what it does, its columns.
-    found: dict[tuple[str, Any, str], list[str]] = {}
-    for other, name, column, action in rows:
-        found.setdefault((other, name, action), []).append(column)
-    return [(other, action, columns) for (other, _, action), columns in found.items()]

@@ -20,9 +20,11 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import PRIVATE, Adoption, Asking, Layout, Making
-from roost.capping.mariadb_sql import AT, CUT, NUMBER, MariaDBWords
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import PRIVATE, Adoption, Layout, Making
+from roost.capping.mariadb_sql import AT, CUT, NUMBER, MariaDBAgeWords, MariaDBWords
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
@@ -34,6 +36,8 @@ LONGEST = 64  # characters of a name
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
 TEXTS = frozenset(["char", "varchar", "enum"])
 BYTES = frozenset(["binary", "varbinary"])
+INTEGERS = NUMBERS - {"decimal", "year"}
+TIMES = {"timestamp": "zoned", "datetime": "plain", "date": "date"}
 # What compares in MariaDB as it does when it has been in Python.
 KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
@@ -56,7 +60,7 @@ class MariaDBAdoption(Adoption):
 
     def words(self, cap: Cap) -> MariaDBWords:
         """Return a cap in MariaDB's words."""
-        return MariaDBWords(cap, MARIADB)
+        return MariaDBAgeWords(cap, MARIADB) if isinstance(cap, Age) else MariaDBWords(cap, MARIADB)
 
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
@@ -106,7 +110,7 @@ class MariaDBAdoption(Adoption):
         if odd:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
         words = self.words(cap)
-        long = max([*words.triggers, words.grown], key=len)
+        long = max([*words.triggers, words.grown, cap.index_name], key=len)
         if len(long) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} characters")
         if taken := [name for name in cap.per if self.folded(name) in (NUMBER, AT)]:
@@ -116,6 +120,15 @@ class MariaDBAdoption(Adoption):
             if types[name] not in KEYS:
                 raise Invalid(f"{cap.table}.{name} is a {types[name]}, which cannot be a key")
 
+    def time(self, age: Age, epoch: str | None) -> Asking:
+        """Return how the column tells the time, by its type."""
+        type_ = (yield from self._types(age))[age.by]
+        if type_ in INTEGERS and epoch is not None:
+            return EPOCHS[epoch]
+        if type_ not in TIMES or epoch is not None:
+            raise age.tells_no_time(type_, epoch, type_ in INTEGERS)
+        return TIMES[type_]
+
     def _types(self, cap: Cap) -> Asking:
         found = yield read(
             f"SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE {HERE} AND TABLE_NAME = %s", cap.table
@@ -124,7 +137,7 @@ class MariaDBAdoption(Adoption):
 
     def leftovers(self, cap: Cap) -> Statement:
         """Return the query for objects of a cap that kept their names when their table was renamed."""
-        names = list(self.words(cap).triggers)
+        names = list(self.words(cap).triggers) or ["", ""]
         return read(
             "SELECT 'trigger', TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
             "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
@@ -185,7 +198,7 @@ class MariaDBAdoption(Adoption):
         for name, columns in indexes.items():
             named = [column for column, _ in columns]
             rest = [*named[width:], *([] if name == "PRIMARY" else [each for each in cap.id if each not in named])]
-            wanted = [each for each in cap.order if each not in cap.per]
+            wanted = [each for each in cap.order[: 1 if isinstance(cap, Age) else None] if each not in cap.per]
             leads = set(named[:width]) == set(cap.per) and rest[: len(wanted)] == wanted
             if leads and all(good for _, good in columns):
                 return f"{name} ({', '.join(named)})"
@@ -211,6 +224,13 @@ class MariaDBAdoption(Adoption):
         elif old is not None and old.index and not cap.index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield from self.leads(cap)
+        if not isinstance(cap, Age):
+            yield from self._make_notes(cap, words)
+        yield from self._make_event(words)
+        yield write("SET SESSION lock_wait_timeout = DEFAULT")
+        return cap
+
+    def _make_notes(self, cap: Cap, words: MariaDBWords) -> Asking:
         yield from guarded(self.dialect, [words.grown])
         if changed := (yield from self.changed(cap)):
             for name in words.triggers if words.grown in changed else ():
@@ -220,13 +240,11 @@ class MariaDBAdoption(Adoption):
                 yield write(words.notes_sql)
             for sql in words.triggers.values():
                 yield write(sql)
-        yield from self._make_event(words)
-        yield write("SET SESSION lock_wait_timeout = DEFAULT")
-        return cap
 
     def _make_event(self, words: MariaDBWords) -> Asking:
         found = yield read("SELECT @@event_scheduler")
-        if found[0][0][0] != "ON":
+        if found[0][0][0] != "ON":  # one that is there would go by the rule of before when it is switched on
+            yield from self._drop_event(words.cap)
             return
         try:
             yield write(words.event)
@@ -238,21 +256,25 @@ class MariaDBAdoption(Adoption):
         """Remove the event, the triggers, the notes, and the index if Roost has made it."""
         words = self.words(cap)
         yield write("SET SESSION lock_wait_timeout = 1")
-        found = yield read(
-            "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
-            cap.index_name,
-        )
-        if found[0][0][0]:
-            yield write(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
+        yield from self._drop_event(cap)
         for name in words.triggers:
             yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
-        yield write(f"DROP TABLE IF EXISTS {words.notes}")
+        if not isinstance(cap, Age):
+            yield write(f"DROP TABLE IF EXISTS {words.notes}")
         found = yield read(
             f"SELECT count(*) FROM information_schema.TABLES WHERE {HERE} AND TABLE_NAME = %s", cap.table
         )
         if cap.index and not keep_index and found[0][0][0]:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)} ON {words.table}")
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def _drop_event(self, cap: Cap) -> Asking:
+        found = yield read(
+            "SELECT count(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
+            cap.index_name,
+        )
+        if found[0][0][0]:
+            yield write(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
     def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
@@ -266,6 +288,8 @@ class MariaDBAdoption(Adoption):
         """Delete what keys have too many of; what somebody holds is noted, for the passes."""
         words, listed = self.words(cap), list(keys)
         deleted = yield from super().burst(cap, keys, is_over)
+        if isinstance(cap, Age):
+            return deleted
         for key in listed[: len(listed) - len(keys)]:
             left = yield read(f"SELECT {words.is_long()}", *key)
             if left[0][0][0]:
@@ -330,6 +354,11 @@ class MariaDBAdoption(Adoption):
         )
         return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
 
+    def unattended(self, cap: Cap) -> Asking:
+        """Return whether nobody makes the passes."""
+        found = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
+        return not found[0][0][0] and not (yield from self.has_event(cap))
+
     def idle(self, cap: Cap) -> Asking:
         """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
         words = self.words(cap)
@@ -341,12 +370,15 @@ class MariaDBAdoption(Adoption):
         if not found[0]:
             return []
         is_same, definer = found[0][0]
-        rights = [(table, right) for table in (cap.table, words.grown) for right in ("SELECT", "DELETE")]
+        tables = [cap.table] if isinstance(cap, Age) else [cap.table, words.grown]
+        rights = [(table, right) for table in tables for right in ("SELECT", "DELETE")]
         lost = yield from powerless({cap.index_name: (definer, [("*", "EVENT"), *rights])})
         return [] if is_same and not lost else [cap.index_name]
 
     def changed(self, cap: Cap) -> Asking:
         """Return the names of the triggers that are not as Roost makes them, and of the notes if these are not."""
+        if isinstance(cap, Age):
+            return []
         words = self.words(cap)
         found = yield read(
             "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER FROM information_schema.TRIGGERS\n"
@@ -372,10 +404,7 @@ class MariaDBAdoption(Adoption):
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         """Return the keys that nobody has noted, or a pass should have trimmed; all when nobody makes the passes."""
         words = self.words(cap)
-        if not keys or changed:
-            return keys
-        found = yield read(f"SELECT IS_USED_LOCK({words.lock}) IS NOT NULL")
-        if not found[0][0][0] and not (yield from self.has_event(cap)):
+        if not keys or changed or (yield from self.unattended(cap)):
             return keys
         where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
         overdue = []

@@ -1,9 +1,13 @@
-"""A cap in MariaDB's words: the notes, the triggers that write them, and the event, which `mariadb.py` installs."""
+"""A cap in MariaDB's words: the notes, the triggers that write them, and the event, which `mariadb.py` installs.
+
+A cap by age needs neither notes nor triggers: a pass finds what is over by the index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roost.capping.age import PER_SECOND, Age
 from roost.capping.cap import Words
 from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.structures.plan import CUT_JOINED
@@ -149,6 +153,67 @@ BEGIN
       END IF;
     END FOR;
     COMMIT;
+    DO RELEASE_LOCK({self.lock});
+  END IF;
+END"""
+
+
+class MariaDBAgeWords(MariaDBWords):
+    """A cap by age in MariaDB's words."""
+
+    cap: Age
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        """None: there are no triggers."""
+        return {}
+
+    @property
+    def triggers(self) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def over(self, row: str) -> str:
+        """Return the condition that a row is too old."""
+        cap, by = self.cap, f"{row}.{self.dialect.quoted(self.cap.by)}"
+        since = f"{by} > {cap.first} AND {by} <"
+        if cap.time in PER_SECOND:
+            return f"{since} UNIX_TIMESTAMP() * {PER_SECOND[cap.time]} - {cap.units}"
+        if cap.time == "zoned":
+            # The index is searched in the session's zone, where an hour of a night in autumn is there twice.
+            now = f"UNIX_TIMESTAMP() - {cap.seconds}"
+            return f"{since} FROM_UNIXTIME({now}) AND UNIX_TIMESTAMP({by}) < {now}"
+        now = f"UTC_TIMESTAMP(6) - INTERVAL {cap.seconds} SECOND"
+        return f"{since} DATE({now})" if cap.time == "date" else f"{since} {now}"
+
+    def victims(self, key: str = "%s") -> str:
+        """Return the query for rows that are over, locked, oldest first; those that somebody holds are passed over."""
+        return (
+            f"SELECT {self.columns(self.cap.id, 'i.')} FROM {self.table} i WHERE {self.over('i')}\n"
+            f"  ORDER BY i.{self.dialect.quoted(self.cap.by)} LIMIT {CUT} FOR UPDATE SKIP LOCKED"
+        )
+
+    @property
+    def event(self) -> str:
+        """The statement that makes the server event: the pass, in the server's own words."""
+        return f"""\
+CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+BEGIN
+  DECLARE roostcap_cut INT DEFAULT 0;
+  DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
+  IF GET_LOCK({self.lock}, 0) <=> 1 THEN
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    REPEAT
+      SET roostcap_cut = 0;
+      START TRANSACTION;
+      FOR roostcap_gone IN ({self.victims()}) DO
+        {AT_ONCE}{self.delete_by()};
+        SET roostcap_cut = roostcap_cut + 1;
+      END FOR;
+      COMMIT;
+      DO SLEEP(0.01);
+    UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;
     DO RELEASE_LOCK({self.lock});
   END IF;
 END"""

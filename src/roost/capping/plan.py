@@ -14,21 +14,22 @@ from roost.capping.sqlite import SQLiteAdoption
 from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.adopted.declaration import Adopted
+from roost.structures.aged.declaration import Aged
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
 from roost.structures.registry import from_definition
 
 MOST_TABLES = 100  # definitions and layouts whose words are remembered by one plan
 
-_ROOMS: dict[str, Adoption] = {
+ADOPTIONS: dict[str, Adoption] = {
     each.dialect.name: each for each in (SQLiteAdoption(), PostgreSQLAdoption(), MariaDBAdoption())
 }
 
 
 def adoption_for(dialect: Dialect) -> Adoption:
     """Return how tables are capped in a dialect; `Invalid` for one in which that was never tried."""
-    if dialect.name not in _ROOMS:
+    if dialect.name not in ADOPTIONS:
         raise Invalid(f"a table of your own cannot be capped on {dialect.name} yet: there was no server to try it on")
-    return _ROOMS[dialect.name]
+    return ADOPTIONS[dialect.name]
 
 
 class AdoptedPlan(StructurePlan):
@@ -40,7 +41,7 @@ class AdoptedPlan(StructurePlan):
 
     def __init__(self, structure: Adopted, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        self.adoption = dialect.choose(_ROOMS)
+        self.adoption = dialect.choose(ADOPTIONS)
         self.tables = ()
         self.made_by = f"`roost cap {structure.name} --per … --keep …` makes it a capped collection"
         self.stored = self.adoption.stored(structure.name)
@@ -56,6 +57,10 @@ class AdoptedPlan(StructurePlan):
                 stored = from_definition(definition)
             except Invalid as error:
                 return error
+            if isinstance(stored, Aged):
+                return Mismatch(
+                    f"{self.structure.name} is capped by the age of its rows, so it has no keys: read it with SQL"
+                )
             if not isinstance(stored, Adopted):
                 return Mismatch(
                     f"{self.structure.name} is a {stored.kind}, not a table that was capped; use its own declaration"

@@ -24,8 +24,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import KEPT, PRIVATE, Adoption, Asking, Layout, Making
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
+from roost.capping.postgresql_age import PostgreSQLAgeWords
 from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Row, Statement
@@ -38,6 +41,7 @@ NUMBERS = ("int2", "int4", "int8")
 # What compares in PostgreSQL as it does when it has been in Python.
 KEYS = frozenset(NUMBERS) | {"numeric", "bool", "text", "varchar", "bpchar", "citext", "bytea", "uuid"}
 KEYS |= {"date", "timestamp", "timestamptz"}
+TIMES = {"timestamptz": "zoned", "timestamp": "plain", "date": "date"}
 ACTIONS = "CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT'"
 ACTIONS += " WHEN 'r' THEN 'RESTRICT' ELSE 'NO ACTION' END"
 NAMED = "CASE WHEN pg_table_is_visible(r.oid) THEN r.relname ELSE r.relnamespace::regnamespace || '.' || r.relname END"
@@ -86,7 +90,11 @@ class PostgreSQLAdoption(Adoption):
 
     def words(self, cap: Cap) -> PostgreSQLWords:
         """Return a cap in PostgreSQL's words, without what the server alone knows; see `here`."""
-        return PostgreSQLWords(cap)
+        return self._words(cap)
+
+    @staticmethod
+    def _words(cap: Cap, home: Home | None = None) -> PostgreSQLWords:
+        return PostgreSQLAgeWords(cap, home) if isinstance(cap, Age) else PostgreSQLWords(cap, home)
 
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
@@ -98,7 +106,7 @@ class PostgreSQLAdoption(Adoption):
         types = yield from self._types(cap, [*cap.per, *cap.order])
         if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
             raise Invalid(f"{cap.table} has no column {lost[0]} any more")
-        return PostgreSQLWords(cap, Home(schema, owner, own, types))
+        return self._words(cap, Home(schema, owner, own, types))
 
     def folded(self, name: str) -> str:
         """Return the name: PostgreSQL compares it as it is."""
@@ -175,6 +183,16 @@ class PostgreSQLAdoption(Adoption):
                     f"{cap.table} belongs to {owner}, and so do the functions that keep it short; {owner} has no right "
                     f"{right} on the schema {schema} where they are: GRANT {right} ON SCHEMA {schema} TO {owner}"
                 )
+
+    def time(self, age: Age, epoch: str | None) -> Asking:
+        """Return how the column tells the time, by its type."""
+        type_: KeyType = (yield from self._types(age, [age.by]))[age.by]
+        integer = type_.system and not type_.domain and type_.name in NUMBERS[1:]
+        if integer and epoch is not None:
+            return EPOCHS[epoch]
+        if epoch is not None or type_.domain or not type_.system or type_.name not in TIMES:
+            raise age.tells_no_time(f"domain over {type_.name}" if type_.domain else type_.name, epoch, integer)
+        return TIMES[type_.name]
 
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
         found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
@@ -283,8 +301,9 @@ class PostgreSQLAdoption(Adoption):
         for sql in words.function_sql:
             yield write(sql)
         stored = yield from self._stored(cap)
+        before = {} if old is None else self._words(old, words.home).triggers
         for name, (kind, function, sql) in words.triggers.items():
-            if old is not None and old.per == cap.per and stored.get(name) == [kind, "O", function, True]:
+            if before.get(name, ())[2:] == (sql,) and stored.get(name) == [kind, "O", function, True]:
                 continue  # to replace a trigger would wait for all who write the table
             if name in stored:
                 yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
@@ -297,7 +316,7 @@ class PostgreSQLAdoption(Adoption):
         # they would be called, and whose they would stay if they were but replaced.
         for name, function, owner, ours, *_ in (yield from self._functions(words)):
             arguments = function.rpartition("(")[2]
-            if owner == words.home.owner and arguments == ("json)" if name == words.functions[3] else ")"):
+            if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.functions[-1] else ")"):
                 continue
             if not ours:
                 raise Invalid(

@@ -88,8 +88,10 @@ class PostgreSQLWords(Words):
         super().__init__(cap, POSTGRESQL)
         self.home = home or Home("", "", own=True)
 
+    takes = "json"  # what the function takes that deletes
+
     @property
-    def functions(self) -> tuple[str, str, str, str]:
+    def functions(self) -> tuple[str, ...]:
         """The functions: those that note, the one that COMMIT calls, and the one that deletes."""
         insert, update, commit, trim = (
             f"roostcap_{self.cap.table}_{what}" for what in ("insert", "update", "commit", "trim")
@@ -110,7 +112,7 @@ class PostgreSQLWords(Words):
         """The statement that deletes some of what one key has too many; takes the key."""
         notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
         return (
-            f"SELECT {self.named(self.functions[3])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
+            f"SELECT {self.named(self.functions[-1])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
             f"  WHERE {self._same(self.cap.per, 'i', lambda *_: '%s')} LIMIT 1"
         )
 
@@ -232,7 +234,7 @@ END"""
     SELECT e.lock::bigint AS lock FROM unnest(string_to_array(
       btrim(current_setting('roostcap.locks', true), ' ,'), ', ')) e(lock) ORDER BY 1) l;
   PERFORM set_config('roostcap.locks', '', true);
-  PERFORM {self.named(self.functions[3])}(('[' || substr(noted, 2) || ']')::json);"""
+  PERFORM {self.named(self.functions[-1])}(('[' || substr(noted, 2) || ']')::json);"""
 
     @property
     def _committing(self) -> str:
@@ -252,20 +254,15 @@ BEGIN
 END"""
 
     @property
-    def _trimming(self) -> str:
-        # First all keys at once; where somebody holds what goes with a row, each alone, and what is left is for the
-        # next INSERT of its key. A subtransaction costs a number of those that VACUUM has to freeze, so there is one
-        # only where there is something to wait for. A snapshot may be older than the table's owner is: then its row of
-        # the catalog was deleted since.
+    def _where_owned(self) -> str:
+        # The beginning of what deletes, up to where that cannot wait for anybody: a subtransaction costs a number of
+        # those that VACUUM has to freeze, so there is one only where there is something to wait for. A snapshot may be
+        # older than the table's owner is: then its row of the catalog was deleted since.
         oid = f"{self.dialect.literal(self.named(self.cap.table))}::regclass"
-        return f"""<<roostcap>>
-DECLARE
-  given json := $1;
-  gone bigint;
-  deleted bigint := 0;
-  failed integer := 0;
+        return f"""\
   latest bigint := txid_snapshot_xmax(txid_current_snapshot());
 BEGIN
+  IF NOT has_table_privilege({oid}, 'DELETE') THEN RETURN 0; END IF;
   LOCK TABLE {self.named(self.cap.table)} IN ROW EXCLUSIVE MODE;
   IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = {oid} AND pg_get_userbyid(c.relowner) = current_user
     AND CASE WHEN current_setting('transaction_isolation') = 'read committed' OR c.xmax = '0' THEN true
@@ -274,7 +271,19 @@ BEGIN
     RETURN 0;
   END IF;
   IF current_setting('transaction_isolation') = 'read committed'
-    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = {oid} AND t.tgtype & 8 <> 0) THEN
+    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = {oid} AND t.tgtype & 8 <> 0) THEN"""
+
+    @property
+    def _trimming(self) -> str:
+        # First all keys at once; where somebody holds what goes with a row, each alone, and what is left is for the
+        # next INSERT of its key.
+        return f"""<<roostcap>>
+DECLARE
+  given json := $1;
+  gone bigint;
+  deleted bigint := 0;
+  failed integer := 0;
+{self._where_owned}
   {self._delete}
     RETURN gone;
   END IF;
@@ -303,15 +312,16 @@ END"""
         """The statements that make the functions."""
         made = []
         for name, body in self.bodies.items():
-            deletes = name == self.functions[3]
+            deletes = name == self.functions[-1]
+            takes = self.takes if deletes else ""
             definer, settings = self.settings(name)
             made.append(
-                f"CREATE OR REPLACE FUNCTION {self.named(name)}({'json' if deletes else ''})\n"
+                f"CREATE OR REPLACE FUNCTION {self.named(name)}({takes})\n"
                 f"  RETURNS {'bigint' if deletes else 'trigger'} LANGUAGE plpgsql"
                 f"{' SECURITY DEFINER' if definer else ''} SET {settings.replace(';', ' SET ')}\n"
                 f"  AS $roost$ {body} $roost$"
             )
-            made += self.give(f"{self.named(name)}({'json' if deletes else ''})")
+            made += self.give(f"{self.named(name)}({takes})")
         return made
 
     def give(self, function: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""How tables are capped in SQLite: two triggers that delete the row which a new one pushes out.
+"""How tables are capped in SQLite: two triggers that delete the row which a new one pushes out, or two that are over.
 
     CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits BEGIN
       DELETE FROM visits WHERE id =
@@ -12,11 +12,14 @@ scan it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from roost.capping.age import EPOCHS, FIRST, PER_SECOND, Age
 from roost.capping.cap import Cap, Words, read, write
-from roost.capping.installation import KEPT, PRIVATE, SLICE, Adoption, Asking, Layout, Making
+from roost.capping.foreign_keys import Asking
+from roost.capping.installation import KEPT, PRIVATE, SLICE, Adoption, Layout, Making
 from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.conditions import no_utf8
 from roost.dialects.dialect import Row, Statement, Template
@@ -26,6 +29,9 @@ from roost.errors import Invalid, Missing
 ROWID = ("rowid", "_rowid_", "oid")
 ROWS = ("new", "old")  # how triggers call the row that they are fired for
 STORED = (int, float, str, bytes)  # what a column can hold
+EACH = 2  # rows that are over of which each written row removes some: more than come, so that the table gets smaller
+SAMPLE = 100  # of the oldest and of the newest times that are looked at
+ZONED = re.compile(r"[+-](?!00:00$)\d\d:\d\d$")
 
 
 class SQLiteWords(Words):
@@ -61,6 +67,49 @@ class SQLiteWords(Words):
         }
 
 
+class SQLiteAgeWords(SQLiteWords):
+    """A cap by age in SQLite's words."""
+
+    cap: Age
+
+    def over(self, row: str) -> str:
+        """Return the condition that a row is too old.
+
+        The index has texts in the order of their characters: 'T' between day and hour stays for up to a day longer, and
+        what is no time, or only a day, is told by `julianday`.
+        """
+        cap, by = self.cap, f"{row}.{self.dialect.quoted(self.cap.by)}"
+        since = f"{by} > {cap.first} AND {by} <"
+        if cap.time in PER_SECOND:
+            return f"{since} CAST(strftime('%s', 'now') AS INTEGER) * {PER_SECOND[cap.time]} - {cap.units}"
+        now = f"'now', '{-cap.seconds:+d} seconds'"
+        text = f"date({now})" if cap.time == "date" else f"strftime('%Y-%m-%d %H:%M:%f', {now})"
+        return f"{since} {text} AND julianday({by}) + (length({by}) <= 10) <= julianday({now})"
+
+    def excess(self, limit: int, prefix: str = "") -> str:
+        """Return the query for rows that are over, oldest first, by what tells them apart."""
+        return (
+            f"SELECT {self.columns(self.cap.id, 'i.')} FROM {self.table} AS i WHERE {self.over('i')}\n"
+            f"    ORDER BY i.{self.dialect.quoted(self.cap.by)} LIMIT {limit}"
+        )
+
+    @property
+    def triggers(self) -> dict[str, str]:
+        """What keeps the table short, by name."""
+        table, quoted = self.cap.table, self.dialect.quoted
+        excess = f"\n    ({self.excess(1)})"
+        body = f"  {self.delete(excess)};\n" * EACH
+        events = {"insert": "INSERT", "update": f"UPDATE OF {quoted(self.cap.by)}"}
+        any_over = f"EXISTS (SELECT 1 FROM {self.table} AS i WHERE {self.over('i')})"
+        return {
+            f"roostcap_{table}_{event}": (
+                f"CREATE TRIGGER {quoted(f'roostcap_{table}_{event}')} AFTER {when} ON {self.table}\n"
+                f"  WHEN {any_over}\nBEGIN\n{body}END"
+            )
+            for event, when in events.items()
+        }
+
+
 class SQLiteAdoption(Adoption):
     """Triggers on the table."""
 
@@ -69,7 +118,7 @@ class SQLiteAdoption(Adoption):
 
     def words(self, cap: Cap) -> SQLiteWords:
         """Return a cap in SQLite's words."""
-        return SQLiteWords(cap, SQLITE)
+        return SQLiteAgeWords(cap, SQLITE) if isinstance(cap, Age) else SQLiteWords(cap, SQLITE)
 
     def folded(self, name: str) -> str:
         """Return a name as SQLite compares it: only ASCII letters have a case."""
@@ -123,6 +172,8 @@ class SQLiteAdoption(Adoption):
         found = yield read(f"EXPLAIN QUERY PLAN SELECT 1 FROM {words.table} WHERE {where}", *(0,) * len(cap.id))
         if not found[0][0][-1].count("=?") >= len(cap.id):
             raise Invalid(f"{cap.table}: its primary key and the columns of it have different collations")
+        if not cap.per:
+            return
         damaged = " OR ".join(
             f"typeof({words.column(name)}) = 'text' AND {no_utf8(words.column(name))}" for name in cap.per
         )
@@ -134,6 +185,30 @@ class SQLiteAdoption(Adoption):
             raise Invalid(
                 f"{cap.table}: there is a text in {', '.join(cap.per)} that is not UTF-8, so Python cannot read it"
             )
+
+    def time(self, age: Age, epoch: str | None) -> Asking:
+        """Return how the column tells the time: its type says little, so its oldest and newest values are looked at."""
+        words, table = self.words(age), age.table
+        by = words.column(age.by)
+        found = yield read("SELECT upper(type) FROM pragma_table_xinfo(?) WHERE name = ?", table, age.by)
+        is_date = found[0] == [("DATE",)] or found[0] == [["DATE"]]
+        # The least and the greatest of what is no text stand before all texts.
+        some = f"SELECT typeof({by}), {by} FROM {words.table} WHERE {by} IS NOT NULL ORDER BY {by}"
+        found = yield read(f"SELECT * FROM ({some} LIMIT {SAMPLE}) UNION SELECT * FROM ({some} DESC LIMIT {SAMPLE})")
+        for type_, value in found[0]:
+            if type_ == "blob" or (type_ == "text") is (epoch is not None):
+                number = type_ in ("integer", "real") and epoch is None
+                raise age.tells_no_time(f"{type_}, such as {value!r}", epoch if type_ == "text" else None, number)
+        if epoch is not None:
+            return EPOCHS[epoch]
+        texts = [value for _, value in found[0] if value > FIRST]
+        for text in texts:
+            known = yield read("SELECT julianday(?)", text)
+            if known[0][0][0] is None or ZONED.search(text):
+                why = "which has a zone" if ZONED.search(text) else "which is no time"
+                wanted = "SQLite can order times that are written as 2008-01-01 22:03:23, all in one zone"
+                raise Invalid(f"{table}.{age.by} holds {text!r}, {why}; {wanted}")
+        return "date" if is_date or (texts and all(len(text) <= 10 for text in texts)) else "plain"
 
     def unfit(self, table: str) -> str:
         """Return why no table of this name can be capped; "" when one can."""

@@ -1,4 +1,4 @@
-"""cap, uncap: commands that make a table of the application's own a capped collection, and leave it as it was."""
+"""cap, uncap: commands that keep a table of the application's own short, and leave it as it was."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any
 import click
 
 import roost
+from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap
 from roost.capping.installation import Found
 from roost.cli.app import Failure, Settings, must_agree, shared, uninterrupted
+from roost.cli.durations import Duration, Offset
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
@@ -28,6 +30,10 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @click.option(
     "--newest-by", metavar="COLUMN", help="What tells which row is newer; by default, the numbers of the primary key."
 )
+@click.option("--older-than", type=Duration(), metavar="TIME", help="How old a row may get: 12h, 30d.")
+@click.option("--by", metavar="COLUMN", help="The column that tells a row's time (--older-than).")
+@click.option("--epoch", type=click.Choice(list(EPOCHS)), help="It has numbers: seconds or milliseconds since 1970.")
+@click.option("--utc-offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, whatever it holds up.")
 @click.option("--watch", is_flag=True, help="MariaDB: go on trimming, every second, until stopped.")
@@ -40,32 +46,47 @@ def cap(
     per: str | None,
     keep: int | None,
     newest_by: str | None,
+    older_than: int | None,
+    by: str | None,
+    epoch: str | None,
+    utc_offset: int | None,
     dry_run: bool,
     make_index: bool,
     watch: bool,
     yes: bool,
 ) -> None:
-    """Keep the newest rows per key of a table of yours.
+    """Keep a table of yours short: the newest rows per key, or those that are not too old.
 
-    Triggers delete what a new row pushes out. What is too many already goes in short transactions, while the
-    application goes on writing: a writer waits for about 50 ms at most, unless the disk stalls. Stop it at any moment
-    (Ctrl-C), and say `roost cap TABLE` to go on: it asks before rows are deleted, but not again for what was agreed to.
-    Rows with NULL in a column of the key are left alone. The table needs
-    an index on the columns of --per and then --newest-by.
+    Triggers delete what a new row pushes out (--per, --keep), or at each write some rows that have become too old
+    (--older-than, --by). What is too many already goes in short transactions, while the application goes on writing: a
+    writer waits for about 50 ms at most, unless the disk stalls. Stop it at any moment (Ctrl-C), and say `roost cap
+    TABLE` to go on: it asks before rows are deleted, but not again for what was agreed to. Rows with NULL in a column
+    of the key, or in that of --by, are left alone. The table needs an index on the columns of --per and then
+    --newest-by, or on that of --by.
 
-    In MariaDB a trigger cannot delete from its own table. There a server event trims every second what has grown since,
-    where event_scheduler is ON and the account may make one; else --watch does, until it is ended by Ctrl-C or SIGTERM.
+    In MariaDB a trigger cannot delete from its own table. There a server event deletes every second what is too many or
+    too old by then, where event_scheduler is ON and the account may make one; else --watch does, until it is ended by
+    Ctrl-C or SIGTERM.
 
     \b
     Examples:
       roost cap visits --per uid --keep 5 --dry-run
       roost cap visits --per uid --keep 5 --newest-by last_update
       roost cap messages --per room,topic --keep 100 --yes
+      roost cap events --older-than 30d --by created_at --dry-run
+      roost cap requests --older-than 12h --by at --epoch ms
       roost cap visits --watch --store mysql://user@host/app
     """
     columns = [] if per is None else [each.strip() for each in per.split(",")]
+    by_key = bool({per, keep, newest_by} - {None})
+    by_age = bool({older_than, by, epoch, utc_offset} - {None})
+    if by_key and by_age:
+        raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
     with settings.open() as store:
-        found = bursts.inspect(store, table, columns, keep, newest_by)
+        if by_age or (not by_key and isinstance(bursts.capped(store, table), Age)):
+            found = bursts.inspect_age(store, table, by, older_than, epoch, utc_offset)
+        else:
+            found = bursts.inspect(store, table, columns, keep, newest_by)
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
@@ -94,6 +115,9 @@ _KEPT = {
 def _agreed_before(found: Found) -> bool:
     # What goes is what was to go when the table was capped. So a service need not be asked at each start.
     old, cap = found.old, found.cap
+    if isinstance(old, Age) and isinstance(cap, Age):
+        same = (old.by, old.time, old.offset) == (cap.by, cap.time, cap.offset)
+        return same and cap.older_than >= old.older_than
     return old is not None and (old.per, old.newest_by) == (cap.per, cap.newest_by) and cap.keep >= old.keep
 
 
@@ -141,7 +165,7 @@ class _Done:
     def summary(self) -> str:
         """The same in words."""
         if not self.deleted:
-            return "no row was too many"
+            return "no row was too old" if isinstance(self.made, Age) else "no row was too many"
         rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
         return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
 
@@ -175,11 +199,18 @@ def _trim(store: roost.Store, found: Found) -> _Done:
 
 
 def _rule(found: Found) -> str:
+    if isinstance(found.cap, Age):
+        return f"rows go when {found.cap.by} is older than {found.cap.older_than_in_words}"
     by = f" by {found.cap.newest_by}" if found.cap.newest_by else ""
     return f"every {', '.join(found.cap.per)} keeps its newest {found.cap.keep:,}{by}"
 
 
 def _loss(found: Found) -> str:
+    if isinstance(found.cap, Age):
+        return (
+            f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those whose "
+            f"{found.cap.by} is older than {found.cap.older_than_in_words}"
+        )
     per, by = ", ".join(found.cap.per), found.by
     return (
         f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
@@ -189,6 +220,17 @@ def _loss(found: Found) -> str:
 
 def _document(found: Found) -> dict[str, Any]:
     facts = found.cap.facts
+    if isinstance(found.cap, Age):
+        return {
+            "table": found.cap.table,
+            **{fact: facts[fact] for fact in ("by", "older_than", "time", "offset")},
+            "others": list(found.others),
+            "rows": found.rows,
+            "excess": found.excess,
+            "untimed": found.keyless,
+            "index": found.index or None,
+            "capped": found.old is not None,
+        }
     return {
         "table": found.cap.table,
         **{fact: facts[fact] for fact in ("per", "keep", "newest_by")},
@@ -200,11 +242,15 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _told(found: Found) -> list[str]:
-    lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is too many"]
+    too = "too old" if isinstance(found.cap, Age) else "too many"
+    lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
     if found.others:
         lines.append(f"with them go rows of {', '.join(found.others)}, by ON DELETE CASCADE")
     if found.keyless:
-        lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(found.cap.per)}: left alone")
+        columns = [found.cap.by] if isinstance(found.cap, Age) else found.cap.per
+        lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(columns)}: left alone")
+    if isinstance(found.cap, Age) and found.cap.time in ("plain", "date"):
+        lines.append(f"its times are taken for those of UTC{found.cap.zone}; --utc-offset says otherwise")
     lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
     lines.append("nothing was changed")
     return lines
@@ -217,7 +263,7 @@ def _told(found: Found) -> list[str]:
 def uncap(settings: Settings, table: str) -> None:
     """Leave a capped table as it was before.
 
-    Its triggers go, with the index if `cap` made one, and its entry in the catalog. The rows stay.
+    What keeps it short goes, the index too if `cap` made one, and its entry in the catalog. The rows stay.
 
     \b
     Examples:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
+from roost.capping.age import Age
 from roost.capping.cap import Cap
 from roost.capping.installation import Adoption, Found
 from roost.capping.mariadb import MariaDBAdoption
@@ -29,10 +30,13 @@ from roost.store.store import Store
 
 T = TypeVar("T")
 
+SAY = "say --per COLUMN and --keep N, or --older-than TIME and --by COLUMN"
+
 BURST = 0.025  # seconds for which locks are held
 PAUSE = 0.030  # seconds for which they are free, at least
 KEYS = 1000  # listed at once
 SMALL, NARROW = 50_000, 8 * 2**20  # rows, and bytes of them, over which an index is made within a burst or two
+LEFT = 100  # rows that are over of which a pass need not be followed by another: the next writes take them
 EVERY = 1.0  # seconds between two passes where triggers cannot keep a table short
 
 
@@ -42,15 +46,50 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
     `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
     """
     core, adoption = store._core, _adoption(store)
-    old: Cap | None = core.snapshot(adoption.capped(table))
+    old: Cap | None = capped(store, table)
     if not per or keep is None:
         if old is None:
-            raise Invalid(f"{table} is not capped yet: say --per COLUMN and --keep N")
+            raise Invalid(f"{table} is not capped yet: {SAY}")
+        if isinstance(old, Age):
+            raise Invalid(f"{table} is capped by --older-than; `roost uncap {table}` first")
         per, newest_by = (per, newest_by) if per else (old.per, newest_by or old.newest_by)
         keep = old.keep if keep is None else keep
     elif newest_by is None and old is not None and old.per == tuple(per):
         newest_by = old.newest_by
     found: Found = core.snapshot(adoption.look(table, per, keep, newest_by))
+    return found
+
+
+def inspect_age(
+    store: Store,
+    table: str,
+    by: str | None = None,
+    older_than: int | None = None,
+    epoch: str | None = None,
+    offset: int | None = None,
+) -> Found:
+    """Return what capping a table by age would mean; changes nothing. What is None is what it was.
+
+    older_than: in seconds. by: the column that tells the time. epoch: the unit of its numbers, s or ms. offset: how
+        many minutes a time without a zone is ahead of UTC.
+
+    Raises as `inspect` does.
+    """
+    core, adoption = store._core, _adoption(store)
+    old = capped(store, table)
+    if isinstance(old, Age):
+        if by is None or by == old.by:
+            epoch, offset = epoch or old.epoch, old.offset if offset is None else offset
+        by, older_than = by or old.by, older_than or old.older_than
+    if by is None or older_than is None:
+        raise Invalid(f"{table} is not capped by age yet: say --older-than TIME and --by COLUMN")
+    found: Found = core.snapshot(adoption.look_at_age(table, by, older_than, epoch, offset or 0))
+    return found
+
+
+def capped(store: Store, table: str) -> Cap | None:
+    """Return how a table is capped; None when it is not."""
+    found: Cap | None = store._core.snapshot(_adoption(store).capped(table))
     return found
 
 
@@ -88,6 +127,8 @@ def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, No
                 yield gone
         if after is None or not adoption.by_itself:  # where passes follow, what is left has a note
             return
+        if isinstance(made, Age) and deleted < LEFT:  # some go on becoming too old
+            return
         if deleted:
             deadline = time.monotonic() + core.timeout
         elif time.monotonic() > deadline:
@@ -98,6 +139,9 @@ def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
     """Trim the keys that have grown since the last pass, where triggers cannot. Yields as `cap` does."""
     core, adoption = store._core, _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
+        return
+    if isinstance(made, Age):
+        yield from _sweep(core, adoption, made)
         return
     after = 0
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roost.structures.adopted.declaration import Adopted
+from roost.structures.aged.declaration import Aged
 from roost.structures.cache.console import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
@@ -44,6 +45,7 @@ from roost.structures.windowed_counter.plan import WindowedCounterPlan
 
 __all__ = [
     "Adopted",
+    "Aged",
     "Cache",
     "Capped",
     "Counter",

@@ -1,0 +1,127 @@
+"""Ages: how a table of the application's own loses the rows whose time is over, in the words of all dialects.
+
+Rows go by a column that tells a time, oldest first. What is over is found by an index on that column, by the database's
+own clock. A column tells the time in one of these ways:
+
+    zoned                    a moment, whatever the zone of who looks: timestamptz, MariaDB's TIMESTAMP
+    plain                    a moment without a zone: timestamp, DATETIME, SQLite's texts; in UTC, or `offset` beside it
+    date                     a day; it is over when its last moment is
+    seconds, milliseconds    since 1970, in an integer
+
+What is before 2 January 1970 tells no time: 0, '0000-00-00', an empty text, -infinity. It stays, as NULL does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from roost.capping.cap import Cap
+from roost.errors import Invalid
+from roost.structures.adopted.declaration import Adopted
+from roost.structures.aged.declaration import AGED_FACTS, DAY, Aged, in_words
+from roost.structures.structure import Structure
+
+EPOCHS = {"s": "seconds", "ms": "milliseconds"}
+PER_SECOND = {"seconds": 1, "milliseconds": 1000}
+FIRST = "1970-01-02"  # what is before it tells no time; MariaDB's TIMESTAMP has no earlier day in every zone
+EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers of another unit are before 1980, or behind 5138
+
+
+@dataclass(frozen=True, slots=True)
+class Age(Cap):
+    """How a table is capped by the age of its rows: no key, and `newest_by` is the column that tells their time."""
+
+    older_than: int = 0  # seconds
+    time: str = ""
+    offset: int = 0  # minutes that what is `plain` or a `date` is ahead of UTC
+
+    @property
+    def by(self) -> str:
+        """The column that tells the time."""
+        assert self.newest_by is not None
+        return self.newest_by
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the definition says beside kind and name."""
+        return {fact: getattr(self, fact) for fact in AGED_FACTS}
+
+    @property
+    def definition(self) -> str:
+        """What the catalog has."""
+        return Aged(self.table, self.facts).definition
+
+    @property
+    def led_to(self) -> str:
+        """What the index is for, in words."""
+        return f"the oldest rows by {self.by}"
+
+    @property
+    def without_index(self) -> str:
+        """What happens without one."""
+        return "to find what is over reads the table"
+
+    @property
+    def older_than_in_words(self) -> str:
+        """The age as the command line takes it."""
+        return in_words(self.older_than)
+
+    @property
+    def epoch(self) -> str | None:
+        """The unit of the numbers as the command line takes it; None where the column has moments."""
+        return {time: epoch for epoch, time in EPOCHS.items()}.get(self.time)
+
+    @property
+    def zone(self) -> str:
+        """How far its times are ahead of UTC, as the command line takes it; "" for not at all."""
+        hours, minutes = divmod(abs(self.offset), 60)
+        return f"{'-' if self.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if self.offset else ""
+
+    @property
+    def seconds(self) -> int:
+        """How many seconds what is over lies behind the moment in UTC, as the column has it."""
+        return self.older_than - (self.offset * 60 if self.time in ("plain", "date") else 0)
+
+    @property
+    def units(self) -> int:
+        """The age in the column's own unit, where that is a number."""
+        return self.older_than * PER_SECOND[self.time]
+
+    @property
+    def first(self) -> str:
+        """The least value that tells a time, as a literal."""
+        return str(DAY * PER_SECOND[self.time]) if self.time in PER_SECOND else f"'{FIRST}'"
+
+    def tells_no_time(self, type_: str, epoch: str | None, integer: bool) -> Invalid:
+        """Return what is wrong with a column of this type."""
+        how = "say --epoch s or --epoch ms" if integer else "leave out --epoch" if epoch else "which tells no time"
+        return Invalid(f"{self.table}.{self.by} has the type {type_}: {how}")
+
+    def check_offset(self) -> None:
+        """Raise `Invalid` where an offset was given and the column needs none."""
+        if self.offset and self.time not in ("plain", "date"):
+            raise Invalid(f"{self.table}.{self.by} tells the time without a zone's help: leave out --utc-offset")
+
+    def check_newest(self, newest: Any) -> None:
+        """Raise `Invalid` where the newest value shows that the numbers are of another unit."""
+        if self.time not in PER_SECOND or not isinstance(newest, (int, float)) or newest <= 0:
+            return
+        seconds = newest / PER_SECOND[self.time]
+        if not EIGHTIES < seconds < FAR:
+            raise Invalid(
+                f"{self.table}.{self.by}: its greatest value, {newest:,}, is no time of our days in {self.time} since "
+                f"1970: is it --epoch {'s' if self.time == 'milliseconds' else 'ms'}?"
+            )
+
+
+def cap_of(structure: Structure) -> Cap | None:
+    """Return how a structure from the catalog is capped; None for one that is no table of the application's."""
+    if isinstance(structure, Aged):
+        facts = structure.facts or {}
+        return Age(
+            structure.name,
+            *((), 0, facts["by"], tuple(facts["id"]), facts["index"]),
+            **{fact: facts[fact] for fact in ("older_than", "time", "offset")},
+        )
+    return Cap.of(structure) if isinstance(structure, Adopted) else None

@@ -1,0 +1,81 @@
+"""What foreign keys say of a table's rows: whether they may go, and which rows of other tables go with them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from typing import Any, ClassVar
+
+from roost.dialects.dialect import Dialect, Row, Statement
+from roost.errors import Invalid
+
+Asking = Generator[Statement, Any, Any]
+
+SAFE = ("CASCADE", "SET NULL")  # what a foreign key may do when a row goes that it refers to
+
+
+class ForeignKeys(ABC):
+    """The foreign keys of a database."""
+
+    dialect: ClassVar[Dialect]
+
+    def folded(self, name: str) -> str:
+        """Return a name as the database compares it, where it is not found as it is."""
+        return name.lower()
+
+    def may_lose_rows(self, table: str) -> Asking:
+        """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
+        gone, waiting = [table], [table]
+        while waiting:
+            parent = waiting.pop()
+            for other, action, columns in _grouped((yield from self.foreign_keys(parent))):
+                where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
+                if action not in SAFE:
+                    raise Invalid(
+                        f"{where}, so they cannot be deleted when they are too many; a foreign key must say ON DELETE "
+                        f"{' or '.join(SAFE)}"
+                    )
+                if action == "SET NULL":
+                    yield from self._may_be_null(other, columns, where)
+                elif self.folded(other) == self.folded(table):
+                    raise Invalid(f"{where}: a row that is too many would take newer ones of the table with it")
+                elif self.folded(other) not in map(self.folded, gone):
+                    gone.append(other)
+                    waiting.append(other)
+                if not (yield from self.is_indexed(other, columns)):
+                    raise Invalid(
+                        f"{where} without an index: each row that goes would read all of {other}. CREATE INDEX … "
+                        f"({', '.join(map(self.dialect.quoted, columns))})"
+                    )
+        return gone[1:]
+
+    def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
+        fixed = {self.folded(name) for name in (yield from self.fixed_columns(other))}
+        if any(self.folded(column) in fixed for column in columns):
+            raise Invalid(f"{where}, but may not be NULL, so a row could not go")
+        for child, column in (yield from self.referring(other, columns)):
+            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid it, so a row could not go")
+
+    @abstractmethod
+    def foreign_keys(self, parent: str) -> Asking:
+        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
+
+    @abstractmethod
+    def fixed_columns(self, table: str) -> Asking:
+        """Return the names of the columns that may not be NULL."""
+
+    @abstractmethod
+    def referring(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return table and column of the foreign keys that forbid to change some columns."""
+
+    @abstractmethod
+    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
+        """Return whether rows are found by these columns without reading all of them."""
+
+
+def _grouped(rows: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
+    # Each foreign key: the table it is in, what it does, its columns.
+    found: dict[tuple[str, Any, str], list[str]] = {}
+    for other, name, column, action in rows:
+        found.setdefault((other, name, action), []).append(column)
+    return [(other, action, columns) for (other, _, action), columns in found.items()]

@@ -1,0 +1,152 @@
+"""A cap by age in PostgreSQL's words: what `postgresql.py` installs where rows go because they are over.
+
+    AFTER INSERT OR UPDATE OF at, for each row, at COMMIT:  SELECT roostcap_visits_trim(10)
+      DELETE FROM visits d USING (… WHERE at < now() - … ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED …) …;
+
+Ten rows for the first row that a transaction has written, and for each fifth of the others, until nothing is over:
+what a deferred trigger costs for a row then is to look at a setting of the transaction. At COMMIT, so that what is
+deleted is locked for no longer than that takes, and nobody else waits for it. By whose rights: see `postgresql_sql.py`.
+"""
+
+from __future__ import annotations
+
+from roost.capping.age import PER_SECOND, Age
+from roost.capping.postgresql_sql import CUT, PATH, PATIENCE, SHORT, SPARE, TRIES, PostgreSQLWords
+
+FREE = 4  # rows of a transaction after one that has deleted: two rows go for each that comes, or more
+NONE_LEFT = 2_000_000_000
+TIMED = 21  # pg_trigger.tgtype: for each row, after INSERT or UPDATE
+TYPES = {"zoned": "timestamptz", "plain": "timestamp", "date": "date"}
+
+
+class PostgreSQLAgeWords(PostgreSQLWords):
+    """A cap by age in PostgreSQL's words."""
+
+    cap: Age
+    takes = "bigint"
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions: the one that COMMIT calls, and the one that deletes."""
+        return f"roostcap_{self.cap.table}_age", f"roostcap_{self.cap.table}_trim"
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The column of the index that Roost makes where none leads to what is over."""
+        return (self.cap.by,)
+
+    def over(self, row: str) -> str:
+        """Return the condition that a row is too old, by the beginning of the transaction."""
+        cap, by = self.cap, f"{row}.{self.dialect.quoted(self.cap.by)}"
+        if cap.time in PER_SECOND:
+            now = f"floor(extract(epoch FROM now()) * {PER_SECOND[cap.time]})::bigint - {cap.units}"
+            return f"{by} > {cap.first} AND {by} < {now}"
+        now = "now()" if cap.time == "zoned" else "(now() AT TIME ZONE 'UTC')"
+        now = f"{now} - '{cap.seconds} seconds'::interval"
+        type_ = TYPES[cap.time]
+        return f"{by} > {cap.first}::{type_} AND {by} < {f'({now})::date' if type_ == 'date' else now}"
+
+    def shown(self, expression: str) -> str:
+        """Return a time as a driver can read it: not every one is a moment to Python."""
+        return f"{expression}::text"
+
+    @property
+    def cut(self) -> str:
+        """The statement that deletes some of what is over."""
+        return f"SELECT {self.named(self.functions[1])}({CUT})"
+
+    def _victims(self, limit: str) -> str:
+        return (
+            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.named(self.cap.table)} v\n"
+            f"    WHERE {self.over('v')} ORDER BY v.{self.dialect.quoted(self.cap.by)} LIMIT {limit}\n"
+            "    FOR UPDATE SKIP LOCKED"
+        )
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        """What the functions do, by name."""
+        commit, trim = self.functions
+        return {commit: self._committing, trim: self._trimming}
+
+    @property
+    def _committing(self) -> str:
+        return f"""<<roostcap>>
+DECLARE
+  setting text := 'roostcap.a' || TG_RELID;
+  free integer := coalesce(nullif(current_setting('roostcap.a' || TG_RELID, true), ''), '0')::integer;
+BEGIN
+  IF free = 0 THEN
+    free := CASE WHEN {self.named(self.functions[1])}({SPARE}) < {SPARE} THEN {NONE_LEFT} ELSE {FREE + 1} END;
+  END IF;
+  IF free <= {FREE + 1} THEN PERFORM set_config(setting, (free - 1)::text, true);
+  ELSIF current_setting(setting, true) IS DISTINCT FROM '{NONE_LEFT}' THEN
+    PERFORM set_config(setting, '{NONE_LEFT}', true);
+  END IF;
+  RETURN NULL;
+END"""
+
+    @property
+    def _trimming(self) -> str:
+        # First all at once; where somebody holds what goes with a row, each alone, and what is left is for later.
+        # snapshot that is too old for it fails at once, and then nothing is done.
+        table = self.named(self.cap.table)
+        same = self._same_id("d", "g")
+        alone = self._same_id("d", "roostcap.each")
+        return f"""<<roostcap>>
+DECLARE
+  each record;
+  gone bigint := 0;
+  deleted bigint := 0;
+  failed integer := 0;
+{self._where_owned}
+    WITH g AS MATERIALIZED ({self._victims("$1")})
+      DELETE FROM {table} d USING g WHERE {same};
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN gone;
+  END IF;
+  BEGIN
+    WITH g AS MATERIALIZED ({self._victims("$1")})
+      DELETE FROM {table} d USING g WHERE {same};
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN gone;
+  EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+    PERFORM set_config('lock_timeout', '{SHORT}', true);
+  END;
+  BEGIN
+    FOR each IN {self._victims("$1")} LOOP
+      BEGIN
+        DELETE FROM {table} d WHERE {alone};
+        deleted := deleted + 1;
+      EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+        failed := failed + 1;
+        EXIT WHEN failed > {TRIES};
+      END;
+    END LOOP;
+  EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+    RETURN 0;
+  END;
+  RETURN deleted;
+END"""
+
+    def settings(self, function: str) -> tuple[bool, str]:
+        """Return whether a function runs as its owner, and what is set while it does, as the server tells it.
+
+        A plan that was made when the table was small is kept for as long as the session lives: so that it goes by the
+        index, it may not do otherwise.
+        """
+        limits = f";lock_timeout={PATIENCE};enable_seqscan=off;enable_sort=off;enable_bitmapscan=off"
+        return True, f"search_path={PATH}{limits if function == self.functions[1] else ''}"
+
+    @property
+    def triggers(self) -> dict[str, tuple[int, str, str]]:
+        """What keeps the table short, by name: its kind, its function, and the statement that makes it."""
+        name, quoted = self.functions[0], self.dialect.quoted
+        return {
+            name: (
+                TIMED,
+                name,
+                f"CREATE CONSTRAINT TRIGGER {quoted(name)} AFTER INSERT OR UPDATE OF {quoted(self.cap.by)}\n"
+                f"  ON {self.named(self.cap.table)} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW\n"
+                f"  EXECUTE FUNCTION {self.named(name)}()",
+            )
+        }

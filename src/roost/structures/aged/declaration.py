@@ -1,0 +1,84 @@
+"""Aged: a table of the application's own that `roost cap --older-than` keeps short."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from roost.errors import Invalid
+from roost.structures.operation import Operation
+from roost.structures.structure import Group, Structure
+from roost.types.column_types import ColumnType, shown
+from roost.types.columns import Column
+
+AGED_FACTS = ("by", "older_than", "time", "offset", "id", "index")
+TIMES = ("zoned", "plain", "date", "seconds", "milliseconds")  # how a column tells the time; see `capping/age.py`
+DAY = 86_400
+OLDEST = 18_250 * DAY  # seconds: fifty years, as numbers count from 1970
+FURTHEST = 14 * 60  # minutes that a zone is beside UTC
+
+
+class Aged(Structure):
+    """A table of the application's own whose rows go when they are older than `older_than`. The catalog has it.
+
+    The application reads and writes it with its own SQL; Roost only tells how far it has come.
+    """
+
+    kind = "aged"
+    reads = ("state",)
+
+    def __init__(self, name: str, facts: dict[str, Any]) -> None:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise Invalid(f"{shown(name)} is no name of a table")
+        _check_facts(name, facts)
+        self.name = name
+        self.facts = facts
+        self.key = Group(name, "key", [Column("table", ColumnType("text", 4000))])  # the table itself
+        self._define({"name": name, "facts": facts}, **facts)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """None: they are the application's, and may change at any time."""
+        return ()
+
+    def state(self) -> Operation[tuple[int, Any, Any]]:
+        """Ask how many rows are over, and for the oldest and the newest time."""
+        return Operation(self, "state", ())
+
+    def clear(self, key: Any) -> NoReturn:
+        """Raise `Invalid`: the rows are the application's, which deletes them by its own SQL."""
+        raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
+
+    def forget(self, key: Any) -> NoReturn:
+        """Raise `Invalid`; see `clear`."""
+        self.clear(key)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Aged:
+        """Make the declaration from the facts of a definition."""
+        return cls(name, {fact: facts[fact] for fact in AGED_FACTS})
+
+
+def _check_facts(name: str, facts: dict[str, Any]) -> None:
+    # SQL is made of them, which runs by the rights of whoever checks or caps, and others may write the catalog.
+    for fact, least, most in (("older_than", 1, OLDEST), ("offset", -FURTHEST, FURTHEST)):
+        if type(facts[fact]) is not int or not least <= facts[fact] <= most:
+            raise Invalid(f"{name}: {fact} is a whole number from {least} to {most}, not {shown(facts[fact])}")
+    if facts["time"] not in TIMES:
+        raise Invalid(f"{name}: time is one of {', '.join(TIMES)}, not {shown(facts['time'])}")
+    listed = facts["id"] if isinstance(facts["id"], (list, tuple)) else [None]
+    if not listed or not all(isinstance(each, str) and each and "\0" not in each for each in [facts["by"], *listed]):
+        raise Invalid(f"{name}: by and id name columns, which {shown([facts['by'], facts['id']])} do not")
+    if not isinstance(facts["index"], bool):
+        raise Invalid(f"{name}: index is true or false, not {shown(facts['index'])}")
+
+
+def in_words(seconds: int) -> str:
+    """Return a time as the command line takes it.
+
+    >>> in_words(30 * 86_400), in_words(90)
+    ('30d', '90s')
+    """
+    for unit, length in (("d", DAY), ("h", 3600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
