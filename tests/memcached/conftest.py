@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,23 @@ from tests.index.databases import Database, database
 from tests.server.serving import Serving, serving
 from tests.servers import NotHere, memcached, not_run
 
+DATABASES = ["sqlite", "mariadb", "postgresql"]
 pages = roost.Cache("pages")
 Serve = Callable[..., Serving]
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A database of each kind with a cache."""
-    with database(request.param, tmp_path) as made:
+@dataclass(frozen=True)
+class Common:
+    """A database with a cache, and `roost serve` on it, which the tests of a process share; each begins with none."""
+
+    db: Database
+    served: Serving
+
+
+@contextlib.contextmanager
+def with_cache(name: str, folder: Path) -> Iterator[Database]:
+    """Make a database with a cache, which is checked at the end."""
+    with database(name, folder) as made:
         with roost.Store(made.url) as store:
             store.create(pages)
         yield made
@@ -28,17 +38,44 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
             assert store.check() == []
 
 
+@contextlib.contextmanager
+def running(db: Database, folder: Path, *arguments: str, listeners: int = 1) -> Iterator[Serving]:
+    """Run `roost serve` on it, with memcached's protocol alone unless told otherwise."""
+    own = () if listeners > 1 else ("--read", "none", "--write", "none")
+    given = ("--workers", "1", "--memcached", "127.0.0.1:0", "--cache", "pages", *own, *arguments)
+    with serving(folder, db.url, *given, module="roost.cli", listeners=listeners) as served:
+        yield served
+
+
+@pytest.fixture(params=DATABASES)
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database of each kind with a cache."""
+    with with_cache(request.param, tmp_path) as made:
+        yield made
+
+
 @pytest.fixture
 def serve(db: Database, tmp_path: Path) -> Iterator[Serve]:
-    """Run `roost serve` on it, with memcached's protocol alone unless told otherwise."""
+    """Run `roost serve` on it as a test wants it."""
     with contextlib.ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(running(db, tmp_path, *arguments, **options))
 
-        def run(*arguments: str, listeners: int = 1) -> Serving:
-            own = () if listeners > 1 else ("--read", "none", "--write", "none")
-            given = ("--workers", "1", "--memcached", "127.0.0.1:0", "--cache", "pages", *own, *arguments)
-            return stack.enter_context(serving(tmp_path, db.url, *given, module="roost.cli", listeners=listeners))
 
-        yield run
+@pytest.fixture(scope="module", params=DATABASES)
+def made_common(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
+    """Databases and servers that the tests of a process share."""
+    folder = tmp_path_factory.mktemp("common")
+    with with_cache(request.param, folder) as db, running(db, folder) as served:
+        yield Common(db, served)
+
+
+@pytest.fixture
+def common(made_common: Common) -> Iterator[Common]:
+    """The shared database of each kind, with an empty cache; checked at the end."""
+    with roost.Store(made_common.db.url) as store:
+        store.run(pages.clear())
+        yield made_common
+        assert store.check() == []
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database
 from tests.memcached.cases import CONVERSATIONS
-from tests.memcached.conftest import Serve, pages, place
+from tests.memcached.conftest import Common, Serve, pages, place
 from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
@@ -57,20 +57,20 @@ def raw(served: Any) -> Raw:
     return Raw(served.addresses["memcached"][0])
 
 
-def test_memcapable_finds_nothing_wrong(serve: Serve) -> None:
+def test_memcapable_finds_nothing_wrong(common: Common) -> None:
     try:
         program = servers.binary(*MEMCAPABLE)
     except servers.NotHere as why:
         servers.not_run(why)
-    host, port = place(serve())
+    host, port = place(common.served)
     done = subprocess.run(
         [program, "-h", host, "-p", str(port), "-a", "-t", "30"], capture_output=True, text=True, timeout=120
     )
     assert "All tests passed" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
-def test_answers_are_those_of_memcached(serve: Serve, address: tuple[str, int]) -> None:
-    where = place(serve())
+def test_answers_are_those_of_memcached(common: Common, address: tuple[str, int]) -> None:
+    where = place(common.served)
     for conversation in CONVERSATIONS[::3]:
         sent = b"".join([each for each in conversation if b"version" not in each])
         answers = []
@@ -80,12 +80,12 @@ def test_answers_are_those_of_memcached(serve: Serve, address: tuple[str, int]) 
         assert answers[1] == answers[0], conversation
 
 
-def test_random_requests_at_memcached_and_here(serve: Serve, address: tuple[str, int]) -> None:
-    compare(address, place(serve()), 400, int(os.environ.get("ROOST_TEST_SEED", "1")))
+def test_random_requests_at_memcached_and_here(common: Common, address: tuple[str, int]) -> None:
+    compare(address, place(common.served), 400, int(os.environ.get("ROOST_TEST_SEED", "1")))
 
 
-def test_pymemcache(serve: Serve, db: Database) -> None:
-    client = Pymemcache(place(serve()), default_noreply=False, timeout=60)
+def test_pymemcache(common: Common) -> None:
+    client = Pymemcache(place(common.served), default_noreply=False, timeout=60)
     assert client.set("/home", b"hello", expire=100, flags=7)
     assert client.get("/home") == b"hello"
     assert client.set_many({f"/{n}": b"%d" % n for n in range(50)}) == []
@@ -103,7 +103,7 @@ def test_pymemcache(serve: Serve, db: Database) -> None:
     assert client.get("/quiet") == b"\r\n" * 1000
     assert client.version().startswith(b"1.6.18-roost-")
     assert client.stats()[b"curr_connections"] == 1
-    with roost.Store(db.url) as store:
+    with roost.Store(common.db.url) as store:
         assert store.run(pages.get("/12")) == b"12"
         store.run(pages.set("/python", "é".encode(), flags=3))
     assert client.get("/python") == "é".encode()
@@ -112,8 +112,8 @@ def test_pymemcache(serve: Serve, db: Database) -> None:
     client.close()
 
 
-def test_the_append_recipe_for_sets(serve: Serve) -> None:
-    host, port = place(serve())
+def test_the_append_recipe_for_sets(common: Common) -> None:
+    host, port = place(common.served)
     likes = roost.MemcachedSet("likes", int, str, shards=4)
     with roost.Store(f"memcached://{host}:{port}") as store:
         store.create(likes)
@@ -240,9 +240,8 @@ def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> Non
         assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
 
 
-def test_who_sends_much_has_a_share_like_the_others(serve: Serve) -> None:
-    served = serve()
-    with raw(served) as much, raw(served) as little:
+def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:
+    with raw(common.served) as much, raw(common.served) as little:
         much.ask(b"set big 0 0 200000\r\n" + b"x" * 200_000 + b"\r\n")
         threading.Thread(target=lambda: much.socket.sendall(b"get big\r\n" * 300 + b"set end 0 0 1\r\ny\r\n")).start()
         for _ in range(20):
@@ -250,8 +249,8 @@ def test_who_sends_much_has_a_share_like_the_others(serve: Serve) -> None:
         assert much.ask(b"", 300 * 3 + 1).endswith(b"END\r\nSTORED\r\n")
 
 
-def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
-    side = Side(place(serve()))
+def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
+    side = Side(place(common.served))
     sent = b"".join([b"set %d 0 0 1\r\nx\r\nget %d\r\nmg %d k\r\n" % (n % 7, n % 7, n % 9) for n in range(2_000)])
     answer = side.ask(sent)
     expected = b"".join(
@@ -265,8 +264,8 @@ def test_a_pipeline_is_answered_in_its_order(serve: Serve) -> None:
     side.close()
 
 
-def test_many_requests_that_want_no_answer(serve: Serve) -> None:
-    side = Side(place(serve()))
+def test_many_requests_that_want_no_answer(common: Common) -> None:
+    side = Side(place(common.served))
     side.ask(b"set n 0 0 1\r\n0\r\n")
     assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * 5_000) == b""
     assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n5000\r\nEND\r\n"

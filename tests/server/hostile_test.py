@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,22 @@ def test_a_line_is_refused_when_it_is_too_long_and_not_before(tmp_path: Path) ->
 def test_many_silent_connections(served: Serving) -> None:
     with hostile.silent(served, 400):
         others_are_served(served)
+
+
+@pytest.mark.parametrize(
+    ("act", "number"),
+    [(hostile.drip, 10), (hostile.deaf, 10), (hostile.half, 10), (hostile.endless, 1), (hostile.silent, 400)],
+)
+def test_on_memcacheds_protocol(
+    tmp_path: Path, act: Callable[[Serving, int], AbstractContextManager[None]], number: int
+) -> None:
+    wire = hostile.MEMCACHED
+    with hostile.a_server(tmp_path, wire=wire) as served, act(served, number):
+        with Client(wire.address(served, "read")) as client:
+            for asked, expected in (wire.reads(7), wire.writes(7)):
+                client.socket.sendall(asked)
+                assert client.read(len(expected)) == expected
+        assert hostile.memory(served) < ROOM
 
 
 def test_the_campaign_measures(served: Serving) -> None:

@@ -37,6 +37,14 @@ class Client:
         """Return the next answer; empty at the end of the connection."""
         return self._file.readline().decode("utf-8", "surrogateescape").removesuffix("\n")
 
+    def read(self, size: int) -> bytes:
+        """Return so many bytes, fewer at the end of the connection."""
+        return self._file.read(size)
+
+    def rest(self) -> bytes:
+        """Return what comes until the server closes."""
+        return self._file.read()
+
     def close(self) -> None:
         """Close the connection."""
         self._file.close()
