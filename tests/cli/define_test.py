@@ -444,4 +444,4 @@ def test_a_cache_in_words(shell: Shell) -> None:
     shell("import", "ends", "-", "--format", "jsonl", stdin='{"key": "e", "value": "6", "flags": -1}\n', code=1)
     assert "flags is a whole number from 0" in shell.error
     assert shell("create", "cache", "sessions") == "sessions: made\n"
-    assert shell("list").splitlines()[2:] == ["sessions\tcache\tkey text(255)\tvalue binary(1000000)\t"]
+    assert shell("list").splitlines()[3:] == ["sessions\tcache\tkey text(255)\tvalue binary(1000000)\t"]
