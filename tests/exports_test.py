@@ -213,7 +213,7 @@ OPTIONAL = {
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
     "uvloop": {"server"},
-    "prometheus_client": {"server.http"},
+    "prometheus_client": {"contrib.prometheus", "server.http"},
     "asgiref": {"contrib.django"},  # comes with Django
 }
 

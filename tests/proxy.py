@@ -115,7 +115,11 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self.target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # it is away
+                client.close()
+                continue
             for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, server]
@@ -123,9 +127,14 @@ class Proxy:
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         # One message at a time: both protocols are a question and its answer.
+        sides = {each.fileno(): each for each in (client, server)}
+        poll = select.poll()  # not select(), which knows no file beyond the 1,024th
+        for number in sides:
+            poll.register(number, select.POLLIN)
         try:
             while True:
-                for each in select.select([client, server], [], [])[0]:
+                for number, _ in poll.poll():
+                    each = sides[number]
                     told = each.recv(1 << 20)
                     if not told:
                         return
@@ -162,8 +171,9 @@ class Proxy:
         except OSError:
             return
         finally:
-            _shut(client)
-            _shut(server)
+            for each in (client, server):
+                _shut(each)
+                each.close()
 
 
 def _shut(each: socket.socket) -> None:

@@ -2,6 +2,8 @@
 
 Writers insert rows under numbers of their own and remember what was answered; readers ask for rows. Every answer is
 compared with what it has to be. A connection that breaks must have been one of the process that was killed.
+
+`--server` is the same for MariaDB or PostgreSQL, which are killed as well: `serve_faults.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.campaigns.outage import DAEMONS
 from tests.campaigns.processes import PATIENCE, until
+from tests.campaigns.serve_faults import faults
 from tests.server.serving import Client, Serving, serving
 
 PIPELINE = 8  # requests of a writer that are sent at once
@@ -263,8 +267,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", default=str(random.randrange(10**6)))
+    parser.add_argument("--server", choices=list(DAEMONS))
     options = parser.parse_args()
     print(f"serve_kills --rounds {options.rounds} --seed {options.seed}")
+    if options.server is not None:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            seen = faults(options.server, Path(folder), options.rounds, options.seed)
+        print(f"{options.server}: {seen}; check is clean; {time.monotonic() - began:.0f} s")
+        return
     for kind in KINDS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

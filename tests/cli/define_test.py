@@ -213,7 +213,7 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
             ("structures", "--keep", "5"),
             2,
             "--keep goes with a KIND (cache, counter, ring, expiring_ring, capped, expiring_capped, ranked, set,"
-            " expiring_set, windowed_counter)",
+            " expiring_set, windowed_counter, lease, rate_limit)",
         ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is no column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),
@@ -432,5 +432,16 @@ def test_a_cache_in_words(shell: Shell) -> None:
     assert shell("clear", "pages", "/b", "--yes") == "pages: 1 value removed from key /b\n"
     assert shell("show", "pages").splitlines() == ["key", "/a"]
     assert shell("check") == "every promise is kept\n"
+    lines = ["key,value,expires,flags", "a,1,,", "b,2,2099-01-01 00:00:00,7", "c,3,2099-01-01T00:00:00+02:00,0"]
+    shell.write("ends.csv", "\n".join([*lines, "a,4,2008-01-01 00:00:00,1", "d,5,4070908800,\n"]))
+    shell("create", "cache", "ends", "--value", "text(100)")
+    assert shell("import", "ends", "ends.csv").startswith("ends: 5 lines imported")
+    assert rows("roost.db", "SELECT key, value, substr(expires, 1, 13), flags FROM ends ORDER BY key") == [
+        ("b", "2", "2099-01-01 00", 7),
+        ("c", "3", "2098-12-31 22", 0),
+        ("d", "5", "2099-01-01 00", 0),
+    ]
+    shell("import", "ends", "-", "--format", "jsonl", stdin='{"key": "e", "value": "6", "flags": -1}\n', code=1)
+    assert "flags is a whole number from 0" in shell.error
     assert shell("create", "cache", "sessions") == "sessions: made\n"
-    assert shell("list").splitlines()[2:] == ["sessions\tcache\tkey text(255)\tvalue binary(1000000)\t"]
+    assert shell("list").splitlines()[3:] == ["sessions\tcache\tkey text(255)\tvalue binary(1000000)\t"]

@@ -13,7 +13,7 @@ jobs = roost.Lease("jobs", key=roost.text(40))
 
 def test_a_rate_limit(shell: Shell) -> None:
     assert shell("create", f"{__name__}:logins") == "logins: made\n"
-    assert shell("list").splitlines()[1:] == ["logins\trate_limit\tkey text(255)\t\tlimit 3, per 3 days, 0:00:00"]
+    assert shell("list").splitlines()[1:] == ["logins\trate_limit\tkey text(255)\t\tlimit 3, per 3d"]
     with roost.Store("sqlite:///roost.db") as store:
         store.run_all(logins.take("ada", 2), logins.take("bob", 3))
     assert shell("show", "logins").splitlines()[:2] == ["key\tremaining\tretry_after", "ada\t1\t0.0"]
@@ -25,6 +25,31 @@ def test_a_rate_limit(shell: Shell) -> None:
     assert "nothing can be imported into a rate_limit" in shell.error
     assert shell("clear", "logins", "bob", "--yes") == "logins: 1 row removed from key bob\n"
     assert shell.json("show", "logins", "bob")["remaining"] == 3
+    assert shell("check") == "every promise is kept\n"
+
+
+def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
+    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "15m") == "logins: made\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "900") == "logins: is there already\n"
+    assert shell("create", "lease", "jobs", "--key", "text(40)") == "jobs: made\n"
+    assert shell.json("list") == [
+        {"kind": "lease", "name": "jobs", "key": [["key", "text(40)"]]},
+        {"kind": "rate_limit", "name": "logins", "key": [["key", "text(255)"]], "limit": 3, "window": 900_000_000},
+    ]
+    assert shell("list").splitlines()[2] == "logins\trate_limit\tkey text(255)\t\tlimit 3, per 15m"
+    assert shell("alter", "logins", "--per", "1h", "--limit", "5") == "logins: limit: 3 -> 5; window: 15m -> 1h\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "5", "--per", "2h", code=1) == ""
+    assert "window is 1h in the database and 2h in the declaration" in shell.error
+    for words, code, told in (
+        (("rate_limit", "calls"), 2, "a rate_limit needs --limit and --per"),
+        (("rate_limit", "calls", "--limit", "5", "--per", "soon"), 1, "calls: --per soon is no time"),
+        (("rate_limit", "calls", "--limit", "5", "--per", "1h", "--per", "2h"), 1, "--per 1h --per 2h is no time"),
+        (("rate_limit", "calls", "--limit", "0", "--per", "1h"), 1, "calls: limit is a whole number from 1 on"),
+        (("lease", "locks", "--keep", "5"), 2, "a lease takes --key here, not --keep"),
+        (("capped", "visits"), 2, "a capped needs --per, --keep and --unique"),
+    ):
+        assert shell("create", *words, code=code) == ""
+        assert told in shell.error
     assert shell("check") == "every promise is kept\n"
 
 

@@ -252,10 +252,10 @@ def test_an_expiring_set_is_made_filled_shown_and_altered(shell: Shell) -> None:
     shell("import", "online", "-", "--format", "jsonl", stdin='{"key": "chat", "member": 7}\n')
     assert shell.json("show", "online") == [{"key": "chat", "size": 1}]
     assert shell.json("show", "online", "chat")["members"] == [7]
-    assert "keep_for 2592000" in shell("list")
+    assert "keep_for 30d" in shell("list")
     shell("alter", "online", "--keep-for", "1h", code=1)
-    assert "members that were written longer than 1:00:00 ago are deleted" in shell.error
-    assert "keep_for: 2592000 -> 3600" in shell("alter", "online", "--keep-for", "1h", "--yes")
+    assert "members that were written longer than 1h ago are deleted" in shell.error
+    assert "keep_for: 30d -> 1h" in shell("alter", "online", "--keep-for", "1h", "--yes")
     shell("alter", "online", "--keep-for", "2h")
     shell("create", "expiring_set", "seen", "--keep-for", "soon", code=2)
     assert "'soon' is no time" in shell.error
@@ -271,7 +271,7 @@ def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None
     shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
     assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [2, 1]
     assert shell.json("show", "visits")[0]["rows"] == 2
-    assert "keep 2, keep_for 2592000" in shell("list")
+    assert "keep 2, keep_for 30d" in shell("list")
     shell("alter", "visits", "--keep", "1", "--keep-for", "1h", code=1)
     assert "rows beyond the newest 1 of each key are deleted and rows that were written longer than" in shell.error
     shell("alter", "visits", "--keep", "1", "--keep-for", "1h", "--add", "note:int=7", "--yes")
@@ -285,21 +285,23 @@ def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: S
     lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in (0, 1, 2, 1))
     shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
     assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [1, 2]
-    assert "on_duplicate refresh, keep_for 2592000" in shell("list")
+    assert "on_duplicate refresh, keep_for 30d" in shell("list")
     shell("alter", "visits", "--keep-for", "1h", "--add", "note:int=7", "--on-full", "reject", "--yes")
     assert [each["row"]["note"] for each in shell.json("show", "visits", "5")["entries"]] == [7, 7]
     assert shell.json("check") == []
 
 
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
-    shell("create", "windowed_counter", "views", "--window", "31536000", "--keep", "3")
+    shell("create", "windowed_counter", "views", "--window", "365d", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')
     assert shell.json("show", "views") == [{"key": "/home", "total": 6}]
     shown = shell.json("show", "views", "/home")
     assert shown["total"] == 6
     assert [window["total"] for window in shown["windows"]] == [6]
-    assert "window 31536000, keep 3" in shell("list")
+    assert "window 365d, keep 3" in shell("list")
     shell("alter", "views", "--keep", "2", "--yes")
-    shell("create", "windowed_counter", "weeks", "--window", "week", "--keep", "3", code=1)
+    shell("create", "windowed_counter", "weeks", "--window", "week", "--keep", "3", code=2)
+    assert "'week' is no window: minute, hour, day, or a whole number with s, m, h or d" in shell.error
+    shell("create", "windowed_counter", "years", "--window", "367d", "--keep", "3", code=1)
     assert "window is 'minute', 'hour', 'day'" in shell.error
     assert shell.json("check") == []

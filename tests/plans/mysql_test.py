@@ -13,9 +13,10 @@ import pytest
 import roost
 from roost.batching.atoms import Atom
 from roost.batching.batch import Batch
-from roost.batching.known import Known, Stats, perform
+from roost.batching.known import Known, perform
 from roost.batching.parts import Atoms
 from roost.batching.slow_path import Retries
+from roost.batching.stats import Stats
 from roost.capping.plan import adoption_for
 from roost.catalog.alter import alter
 from roost.catalog.catalog import ddl

@@ -188,7 +188,7 @@ def test_its_limits_are_altered(open_store: Make, sql: Client, store_url: str) -
     clock.jumps(recent, 4 * MINUTE)
     store.run_all(*[recent.add(Visit(5, n)) for n in range(2, 4)])
     assert store.alter(declared(5, 2 * MINUTE, on_full="reject")) == [
-        "keep: 3 -> 5", "on_full: evict -> reject", "keep_for: 300 -> 120"
+        "keep: 3 -> 5", "on_full: evict -> reject", "keep_for: 5m -> 2m"
     ]  # fmt: skip
     assert numbers(store, 5) == [3, 2]
     longer = declared(4, DAY)

@@ -154,7 +154,7 @@ def test_its_limits_are_altered_and_columns_added(open_store: Make, sql: Client,
     clock.jumps(recent, 4 * MINUTE)
     store.run_all(*[recent.push(Visit(5, n)) for n in range(2, 4)])
     shorter = roost.Ring("recent", Visit, per="uid", keep=5, keep_for=2 * MINUTE)
-    assert store.alter(shorter) == ["keep: 3 -> 5", "keep_for: 300 -> 120"]
+    assert store.alter(shorter) == ["keep: 3 -> 5", "keep_for: 5m -> 2m"]
     assert numbers(store, shorter, 5) == [3, 2]
     longer = roost.Ring("recent", Visit, per="uid", keep=4, keep_for=DAY)
     store.alter(longer)

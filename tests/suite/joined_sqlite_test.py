@@ -96,6 +96,26 @@ def test_a_snapshot_that_is_too_old_is_a_conflict_that_says_what_to_do(store: An
     assert store.run(pageviews.total("/home")) == 2
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_a_lock_that_is_not_had_by_who_has_read_is_a_conflict(store: Any, connect: Any, old: bool) -> None:
+    other, connection = connect(isolation_level=None), connect(isolation_level=None, timeout=0)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM roost_catalog").fetchall()
+    if old:
+        store.run(pageviews.add("/home"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(roost.Conflict, match="is writing, and this transaction has begun to read"):
+        store.on(connection).run(pageviews.add("/home"))
+    connection.execute("ROLLBACK")
+    connection.execute("BEGIN")
+    with pytest.raises(roost.Busy):
+        store.on(connection).run(pageviews.add("/home"))
+    other.execute("ROLLBACK")
+    store.on(connection).run(pageviews.add("/home"))
+    connection.execute("COMMIT")
+    assert store.run(pageviews.total("/home")) == 1 + old
+
+
 def test_a_lock_that_is_not_had_is_busy(store: Any, connect: Any) -> None:
     other, connection = connect(isolation_level=None), connect(timeout=0)
     other.execute("BEGIN IMMEDIATE")

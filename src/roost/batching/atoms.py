@@ -20,7 +20,19 @@ FEW = 64  # operations whose bytes are not counted: that takes a good part of th
 class Atom:
     """What one caller asked for at once: all or nothing."""
 
-    __slots__ = ("deadline", "done", "error", "future", "once", "operations", "results", "size", "slow_path", "writes")
+    __slots__ = (
+        "begun",
+        "deadline",
+        "done",
+        "error",
+        "future",
+        "once",
+        "operations",
+        "results",
+        "size",
+        "slow_path",
+        "writes",
+    )
 
     def __init__(self, operations: Sequence[Operation[Any]], once: str | None = None) -> None:
         writes = False
@@ -41,7 +53,8 @@ class Atom:
         self.error: BaseException | None = None
         self.done = False
         self.slow_path: int | None = None  # the slow-path queue in which it is to wait for a lock
-        self.deadline = 0.0  # by the monotonic clock: until when
+        self.begun = 0.0  # by the monotonic clock: since when it is waited for
+        self.deadline = 0.0  # likewise: until when
         self.future: Any = None  # what its task awaits, in asyncio
 
     @property

@@ -23,8 +23,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from roost.batching.atoms import Atom, answer
-from roost.batching.known import Known, Stats, performed
+from roost.batching.known import Known, performed
 from roost.batching.parts import Part, SlowPath
+from roost.batching.stats import Stats
 from roost.databases.engine import GRACE
 from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import (
@@ -124,6 +125,7 @@ class Batch:
         if isinstance(error, Busy) and self._slow_path is not None:
             self._begin = NOWAIT.get(self._begin, self._begin)
             if len(part) == 1:
+                self._stats.slow += 1
                 part.send_to(self._slow_path, error)
             parts += part.halves()
         elif isinstance(error, Busy) and self._dialect.row_locks:
@@ -166,6 +168,7 @@ class Batch:
         except Error as failed:
             self.committing = None
             if committing:
+                self._stats.unknown += len(part)
                 part.refuse(OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
             # Atoms that arrived after the leader have time left and go back to the queue: the server may come back.
             until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
@@ -177,6 +180,7 @@ class Batch:
             return
         self.committing = None
         if committing and committed is None:
+            self._stats.unknown += len(part)
             part.refuse(OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
             return
         # For atoms whose time ran out while the server did not respond: another attempt would take as long.
@@ -214,8 +218,13 @@ class Batch:
     def committed(self) -> None:
         """Answer those whose COMMIT went through."""
         assert self.committing is not None
-        self._stats.operations += self.committing.committed()
-        self._stats.batches += 1
+        stats = self._stats
+        operations = self.committing.committed()
+        stats.operations += operations
+        stats.batches += 1
+        stats.sizes.add(operations)
+        calls, begun = self.committing.asked()
+        stats.micros.add(int((time.monotonic() - begun) * 1e6), calls)
         self.committing = None
         self._failures = 0
 

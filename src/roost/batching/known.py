@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.overlap import run_overlapping
+from roost.batching.stats import Stats
 from roost.catalog.catalog import Catalog
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
@@ -28,17 +28,6 @@ log = logging.getLogger("roost")
 
 MOST_INDEXES = 1000  # whose tables one store remembers
 MOST_STORES = 64  # of which a plan remembers that they have its declaration
-
-
-@dataclass(slots=True)
-class Stats:
-    """What a store has done since it was made, in this process."""
-
-    batches: int = 0  # transactions committed, those that only read included
-    operations: int = 0  # in them
-    waits: int = 0  # times that a batch waited for a lock that somebody else held
-    retries: int = 0  # transactions that were undone and run again
-    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
 
 
 class Known:

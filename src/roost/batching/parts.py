@@ -52,6 +52,10 @@ class Part(Protocol):
         """Answer them: COMMIT went through. Returns how many operations they have."""
         ...
 
+    def asked(self) -> tuple[int, float]:
+        """Return how many callers they have, and since when the first one waits, by the monotonic clock."""
+        ...
+
     def refuse(self, error: BaseException) -> None:
         """Answer those that have no answer with an error."""
         ...
@@ -123,6 +127,10 @@ class Atoms(Part):
         for atom in self._atoms:
             atom.done = True
         return sum([len(atom.operations) for atom in self._atoms])
+
+    def asked(self) -> tuple[int, float]:
+        """Return how many there are, and since when the first one waits."""
+        return len(self._atoms), self._atoms[0].begun
 
     def refuse(self, error: BaseException) -> None:
         """Answer each with an error of its own."""

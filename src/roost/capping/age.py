@@ -19,7 +19,8 @@ from typing import Any
 from roost.capping.cap import Cap
 from roost.errors import Invalid
 from roost.structures.adopted.declaration import Adopted
-from roost.structures.aged.declaration import AGED_FACTS, DAY, Aged, in_words
+from roost.structures.aged.declaration import AGED_FACTS, DAY, Aged
+from roost.structures.durations import in_words
 from roost.structures.structure import Structure
 
 EPOCHS = {"s": "seconds", "ms": "milliseconds"}

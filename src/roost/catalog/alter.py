@@ -14,6 +14,7 @@ from roost.catalog.catalog import PRIVATE, Catalog, guarded, lock
 from roost.catalog.check import COLUMNS
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
+from roost.structures.durations import fact_in_words
 from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
@@ -110,7 +111,11 @@ def _change(
         yield Statement(catalog.outdated, [(name, name)])
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
-    return changes + [f"{fact}: {old.get(fact)} -> {new.get(fact)}" for fact in changed]
+    kind = plan.structure.kind
+    return changes + [
+        f"{fact}: {fact_in_words(kind, fact, old.get(fact))} -> {fact_in_words(kind, fact, new.get(fact))}"
+        for fact in changed
+    ]
 
 
 def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:

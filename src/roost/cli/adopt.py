@@ -261,9 +261,10 @@ def _told(found: Found) -> list[str]:
 @shared
 @click.pass_obj
 def uncap(settings: Settings, table: str) -> None:
-    """Leave a capped table as it was before.
+    """Undo `roost cap`: the table is kept short no longer.
 
-    What keeps it short goes, the index too if `cap` made one, and its entry in the catalog. The rows stay.
+    Its triggers go, or on MariaDB the event, the index too if `cap` made one, and its entry in the catalog. The rows
+    that are there stay; those that were deleted do not come back.
 
     \b
     Examples:

@@ -108,7 +108,8 @@ def shared(command: F) -> F:
 def main() -> None:
     """Keep fast-moving data in the SQL database you already run.
 
-    Its structures are tables that look after themselves: counters, rings of the last rows, capped collections, sets.
+    Its structures are tables that look after themselves: counters, rings of the last rows, capped collections, sets,
+    caches, rate limits, leases.
 
     \b
     Example:
@@ -116,7 +117,7 @@ def main() -> None:
       roost import visits visits.csv
       roost show visits 5
 
-    `roost demo` shows all of it at work in a database of its own.
+    `roost demo` shows four of them at work in a database of its own.
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -15,7 +15,7 @@ import click
 
 import roost
 from roost.cli.app import Failure
-from roost.cli.durations import Duration
+from roost.cli.durations import Duration, Window
 from roost.cli.values import text_parser
 from roost.structures.console import REQUIRED
 from roost.structures.registry import DECLARATIONS, console_class, console_of, declaration_of
@@ -44,6 +44,7 @@ KEEP_FOR = click.option(
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Values at most (cache).")
 MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Bytes of keys and values at most (cache).")
+LIMIT = click.option("--limit", type=int, metavar="N", help="How many may be taken at once (rate_limit).")
 ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="Beyond N rows (capped).")
 ON_DUPLICATE = click.option(
     "--on-duplicate",
@@ -56,7 +57,13 @@ def declaring(command: F) -> F:
     """Give a command the arguments that declare structures."""
     options = [
         click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME"),
-        click.option("--per", multiple=True, metavar="NAME:TYPE", help="A column of the key (ring, capped, ranked)."),
+        click.option(
+            "--per",
+            multiple=True,
+            metavar="NAME:TYPE | TIME",
+            help="A column of the key (ring, capped, ranked); the time in which the limit comes back (rate_limit).",
+        ),
+        LIMIT,
         KEEP,
         KEEP_FOR,
         click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped, ranked)."),
@@ -71,7 +78,9 @@ def declaring(command: F) -> F:
         click.option("--value", metavar="TYPE", help="The value (cache); binary by default."),
         MAX_ITEMS,
         MAX_BYTES,
-        click.option("--window", metavar="LENGTH", help="minute, hour, day, or seconds (windowed_counter)."),
+        click.option(
+            "--window", type=Window(), metavar="TIME", help="minute, hour, day, or another time (windowed_counter)."
+        ),
         SLOTS,
         click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
     ]
@@ -160,9 +169,9 @@ def _only(kind: str, given: Options, allowed: Iterable[str]) -> None:
 def _in_words(kind: str, name: str, given: Options) -> Structure:
     takes = console_class(kind).takes
     _only(kind, given, takes)
-    for option, default in takes.items():
-        if default is REQUIRED and option not in given:
-            raise click.UsageError(f"a {kind} needs {_flag(option)}")
+    if missing := [_flag(option) for option, default in takes.items() if default is REQUIRED and option not in given]:
+        *first, last = missing
+        raise click.UsageError(f"a {kind} needs {' and '.join(filter(None, [', '.join(first), last]))}")
     facts = {
         **takes,
         **given,
@@ -172,6 +181,7 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         facts["value"] = [("value", given["value"])]
     if "per" in takes:
         facts |= _columns(given)
+    facts |= console_class(kind).facts(name, given)
     try:
         return declaration_of(kind).from_facts(name, facts)
     except roost.Error:

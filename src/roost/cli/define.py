@@ -12,6 +12,7 @@ from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
 from roost.cli.declare import (
     KEEP,
     KEEP_FOR,
+    LIMIT,
     MAX_BYTES,
     MAX_ITEMS,
     ON_DUPLICATE,
@@ -22,6 +23,7 @@ from roost.cli.declare import (
     declaring,
     imported,
 )
+from roost.cli.durations import Duration
 from roost.cli.screen import answer
 from roost.structures.overlap import difference
 from roost.structures.registry import console_of
@@ -53,6 +55,8 @@ def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **option
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
       roost create expiring_set online --member int --keep-for 5m
+      roost create rate_limit logins --limit 5 --per 15m
+      roost create lease jobs --key 'text(40)'
     """
     structures = declared(targets, options)
     with settings.open() as store:
@@ -77,6 +81,8 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
 @KEEP
 @KEEP_FOR
+@LIMIT
+@click.option("--per", type=Duration(), metavar="TIME", help="The time in which the limit comes back (rate_limit).")
 @MAX_ITEMS
 @MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
@@ -101,6 +107,7 @@ def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **op
       roost alter visits --add score:int=0
       roost alter baskets --on-full evict --on-duplicate refresh
       roost alter pageviews --slots 8
+      roost alter logins --limit 10 --per 1h
       roost alter likes --view
     """
     by_option = view is not None or any([value not in (None, ()) for value in options.values()])

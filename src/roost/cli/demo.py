@@ -1,4 +1,4 @@
-"""demo: a stream of events goes into one structure of each kind, and one sees that they keep their promises."""
+"""demo: a stream of events goes into four structures, and one sees that they keep their promises."""
 
 from __future__ import annotations
 
@@ -73,16 +73,18 @@ def changes(n: int, chance: random.Random) -> Iterator[Change]:
 
 
 @click.command()
-@click.option("--events", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many to push.")
-@click.option("--yes", is_flag=True, help="Start anew when there was a demo before, without asking.")
+@click.option("--events", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many to make up.")
+@click.option("--yes", is_flag=True, help="Empty what an earlier demo has left, without asking.")
 @shared
 @click.pass_obj
 def demo(settings: Settings, events: int, yes: bool) -> None:
-    """Show Roost at work in a database of its own.
+    """Show Roost at work: four structures, filled with made-up events.
 
     People change files: every change is counted per file (a counter), kept among the person's last 5 files (a ring),
     among the file's last 12 different people (a capped collection), and in the set of files that the person knows.
-    The database is roost-demo.db unless --store names another; ROOST_STORE is left alone.
+    The database is the file roost-demo.db here, which may be deleted afterwards, unless --store names another; there
+    the demo makes the four structures demo_changes, demo_files, demo_people and demo_knows, and they stay. ROOST_STORE
+    is left alone.
 
     \b
     Examples:

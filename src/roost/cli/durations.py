@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from roost.structures.aged.declaration import FURTHEST
-
-SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+from roost.structures.durations import WANTED, seconds_of
+from roost.structures.windowed_counter.declaration import SECONDS
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -23,12 +23,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         >>> Duration().convert("30d", None, None)
         2592000
         """
-        found = re.fullmatch(r"(\d{1,12})([smhd]?)", str(value))
-        if not found or not int(found[1]):
-            self.fail(
-                f"{value!r} is no time: a whole number with s, m, h or d behind it, such as 90s or 30d", param, ctx
-            )
-        return int(found[1]) * SECONDS[found[2]]
+        found = seconds_of(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no time: {WANTED}", param, ctx)
+        return found
+
+
+class Window(Duration):
+    """A window of a counter: a word, or a time in whole seconds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word, or the number of seconds as a definition has it."""
+        found = seconds_of(str(value))
+        if found is None and value not in SECONDS:
+            self.fail(f"{value!r} is no window: {', '.join(SECONDS)}, or {WANTED}", param, ctx)
+        return value if found is None else str(found)
 
 
 class Offset(click.ParamType):  # type: ignore[type-arg]

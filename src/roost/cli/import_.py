@@ -157,8 +157,9 @@ def import_(
 
     CSV, TSV (both with a header) or JSON lines, plain or gzip, - for stdin. Fields are found by the names of the
     columns; others are ignored. A counter has the fields key and n (1 when there is none), a set key and member,
-    unless their columns have names of their own. A ring and a capped collection add the lines in their order. An
-    empty field is None where the column may be empty.
+    unless their columns have names of their own. A ring and a capped collection add the lines in their order. A cache
+    has key and value, and may have expires, the moment at which the value ends (in UTC where it names no zone), and
+    flags. An empty field is None where the column may be empty.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to go on; with --on-error skip it skips the line.
@@ -168,6 +169,7 @@ def import_(
       roost import visits visits.csv
       roost import visits visits.csv.gz --map visitor=who --on-error skip
       roost import visits visits.csv --from-line 5001
+      roost import sessions sessions.csv --map value=data --map expires=ends_at
       zcat log.jsonl.gz | roost import pageviews - --format jsonl --map key=path
     """
     file_name = str(getattr(file, "name", "-"))

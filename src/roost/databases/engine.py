@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Wanted
@@ -69,6 +71,23 @@ class Wait:
         wait."""
 
 
+class Events:
+    """What befell the connections of an engine, by the names of `Stats`; counted by all threads, and seldom."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, as a process does that was forked."""
+        self._mutex = threading.Lock()
+        self.counts = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
+
+    def count(self, name: str) -> None:
+        """Count one more."""
+        with self._mutex:
+            self.counts[name] += 1
+
+
 class Executor(Protocol[W]):
     """What runs statements, or what else a generator asks for."""
 
@@ -125,9 +144,36 @@ class Engine(Protocol):
     place: str  # where it is, in words without a password
     durability: str | None  # SQLite's `synchronous`; what a server has is its own
     trace: Trace | None
+    events: Events
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
         """Return a new connection."""
+        ...
+
+
+class ServerEngine(Protocol):
+    """What a connection needs to know of its engine."""
+
+    trace: Trace | None
+    random: Random
+    place: str
+    dialect: Dialect
+    prepares: bool
+    timeout: float
+    reached: bool  # the server has been there: when it is away it may come back
+    several: bool  # the URL names several servers, of which one is chosen
+    home: str  # the one of these that was chosen last; connections to another one are left
+    events: Events
+
+    def open(self, timeout: float) -> Any:
+        """Return a new connection of the driver, with `timeout` as its limit too.
+
+        `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
+        """
+        ...
+
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server answers somebody who connects, be it with a refusal."""
         ...
 
 

@@ -8,16 +8,14 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from roost.databases.engine import GRACE, HASTE, Trace, Wait
+from roost.databases.engine import GRACE, HASTE, ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,
     Control,
-    Dialect,
     Exchange,
     Row,
     Statement,
@@ -47,8 +45,7 @@ STEP = MOST_ANSWER + 1
 # snapshot is old, each batch leaves a version of the row that all later ones have to pass by (15 µs per 1,000).
 MOST_BATCHES = 1000
 
-USES = 5  # of a statement before it is prepared, as with psycopg
-MOST_PREPARED = 100  # on one connection; the oldest goes
+USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
@@ -56,31 +53,6 @@ SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself
 PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
 ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
 SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
-
-
-class ServerEngine(Protocol):
-    """What a connection needs to know of its engine."""
-
-    trace: Trace | None
-    random: Random
-    place: str
-    dialect: Dialect
-    prepares: bool
-    timeout: float
-    reached: bool  # the server has been there: when it is away it may come back
-    several: bool  # the URL names several servers, of which one is chosen
-    home: str  # the one of these that was chosen last; connections to another one are left
-
-    def open(self, timeout: float) -> Any:
-        """Return a new connection of the driver, with `timeout` as its limit too.
-
-        `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
-        """
-        ...
-
-    def answers(self, timeout: float) -> bool:
-        """Return whether the server answers somebody who connects, be it with a refusal."""
-        ...
 
 
 class ServerConnection(ServerExecutor):
@@ -101,6 +73,7 @@ class ServerConnection(ServerExecutor):
         self._reads = False  # the transaction only reads
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
+        self._away = False  # no server that writes was found at once
         self._grace = GRACE
         self.most = inf  # bytes of an answer that are read, and of a value that is sent
         self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
@@ -176,8 +149,7 @@ class ServerConnection(ServerExecutor):
         begin, self._begin = ";\n".join(self._begin).split(";\n") if self._begin else [], []
         if begin:
             self.begins()
-        begin += self._later
-        self._later.clear()
+        begin, self._later = begin + self._later, []
         together = not self.one_by_one
         ends = ends and together
         end = ["COMMIT"] if ends else []
@@ -300,8 +272,7 @@ class ServerConnection(ServerExecutor):
             case Control.LEAVE:
                 self._anew(self._find_writing, self.wait)
             case Control.OUTCOME:
-                wait = Wait(max(self.wait.deadline, time.monotonic() + LOOKUP))
-                return self._anew(lambda: self.look_up(wait), wait)
+                return self._look_up(self.wait.deadline)
         return None
 
     def _anew(self, work: Callable[[], T], wait: Wait) -> T:
@@ -343,7 +314,9 @@ class ServerConnection(ServerExecutor):
             try:
                 if self.engine.several and self._has_moved():
                     self.reconnect(self.wait)
-                return self.begin(word)
+                self.begin(word)
+                self._away = False
+                return
             except ConnectionLost:
                 self._pause(self.wait)
                 self.reconnect(self.wait)
@@ -370,6 +343,7 @@ class ServerConnection(ServerExecutor):
         self._begin, self._mark = [], ""
         self.close_raw()
         self._connect(wait)
+        self.engine.events.count("reconnects")
         self.broken = False
 
     def _connect(self, wait: Wait) -> None:
@@ -387,22 +361,27 @@ class ServerConnection(ServerExecutor):
 
     def _pause(self, wait: Wait) -> None:
         # Before another attempt; raises the error that is handled when there is no time for one.
+        if not self._away:
+            self._away = True
+            self.engine.events.count("outages")
         if wait.left <= PAUSE:
             raise
         time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
 
     def outcome(self, until: float = 0.0) -> bool | None:
-        """Return whether a COMMIT that was interrupted went through; None where that cannot be known.
+        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises.
 
         until: by the monotonic clock, how long at least the server is waited for.
-
-        Raises no error of the database; only another interrupt.
         """
         try:
-            wait = Wait(max(until, time.monotonic() + LOOKUP))
-            return self._anew(lambda: self.look_up(wait), wait)
+            return self._look_up(until)
         except Error:
             return None
+
+    def _look_up(self, until: float) -> bool | None:
+        self.engine.events.count("lookups")
+        wait = Wait(max(until, time.monotonic() + LOOKUP))
+        return self._anew(lambda: self.look_up(wait), wait)
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""

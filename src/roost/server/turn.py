@@ -294,6 +294,10 @@ class Lines(Part):
     def _part(self, pieces: Sequence[_Piece]) -> Part:
         return Lines(pieces, self._arrived, self._played, self._database, self._codec, self._counters)
 
+    def asked(self) -> tuple[int, float]:
+        """Return nobody: a worker counts turns."""
+        return 0, 0.0
+
     def late(self, until: float) -> Part | None:
         """Return them where the turn has no more time; else what is not answered is left for the next one."""
         return self if self._played.deadline <= until else None

@@ -9,16 +9,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from roost.batching.atoms import Atom
 from roost.batching.batch import Batch
-from roost.batching.known import Known, Stats
+from roost.batching.known import Known
 from roost.batching.parts import SlowPath, taking
 from roost.batching.queue import Queue, Take
 from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
+from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
@@ -71,6 +72,7 @@ class Core:
     def _start(self) -> None:
         self._preparing = threading.Lock()
         self.known.stats = Stats()  # of overlaps
+        self.engine.events.clear()
         self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
@@ -91,7 +93,7 @@ class Core:
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
         readers = [self._writer] if self.engine.memory else self._readers
-        self._single = Single(self.known, self._counts, readers, self.writers, self._writer, self._report)
+        self._single = Single(self.known, self._counts, readers, self.writers, self._writer, self._report, self.timeout)
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -122,8 +124,10 @@ class Core:
 
     def total(self) -> Stats:
         """Return what was done in this process so far."""
-        counts = [astuple(each) for each in [self.known.stats, *self._counts.values()]]
-        return Stats(*[sum(numbers) for numbers in zip(*counts, strict=True)])
+        found = summed([self.known.stats, *self._counts.values()])
+        for name, number in self.engine.events.counts.items():
+            setattr(found, name, number)
+        return found
 
     def run(self, op: Operation[Any]) -> Any:
         """Return the result of one operation, without a batch where nothing is in its way."""
@@ -175,6 +179,7 @@ class Core:
         deadline = atoms[0].deadline or time.monotonic() + self.timeout
         for atom in atoms:
             atom.deadline = deadline
+            atom.begun = atom.begun or deadline - self.timeout
         queue = self.writers if atoms[0].writes else self.readers[reader]
         left = atoms
         while left:  # a leader may come back without all answers, while there is time
@@ -332,6 +337,7 @@ class Core:
                         if committed:
                             batch.committed()
                         elif committed is None:
+                            self._counts[link].unknown += len(batch.committing)
                             batch.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
@@ -381,6 +387,7 @@ class Core:
 
     def _report(self, connection: Connection | None) -> None:
         if connection is not None and connection.broken:
+            self.engine.events.count("reconnects")
             log.warning(
                 "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
             )

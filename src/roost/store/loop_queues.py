@@ -75,7 +75,8 @@ class LoopQueue:
         if self._core.closed:
             raise Closed("the store was closed")
         future = atom.future = loop.create_future()
-        atom.deadline = time.monotonic() + self._core.timeout
+        atom.begun = time.monotonic()
+        atom.deadline = atom.begun + self._core.timeout
         self._add(atom, loop)
         return future
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from roost.batching.atoms import Atom, refuse_all
-from roost.batching.known import Stats
+from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.catalog.doctor import Finding
 from roost.databases.engine import Trace, drive

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from roost.batching.atoms import Atom
 from roost.batching.batch import retried
-from roost.batching.known import Known, Stats, perform
+from roost.batching.known import Known, perform
 from roost.batching.parts import Part, SlowPath
+from roost.batching.stats import Stats
 from roost.databases.engine import Undone
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, Error, Mismatch, Missing

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from roost.batching.atoms import Atom
-from roost.batching.known import Stats
 from roost.batching.once import Once
+from roost.batching.stats import Stats
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, listed
 from roost.catalog.check import Violation, check

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from roost.errors import Invalid
+from roost.structures.durations import fact_in_words
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.types.columns import Column
@@ -45,6 +46,13 @@ class Console(Generic[S]):
     def __init__(self, structure: S) -> None:
         self.structure = structure
 
+    # --- create ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the facts of a definition that are said by options of another name or type."""
+        return {}
+
     # --- list -----------------------------------------------------------------------------------------------------
 
     def listed(self) -> tuple[str, str, str]:
@@ -63,7 +71,11 @@ class Console(Generic[S]):
             name for name, fact in facts.items() if isinstance(fact, list) and fact and isinstance(fact[0], list)
         ]
         hidden = ("kind", "name", "per", *columns)
-        shown = {name: fact for name, fact in facts.items() if name not in hidden and fact is not None}
+        shown = {
+            name: fact_in_words(self.structure.kind, name, fact)
+            for name, fact in facts.items()
+            if name not in hidden and fact is not None
+        }
         return ", ".join(f"{name} {'+'.join(fact) if isinstance(fact, list) else fact}" for name, fact in shown.items())
 
     # --- show -----------------------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Control, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, Clock, duration
+from roost.structures.durations import in_words
 from roost.structures.plan import Alteration, Context, Facts, Operations, StructurePlan, each, write
 from roost.structures.sweep import Sweep
 from roost.types.column_types import ColumnType, shown
@@ -38,7 +38,7 @@ def leaves_earlier(what: str, old: Any, new: Any) -> str:
     after = getattr(new, "keep_for", old.keep_for)
     if after >= old.keep_for:
         return ""
-    return f"{what} that were written longer than {dt.timedelta(seconds=after)} ago are deleted"
+    return f"{what} that were written longer than {in_words(after)} ago are deleted"
 
 
 def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:

@@ -10,6 +10,7 @@ import copy
 import json
 from typing import Any
 
+from roost.structures.durations import fact_in_words
 from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure, facts_of
 
@@ -58,7 +59,8 @@ def difference(stored: str, declared: str) -> str:
         if _are_columns(before) and _are_columns(after):
             differences.append(_columns_difference(before, after))
         else:
-            differences.append(f"{fact} is {_shown(before)} in the database and {_shown(after)} in the declaration")
+            told = [_shown(fact_in_words(old["kind"], fact, value)) for value in (before, after)]
+            differences.append(f"{fact} is {told[0]} in the database and {told[1]} in the declaration")
         if fact == "kind":
             break
     return "; ".join(differences)

@@ -12,7 +12,12 @@ from roost.databases.engine import Engine, Trace
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, translate
 from roost.databases.sqlite.statements import run
 from roost.dialects import Control, Statement, Together, Wanted
-from roost.errors import Invalid, Missing
+from roost.errors import Busy, Conflict, Invalid, Missing
+
+SINCE_IT_READ = (
+    "another connection is writing, and this transaction has begun to read, so it cannot wait: roll it back and begin "
+    "it with BEGIN IMMEDIATE"
+)
 
 
 class SQLiteCaller:
@@ -46,12 +51,25 @@ class SQLiteCaller:
                         self._say(TAKE_WRITE_LOCK)
                     except Missing:
                         pass  # no catalog: an index of a table needs none, and a structure is told
+                    except Busy as error:
+                        if self._has_read():
+                            raise Conflict(SINCE_IT_READ) from error
+                        raise
             case Control.RELEASE if open_:
                 self._say("RELEASE roost_joined")
                 self._is_set = False
             case Control.BACK if open_:
                 self._say("ROLLBACK TO roost_joined")
         return None
+
+    def _has_read(self) -> bool:
+        # Whether the transaction has a snapshot: then SQLite waits for no lock, and once the other writer has committed
+        # it never gets one. There is no function that tells, but who has a snapshot may not move the log.
+        try:
+            self._cursor.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_LOCKED
+        return False
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:

@@ -17,7 +17,7 @@ import pymysql
 import pymysql.converters
 import pymysql.cursors
 
-from roost.databases.engine import Wait
+from roost.databases.engine import ServerEngine, Wait
 from roost.databases.mariadb.errors import INTERRUPTED, translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
@@ -44,7 +44,7 @@ from roost.databases.mariadb.statements import (
     UNBLOCKED,
     alone,
 )
-from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection, ServerEngine
+from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written

@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
-from roost.databases.engine import Trace, Wait
+from roost.databases.engine import Events, Trace, Wait
 from roost.databases.mariadb.address import arguments, mistaken, read
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
@@ -38,6 +38,7 @@ class MariaDBEngine:
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.events = Events()
         self._arguments, self.place, self.dialect, self.prepares, self._hosts = read(url)
         self.several = len(self._hosts) > 1
         self.home = ""
@@ -70,6 +71,7 @@ class MariaDBEngine:
                 failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
                 continue
             if self.home not in ("", home):
+                self.events.count("moves")
                 log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
             self.home = raw.home = home
             return raw

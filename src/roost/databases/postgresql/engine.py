@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from roost.databases.engine import GRACE, Trace, Wait
+from roost.databases.engine import GRACE, Events, Trace, Wait
 from roost.databases.postgresql.address import read
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.limited import Limited
@@ -70,6 +70,7 @@ class PostgreSQLEngine:
     reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.events = Events()
         self.timeout = timeout
         self.trace = trace
         self.random = random
@@ -108,6 +109,7 @@ class PostgreSQLEngine:
         if self.several:
             raw.home = f"{raw.info.host}:{raw.info.port}"
             if self.home not in ("", raw.home):
+                self.events.count("moves")
                 log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
             self.home = raw.home
         return raw

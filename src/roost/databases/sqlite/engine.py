@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from roost.databases.engine import Trace, Wait
+from roost.databases.engine import Events, Trace, Wait
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.sqlite.statements import run
 from roost.databases.urls import parse_file
@@ -57,6 +57,7 @@ class SQLiteEngine:
     dialect = SQLITE
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.events = Events()
         path, options = parse_file(url)
         self.timeout = timeout
         self.trace = trace

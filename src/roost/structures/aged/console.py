@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roost.structures.aged.declaration import Aged, in_words
+from roost.structures.aged.declaration import Aged
 from roost.structures.console import Console, Table
+from roost.structures.durations import in_words
 from roost.structures.operation import Operation
 
 STATE = ("over", "oldest", "newest")

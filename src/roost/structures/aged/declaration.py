@@ -70,15 +70,3 @@ def _check_facts(name: str, facts: dict[str, Any]) -> None:
         raise Invalid(f"{name}: by and id name columns, which {shown([facts['by'], facts['id']])} do not")
     if not isinstance(facts["index"], bool):
         raise Invalid(f"{name}: index is true or false, not {shown(facts['index'])}")
-
-
-def in_words(seconds: int) -> str:
-    """Return a time as the command line takes it.
-
-    >>> in_words(30 * 86_400), in_words(90)
-    ('30d', '90s')
-    """
-    for unit, length in (("d", DAY), ("h", 3600), ("m", 60)):
-        if seconds % length == 0:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"

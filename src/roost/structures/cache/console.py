@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.structures.cache.declaration import Cache
+from roost.structures.cache.view import EXPIRES, FLAGS
 from roost.structures.console import Console
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
+from roost.types.columns import Column
 
 
 class CacheConsole(Console[Cache[Any, Any]]):
-    """Keys, and the value of one; an imported record is a value without an end."""
+    """Keys, and the value of one; an imported record may have an end and flags, under the names that the view has."""
 
     takes: ClassVar[Mapping[str, Any]] = {
         "key": (),
@@ -26,10 +29,23 @@ class CacheConsole(Console[Cache[Any, Any]]):
         """Return the operation that reads the value."""
         return self.structure.get(key)
 
+    @property
+    def fields(self) -> Sequence[Column]:
+        """The columns of the key, the value, its end and its flags."""
+        return *self.structure.columns, EXPIRES, FLAGS
+
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that stores a value."""
-        *key, value = values
-        return self.structure.set(self.structure.key.value(key), value)
+        """Return the operation that stores a value, by the clock of this machine.
+
+        A record that is over removes what is there.
+        """
+        *key, value, expires, flags = values
+        key = self.structure.key.value(key)
+        if expires is None:
+            return self.structure.set(key, value, None, flags or 0)
+        end = expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)
+        ttl = end - dt.datetime.now(dt.UTC)
+        return self.structure.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.structure.delete(key)
 
     def deletes(self, new: Structure) -> str:
         """Say that a smaller bound lets values go."""

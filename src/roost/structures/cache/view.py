@@ -19,7 +19,7 @@ FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
 FLAGS_SHOWN = f"flags & {FLAGS_MAX} AS flags"  # without the bits of `meta.py`
 NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
 FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
-BOUNDED = ": a cache with bounds is written by Roost alone; DELETE removes values"
+BOUNDED = ": a cache with bounds takes only DELETE by SQL; store by Python's set, HandlerSocket or memcached's protocol"
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
 # SQLite's own clock, to a millisecond: a view knows no store's.

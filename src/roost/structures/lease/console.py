@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from roost.structures.console import Console, Table
 from roost.structures.lease.declaration import Grant, Lease
@@ -14,6 +14,8 @@ HEADERS = ("holder", "token", "expires")
 
 class LeaseConsole(Console[Lease[Any]]):
     """Keys with their holders; nothing can be imported."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": ()}
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         """Return an operation for each key."""

@@ -1,0 +1,46 @@
+"""Lengths of time as the command line takes and says them: `90s`, `15m`, `12h`, `30d`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+SECOND = 1_000_000
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+WANTED = "a whole number with s, m, h or d behind it, such as 90s or 30d"
+
+_WRITTEN = re.compile(r"(\d{1,12})([smhd]?)", re.ASCII)
+_FACTS = ("keep_for", "older_than", "window")  # of definitions: in seconds, the window of a rate limit in microseconds
+
+
+def seconds_of(text: str) -> int | None:
+    """Return a length of time in seconds; None for what is none.
+
+    >>> seconds_of("30d"), seconds_of("90"), seconds_of("soon")
+    (2592000, 90, None)
+    """
+    found = _WRITTEN.fullmatch(text)
+    return (int(found[1]) * UNITS[found[2] or "s"] or None) if found else None
+
+
+def in_words(seconds: float) -> str:
+    """Return a length of time as it is written.
+
+    >>> in_words(30 * 86_400), in_words(90), in_words(0.25)
+    ('30d', '90s', '0.25s')
+    """
+    for unit in ("d", "h", "m"):
+        if seconds % UNITS[unit] == 0:
+            return f"{seconds // UNITS[unit]:.0f}{unit}"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def fact_in_words(kind: str, fact: str, value: Any) -> Any:
+    """Return a fact of a definition as people read it: a length of time in words, all else as it is.
+
+    >>> fact_in_words("ring", "keep_for", 3600), fact_in_words("ring", "keep", 3600)
+    ('1h', 3600)
+    """
+    if fact not in _FACTS or type(value) is not int:
+        return value
+    return in_words(value / SECOND if kind == "rate_limit" else value)
