@@ -58,8 +58,8 @@ CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
-# The structure's time as an expression. On SQLite its row is there from the first write on. On PostgreSQL it is a query,
-# which is evaluated once: with the clock itself, which moves, a condition could use no index.
+# The structure's time as an expression. On SQLite its row is there from the first write on. On PostgreSQL it is a query
+# that is evaluated once: with the clock itself, which moves, a condition could use no index.
 NOW = {
     "sqlite": """\
 (SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0), m.column2)
