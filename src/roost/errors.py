@@ -196,7 +196,8 @@ class StatementFailed(DatabaseError):
     """One statement was refused: a constraint, a trigger of somebody else, a missing table.
 
     `word` tells which: `121` a key that is there already, `151` and `152` a foreign key without its parent or with
-    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`; `error` for all else.
+    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`,
+    `denied` (the account has not the right); `error` for all else.
     """
 
 

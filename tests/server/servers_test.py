@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -303,3 +304,20 @@ def test_another_database_of_mariadb_is_not_opened(tmp_path: Path) -> None:
     ):
         lines = ["P\t0\tmysql\tglobal_priv\tPRIMARY\tUser", "P\t0\tinformation_schema\ttables\t0\ttable_name"]
         assert client.ask(*lines) == ["1\t1\topen_table"] * 2
+
+
+def test_an_account_with_few_rights_is_told_so(db: Database, tmp_path: Path) -> None:
+    parts = urlsplit(db.url)
+    who = f"lim{secrets.token_hex(4)}"
+    if db.name == "mariadb":
+        db.script(f"CREATE USER {who}@'127.0.0.1'", f"GRANT SELECT, INSERT ON t TO {who}@'127.0.0.1'")
+    else:
+        db.script(f"CREATE ROLE {who} LOGIN", f"GRANT SELECT, INSERT ON t TO {who}")
+    url = parts._replace(netloc=f"{who}@{parts.hostname}:{parts.port}").geturl()
+    with (
+        serving(tmp_path, url, "--workers", "1", module="roost.cli") as served,
+        connect(served, db) as client,
+    ):
+        assert client.ask("0\t+\t3\t70\tnew\t1")[0] in ("0\t1", "0\t1\t0")
+        assert client.ask("0\t=\t1\t70\t1\t0\tD", "0\t=\t1\t70") == ["1\t1\tdenied", "0\t3\t70\tnew\t1"]
+        served.logged("a request was refused: .*denied")

@@ -7,6 +7,8 @@ database's own is in `served_file.py` and `served_server.py`.
 
 from __future__ import annotations
 
+import functools
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
@@ -32,6 +34,8 @@ from roost.structures.structure import Structure
 from roost.structures.wire import Steps, Wanted, Wire
 
 __all__ = ["Budget", "Careful", "Database", "Limits", "SlowLines", "Undone"]
+
+log = logging.getLogger("roost.server")
 
 Opened = OpenedIndex | Wire
 Opening = Generator[Any, Any, Opened | Error]
@@ -260,11 +264,19 @@ class Database(ABC):
 
 def without_frames(error: Error) -> Error:
     """Return an error that is kept until the turn is answered: the frames of its traceback may hold many rows."""
+    if error.word == "denied":
+        _log_denied(str(error).partition(" in ")[0])
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     return error
+
+
+@functools.lru_cache(maxsize=100)
+def _log_denied(message: str) -> None:
+    # Once for each: the client learns no more than the word, and an account without rights is refused for ever.
+    log.warning("a request was refused: %s", message)
 
 
 def _result(wanted: Wanted, found: list[Any]) -> Any:

@@ -19,6 +19,7 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
+HIDDEN = re.compile("`roost_(writers|catalog)`")  # as 1142 names them to who has no right, be they there or not
 
 # Of its memory, and of tables that cannot be read any more.
 OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
@@ -46,6 +47,7 @@ WORDS = {
     **dict.fromkeys([1906, 3105], "generated"),
     1467: "167",
     1644: "trigger",
+    **dict.fromkeys([1142, 1143, 1227, 1370], "denied"),
 }
 ADVICE = {
     1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
@@ -79,6 +81,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return Busy(f"{place}: somebody has interrupted a statement ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case 1142 if HIDDEN.search(told):
+            return Missing(f"{told}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
         case 167:  # a column that numbers itself has no number left
             return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "167")
         case 1021 | 1114 | 3:

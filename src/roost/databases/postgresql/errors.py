@@ -33,6 +33,7 @@ WORDS = {
     "44000": "check",
     "22003": "range",
     "22001": "toobig",
+    "22026": "toobig",
     "54000": "toobig",
     "22P02": "type",
     "22007": "type",
@@ -40,6 +41,7 @@ WORDS = {
     "42804": "type",
     "428C9": "generated",
     "P0001": "trigger",
+    "42501": "denied",
 }
 
 

@@ -35,7 +35,8 @@ _TABLE = each(
 )
 _COLUMNS = each(
     "SELECT column_name, data_type, column_type, is_nullable, character_maximum_length, character_octet_length,\n"
-    "    numeric_precision, numeric_scale, datetime_precision, character_set_name, extra, is_generated\n"
+    "    numeric_precision, numeric_scale, datetime_precision, character_set_name, extra, is_generated,\n"
+    "    collation_name\n"
     "  FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position"
 )
 _KEYS = each(
@@ -164,6 +165,7 @@ def _column(
     charset: str | None,
     extra: str,
     generated: str,
+    collation: str | None,
     *,
     wire: bool,
 ) -> TableColumn:
@@ -189,7 +191,8 @@ def _column(
         held = partial(_real, exact.single if kind == "float" else exact.real, scale, unsigned)
     elif kind == "enum":
         labels = [label.replace("''", "'") for label in _LABEL.findall(declared)]
-        held = partial(_label, {label.casefold(): label for label in labels} | {label: label for label in labels})
+        spelt = str.lower if (collation or "").endswith("_ci") else str
+        held = partial(_label, spelt, {spelt(label): label for label in labels})
         ranged = f"FIELD(%s, {', '.join([literal(label).replace('%', '%%') for label in labels])})"
     elif charset is not None:
         meaning = kind if kind == "set" else "text"
@@ -280,10 +283,8 @@ def _real(held: Callable[[Any], Any], scale: int | None, unsigned: bool, value: 
     return found
 
 
-def _label(labels: dict[str, str], value: Any) -> Any:
-    if not isinstance(value, str):
-        return UNHELD
-    return labels.get(value, labels.get(value.casefold(), UNHELD))
+def _label(spelt: Callable[[str], str], labels: dict[str, str], value: Any) -> Any:
+    return labels.get(spelt(value), UNHELD) if isinstance(value, str) else UNHELD
 
 
 def _address(kind: Callable[[str], Any], value: Any) -> Any:
