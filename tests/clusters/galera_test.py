@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -179,3 +180,32 @@ def test_f71_a_session_of_another_node_is_not_killed_for_one_that_was_lost(clust
         assert not [sql for sql in said if sql.startswith("KILL")]
         cluster.wait()
         assert store.run(pageviews.totals(["/home", "/away"])) == {"/home": 1, "/away": 1}
+
+
+def test_what_was_answered_on_another_node_is_read_where_the_url_asks_for_it(urls: list[str]) -> None:
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(roost.Store(f"{url}?wsrep_sync_wait=1", timeout=20)) for url in urls]
+        stores[0].create(pageviews)
+        for number in range(60):
+            stores[number % 3].run(pageviews.add("/"))
+            assert stores[(number + 1) % 3].run(pageviews.total("/")) == number + 1
+            assert stores[(number + 2) % 3].run_all(pageviews.total("/"), pageviews.total("/x")) == (number + 1, 0)
+
+
+def test_no_write_is_left_out_for_what_its_node_has_not_heard_of_yet(cluster: Galera, urls: list[str]) -> None:
+    pages = roost.Cache("pages", value=str)
+    with roost.Store(urls[0], timeout=20) as first, roost.Store(urls[1], timeout=20) as second:
+        first.create(pages)
+        first.run(pages.set("/", "x", 60))
+        cluster.wait()
+        for _ in range(3):
+            assert second.run(pages.touch("/", 60))  # a touch looks first whether there is anything to write
+        with pymysql.connect(**arguments(urls[1])[0]) as raw, raw.cursor() as cursor, ThreadPoolExecutor() as threads:
+            cursor.execute("FLUSH TABLES WITH READ LOCK")  # nothing of other nodes is applied here
+            assert first.run(pages.delete("/"))
+            assert second.run(pages.get("/")) == "x"
+            answer = threads.submit(second.run, pages.touch("/", 60))
+            waiting = "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for %lock'"
+            until(lambda: answer.done() or (cursor.execute(waiting) and cursor.fetchall() != ((0,),)), "it to wait")
+            cursor.execute("UNLOCK TABLES")
+            assert answer.result() is False

@@ -77,6 +77,18 @@ def test_what_is_over_goes_before_what_is_not(make: Make, sql: Client) -> None:
     assert store.run(few.keys()) == [1, 2, 5, 6]
 
 
+@pytest.mark.needs("second store")
+def test_what_is_over_goes_first_for_a_single_set_too(make: Make, sql: Client) -> None:
+    store = make(few)
+    store.run_all(few.set(1, "a"), few.set(2, "b"), few.set(3, "c", ttl=10), few.set(4, "d"))
+    passes(sql, few, 11)
+    store.run(few.set(5, "e"))
+    assert store.run(few.keys()) == [1, 2, 4, 5]
+    store.run(few.set(1, "used"))
+    store.run(few.set(6, "f"))
+    assert store.run(few.keys()) == [1, 4, 5, 6]
+
+
 def test_the_bytes_of_keys_and_values_stay_below_max_bytes(make: Make) -> None:
     store = make(small)
     for n in range(20):
@@ -142,6 +154,7 @@ def test_nobody_ever_sees_too_many(open_store: Make, sql: Client) -> None:
         for _ in range(25):
             store.run_all(*[few.set(dice.randrange(50), "x") for _ in range(3)], few.delete(dice.randrange(50)))
             store.run(few.add(dice.randrange(50), "y"))
+            store.run(few.set(dice.randrange(50), "z", ttl=dice.choice([None, 100])))
             store.run(few.get(dice.randrange(50)))
             store.run(few.touch(dice.randrange(50), 100))
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 import roost
 from roost.databases import open_engine
+from tests.suite.shapes import pageviews
 
 hits = roost.Counter("hits")
 
@@ -105,3 +106,16 @@ def test_f65_each_kind_of_connection_is_told_once(kind: Callable[..., Any]) -> N
 def test_a_certificate_that_cannot_be_read_is_refused(tmp_path: Path, option: str) -> None:
     with pytest.raises(roost.Invalid, match=r"mysql://h/app: .* cannot be read: .*No such file"):
         roost.Store(f"mysql://h/app?{option}={tmp_path}/nowhere.pem").structures()
+
+
+@pytest.mark.needs("pymysql")
+def test_a_url_of_mariadb_says_what_each_session_begins_with(
+    open_store: Callable[..., roost.Store], store_url: str
+) -> None:
+    open_store(pageviews)
+    with roost.Store(f"{store_url}?init_command=SET+@tenant%3D7") as store:
+        store.run(pageviews.add("/"))
+        store.run(pageviews.total("/"))
+        for link in (store._core._writer, store._core._readers[0]):
+            connection: Any = link.connection
+            assert connection.raw.results("SELECT @tenant") == [[(7,)]]

@@ -145,6 +145,7 @@ class Engine(Protocol):
     durability: str | None  # SQLite's `synchronous`; what a server has is its own
     trace: Trace | None
     events: Events
+    stale: bool  # reads may lack what was written just now
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
         """Return a new connection."""
@@ -164,9 +165,10 @@ class ServerEngine(Protocol):
     several: bool  # the URL names several servers, of which one is chosen
     home: str  # the one of these that was chosen last; connections to another one are left
     events: Events
+    replicas: Any  # what is known of them, for reads
 
-    def open(self, timeout: float) -> Any:
-        """Return a new connection of the driver, with `timeout` as its limit too.
+    def open(self, timeout: float, replica: bool = False) -> Any:
+        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
 
         `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
         """

@@ -6,12 +6,12 @@ import logging
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
-from roost.databases.engine import GRACE, HASTE, ServerEngine, Wait
-from roost.databases.executor import ServerExecutor
+from roost.databases.engine import GRACE, ServerEngine, Wait
+from roost.databases.reconnecting import PAUSE, Reconnecting
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,
@@ -25,12 +25,12 @@ from roost.dialects.dialect import (
     collect,
     render,
 )
-from roost.errors import CannotOpen, ConnectionLost, Error, OutcomeUnknown, ReadOnly, StatementFailed, worded
+from roost.errors import ConnectionLost, Error, OutcomeUnknown, StatementFailed, worded
 from roost.structures.plan import Careful
 
-log = logging.getLogger("roost")
+__all__ = ["PAUSE", "ServerConnection"]
 
-T = TypeVar("T")
+log = logging.getLogger("roost")
 
 # A part of a transaction that may fail by itself. MariaDB forgets a savepoint when there is another of its name.
 SAVEPOINT = "SAVEPOINT roost_part_{}"
@@ -47,24 +47,16 @@ MOST_BATCHES = 1000
 
 USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
-PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
-ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
 SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
 
 
-class ServerConnection(ServerExecutor):
+class ServerConnection(Reconnecting):
     """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
 
-    def __init__(self, engine: ServerEngine, wait: Wait) -> None:
-        self.engine = engine
-        self.wait = wait
-        self.broken = False
-        self.raw: Any = None
-        self._begin: list[str] = []  # what is to be sent with the transaction's first statement
-        self._mark = ""  # what each text of the transaction begins with
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
         self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
@@ -73,13 +65,10 @@ class ServerConnection(ServerExecutor):
         self._reads = False  # the transaction only reads
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
-        self._away = False  # no server that writes was found at once
         self._grace = GRACE
         self.most = inf  # bytes of an answer that are read, and of a value that is sent
-        self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
-        super().__init__(None, engine.trace)
-        self._connect(wait)
+        super().__init__(engine, wait, follows)
 
     def execute(self, wanted: Wanted) -> Any:
         """Run statements and return the answer, or obey a control word."""
@@ -114,6 +103,7 @@ class ServerConnection(ServerExecutor):
             if not committed:
                 raise
             answer = self._answer
+        self.engine.replicas.wrote = time.monotonic()
         return exchange.result_of(answer)
 
     def _next_batch(self) -> str | None:
@@ -126,6 +116,7 @@ class ServerConnection(ServerExecutor):
 
     def _is_committed(self, found: int) -> bool:
         """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
+        self.engine.replicas.wrote = time.monotonic()
         self._answer = found - self._batch
         return 0 <= self._answer < MOST_ANSWER
 
@@ -263,6 +254,8 @@ class ServerConnection(ServerExecutor):
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()  # it ends what is to be released
+                if not self._reads:
+                    self.engine.replicas.wrote = time.monotonic()
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
@@ -274,99 +267,6 @@ class ServerConnection(ServerExecutor):
             case Control.OUTCOME:
                 return self._look_up(self.wait.deadline)
         return None
-
-    def _anew(self, work: Callable[[], T], wait: Wait) -> T:
-        # On a new connection, as often as that is lost as well.
-        callers, self.wait = self.wait, wait
-        try:
-            while True:
-                try:
-                    self.reconnect(wait)
-                    return work()
-                except (ConnectionLost, ReadOnly):  # another server may write from now on
-                    self._pause(wait)
-        finally:
-            self.wait = callers
-
-    def _find_writing(self) -> None:
-        if self.only_reads():
-            raise ConnectionLost(f"{self.engine.place}: the server only reads")
-
-    def stay(self) -> None:
-        """Raise `Careful` where a batch is to look whether this is still the server to ask."""
-        if self.engine.several and (self.raw.home != self.engine.home or time.monotonic() > self._role_known):
-            raise Careful
-
-    def _has_moved(self) -> bool:
-        # A server that has become a replica is behind, and says so to nobody who only reads.
-        if self.raw.home != self.engine.home:
-            return True
-        if time.monotonic() > self._role_known:
-            self._role_known = time.monotonic() + ROLE
-            return self.only_reads()
-        return False
-
-    def _begin_somehow(self, word: Control) -> None:
-        # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
-        if self.broken:
-            self.reconnect(self.wait)
-        while True:
-            try:
-                if self.engine.several and self._has_moved():
-                    self.reconnect(self.wait)
-                self.begin(word)
-                self._away = False
-                return
-            except ConnectionLost:
-                self._pause(self.wait)
-                self.reconnect(self.wait)
-            except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
-                self._leave()
-
-    def _leave(self) -> None:
-        # Raises the error that is handled where no server was found that writes, or where this one is said to.
-        if self.only_reads():
-            try:
-                self._anew(self._find_writing, self.wait)
-                return
-            except ConnectionLost:
-                pass
-        raise
-
-    def lock_wait(self, word: Control) -> float:
-        """Return the seconds that a transaction begun in this way waits for a single lock."""
-        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
-        return self.wait.left if most is None else min(most, self.wait.left)
-
-    def reconnect(self, wait: Wait) -> None:
-        """Connect anew, in as many attempts as there is time for; raise the last one's error."""
-        self._begin, self._mark = [], ""
-        self.close_raw()
-        self._connect(wait)
-        self.engine.events.count("reconnects")
-        self.broken = False
-
-    def _connect(self, wait: Wait) -> None:
-        while True:
-            try:
-                self.raw = self.engine.open(wait.left)
-                break
-            except ConnectionLost as error:
-                if not self.engine.reached:  # nothing was lost: the URL may be wrong
-                    raise CannotOpen(str(error)) from error.__cause__
-                self._pause(wait)
-        self.engine.reached = True
-        self._role_known = time.monotonic() + ROLE
-        self._cursor = self.raw.cursor()
-
-    def _pause(self, wait: Wait) -> None:
-        # Before another attempt; raises the error that is handled when there is no time for one.
-        if not self._away:
-            self._away = True
-            self.engine.events.count("outages")
-        if wait.left <= PAUSE:
-            raise
-        time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
 
     def outcome(self, until: float = 0.0) -> bool | None:
         """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises.
@@ -403,21 +303,26 @@ class ServerConnection(ServerExecutor):
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)
         self.close_raw()
+        self.leave_primary()
 
     @property
     def one_by_one(self) -> bool:
         """Whether each statement of a transaction is a text of its own."""
         return False
 
-    @abstractmethod
-    def only_reads(self) -> bool:
-        """Return whether the server is a replica, or a standby."""
-
     @property
     def received(self) -> int:
         """The bytes of the last answer, as far as they were counted: at least where there were many."""
         received: int = self.raw.received
         return received
+
+    @abstractmethod
+    def position(self) -> str:
+        """Return what a replica must have to have all that was committed here by now."""
+
+    @abstractmethod
+    def reaches(self, position: str, seconds: float) -> bool:
+        """Return whether this is a replica that has a position; wait for it for so long."""
 
     @property
     @abstractmethod
@@ -435,10 +340,6 @@ class ServerConnection(ServerExecutor):
 
         After that the connection is lost, unless `waits_on` says otherwise.
         """
-
-    @abstractmethod
-    def begin(self, word: Control) -> None:
-        """Begin a transaction for a batch, NOWAIT, alone or for reading, or leave in `_begin` how it is begun."""
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""
@@ -483,10 +384,6 @@ class ServerConnection(ServerExecutor):
     @abstractmethod
     def forget(self) -> None:
         """Remove the writer's row."""
-
-    @abstractmethod
-    def close_raw(self) -> None:
-        """Close the driver's connection, in whatever state it is."""
 
 
 def _longest(values: Iterable[Any]) -> int:

@@ -93,7 +93,10 @@ class Core:
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
         readers = [self._writer] if self.engine.memory else self._readers
-        self._single = Single(self.known, self._counts, readers, self.writers, self._writer, self._report, self.timeout)
+        self._single = Single(
+            *(self.known, self._counts, readers, self.writers, self._writer, self._report, self.timeout),
+            engine=self.engine,
+        )
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.

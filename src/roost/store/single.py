@@ -16,7 +16,7 @@ from typing import Any
 from roost.batching.known import Known
 from roost.batching.queue import Queue
 from roost.batching.stats import Stats
-from roost.databases.engine import HASTE, Connection, Wait
+from roost.databases.engine import HASTE, Connection, Engine, Wait
 from roost.errors import Busy, Conflict, Error, Missing, OutcomeUnknown, StatementFailed
 from roost.store.links import Link
 from roost.structures.operation import READS, Operation
@@ -36,6 +36,7 @@ class Single:
     writers, writer: the queue and the link for writing.
     report: told of a connection that may be broken.
     timeout: seconds from a call to its deadline.
+    engine: says whether readers may lack what was written just now; then no write is answered by what they find.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Single:
         writer: Link,
         report: Callable[[Connection | None], None],
         timeout: float,
+        engine: Engine,
     ) -> None:
         self._known = known
         self._dialect = known.dialect
@@ -56,6 +58,7 @@ class Single:
         self._writer = writer
         self._report = report
         self._timeout = timeout
+        self._engine = engine
         self._crowded = 0
 
     def run(self, op: Operation[Any], context: Context, deadline: float, reader: int = 0) -> Any:
@@ -69,7 +72,7 @@ class Single:
         wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
         reads = op.verb in READS
         begun = deadline - self._timeout
-        question = plan.question(op, context)
+        question = plan.question(op, context) if reads or not self._engine.stale else None
         if question is not None:
             asked = partial(self._ask, question, plan.by_settings, wait)
             found = self._alone(self._readers[reader], asked, begun)

@@ -58,13 +58,14 @@ CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
-# The structure's time as an expression. On SQLite its row is there from the first write on.
+# The structure's time as an expression. On SQLite its row is there from the first write on. On PostgreSQL it is a query
+# that is evaluated once: with the clock itself, which moves, a condition could use no index.
 NOW = {
     "sqlite": """\
 (SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0), m.column2)
   FROM (VALUES (?, ?)) m LEFT JOIN {table} t)""",
     "mariadb": "COALESCE((SELECT GREATEST({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
-    "postgresql": "coalesce((SELECT greatest({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
+    "postgresql": "(SELECT greatest({clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {table} t)",
 }
 
 # For a view, which takes no parameters: on SQLite the system's clock, whatever the store's is.

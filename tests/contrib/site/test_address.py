@@ -89,10 +89,6 @@ class PostgreSQLTests(SimpleTestCase):
             },
         )  # fmt: skip
 
-    def test_nothing_is_prepared_where_django_prepares_nothing(self) -> None:
-        self.assertIn("prepared=off", url("postgresql", NAME="app"))
-        self.assertNotIn("prepared", url("postgresql", NAME="app", OPTIONS={"prepare_threshold": 5}))
-
     def test_a_socket_and_a_service(self) -> None:
         found = libpq(url("postgresql", NAME="app", HOST="/run/post gresql"))
         self.assertEqual((found["host"], found["dbname"]), ("/run/post gresql", "app"))

@@ -10,14 +10,14 @@ from django.test import TestCase
 from django.test.utils import isolate_apps
 
 import roost
-from roost.contrib.django.models import StructureModel
+from roost.contrib.django.models import StructureModel, TotalField
 from tests.contrib.site.pages.structures import pageviews, store
 
 with isolate_apps("tests.contrib.site.pages"):  # or a migration would have to name it, as it does any model
 
     class PageViews(StructureModel):
         key: Any = models.CharField(max_length=255, primary_key=True)
-        total: Any = models.BigIntegerField()
+        total: Any = TotalField()
 
         class Meta(StructureModel.Meta):
             app_label = "pages"
@@ -34,6 +34,7 @@ class ModelTests(TestCase):
 
     def test_it_is_read(self) -> None:
         self.assertEqual([(page.key, page.total) for page in OBJECTS.order_by("-total")], [("/", 7), ("/about", 2)])
+        self.assertEqual({type(page.total) for page in OBJECTS.all()}, {int})
         self.assertEqual(OBJECTS.filter(total__gt=2).aggregate(models.Sum("total")), {"total__sum": 7})
         page = OBJECTS.get(key="/")
         store.run(pageviews.add("/"))

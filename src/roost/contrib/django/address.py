@@ -123,8 +123,6 @@ def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
     if role := connection.settings_dict["OPTIONS"].get("assume_role"):
         escaped = re.sub(r"([\\\s])", r"\\\1", role)  # libpq splits `options` at blanks
         options["options"] = f"{options.get('options', '')} -c role={escaped}".strip()
-    if params.get("prepare_threshold") is None:  # so that Django works behind a pooler
-        options["prepared"] = "off"
     user, password, name = (options.pop(each, "") for each in ("user", "password", "dbname"))
     return f"postgresql://{_authority(user, password, '', '')}/{quote(name, safe='')}{_query(options)}"
 

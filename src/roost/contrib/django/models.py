@@ -38,6 +38,17 @@ class StructureQuerySet(models.QuerySet):  # type: ignore[type-arg]
     _raw_delete = _refuse("delete")
 
 
+class TotalField(models.BigIntegerField):  # type: ignore[type-arg]
+    """The total of a counter's view: an int, of any size.
+
+    MariaDB and PostgreSQL answer a sum as a decimal, so a `BigIntegerField` would be a `Decimal` there.
+    """
+
+    def from_db_value(self, value: Any, *_: Any) -> int | None:
+        """Return what the database has answered as an int."""
+        return None if value is None else int(value)
+
+
 class StructureModel(models.Model):
     """A model to read a structure by: of the view that has the structure's name.
 
@@ -46,7 +57,7 @@ class StructureModel(models.Model):
 
         class PageViews(StructureModel):
             key = models.CharField(max_length=255, primary_key=True)
-            total = models.BigIntegerField()
+            total = TotalField()
 
             class Meta(StructureModel.Meta):
                 db_table = "pageviews"

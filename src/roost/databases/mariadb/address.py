@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from roost.databases.replicas import staleness_of
 from roost.databases.urls import take_apart
 from roost.dialects import MARIADB, MYSQL, Dialect
 from roost.errors import Invalid
 
-OPTIONS = ("dialect", "prepared", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+OPTIONS = (
+    *("dialect", "prepared", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key"),
+    *("init_command", "reads", "staleness", "wsrep_sync_wait"),
+)
 DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
 
 
+class Address(NamedTuple):
+    """What a URL says.
+
+    place: where it is, in words without a password.
+    hosts: all of them, with their ports.
+    staleness: of reads from replicas, in seconds; None: there are none.
+    sync_wait: what a node of Galera waits for before it answers, as SQL.
+    """
+
+    arguments: dict[str, Any]
+    place: str
+    dialect: Dialect
+    prepares: bool
+    hosts: list[tuple[str, int]]
+    staleness: float | None
+    sync_wait: str
+
+
 def arguments(url: str) -> tuple[dict[str, Any], str]:
     """Return what PyMySQL connects with, and the place in words without a password."""
-    found, place, *_ = read(url)
-    return found, place
+    return read(url)[:2]
 
 
-def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool, list[tuple[str, int]]]:
-    """Return the same, the dialect, whether statements are prepared, and all hosts with their ports.
-
-    `Invalid` for a URL that is none.
-    """
+def read(url: str) -> Address:
+    """Read a URL; `Invalid` for one that is none."""
     # Or a part of a password would be taken for a port or a name, and shown.
     *_, servers, rest = take_apart(url)
     first, *others = servers.split(",")
@@ -65,7 +83,16 @@ def read(url: str) -> tuple[dict[str, Any], str, Dialect, bool, list[tuple[str, 
         found["unix_socket"] = options["unix_socket"]
     if "connect_timeout" in options:
         found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    return found | _tls(options, place), place, dialect, prepared == "on" and dialect is MARIADB, hosts
+    if "init_command" in options:
+        found["init_command"] = options["init_command"]
+    staleness = staleness_of(options, place, len(hosts))
+    if staleness is not None and dialect is not MARIADB:
+        raise Invalid(f"{place}: reads=replica is for MariaDB and PostgreSQL")
+    sync_wait = options.get("wsrep_sync_wait", "DEFAULT")
+    if sync_wait != "DEFAULT" and not (sync_wait.isdecimal() and int(sync_wait) <= 15):
+        raise Invalid(f"{place}: wsrep_sync_wait is a number from 0 to 15, not {sync_wait!r}")
+    prepares = prepared == "on" and dialect is MARIADB
+    return Address(found | _tls(options, place), place, dialect, prepares, hosts, staleness, sync_wait)
 
 
 def _seconds(told: str, place: str) -> int:

@@ -88,11 +88,11 @@ class MariaDBConnection(ServerConnection):
     failures = FAILURES
     raw: Reading
 
-    def __init__(self, engine: ServerEngine, wait: Wait) -> None:
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
         self._names: dict[str, str] = {}  # of what is prepared
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not
         self._prepared = 0  # numbers them
-        super().__init__(engine, wait)
+        super().__init__(engine, wait, follows)
         self._runs_on: tuple[str, int | None] = "", None  # server, and its number of the batch's connection
         self._open = False
         self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
@@ -195,6 +195,19 @@ class MariaDBConnection(ServerConnection):
         self.say("SELECT @@read_only")
         ((only_reads,),) = self._cursor.fetchall()
         return bool(only_reads)
+
+    def position(self) -> str:
+        """Return the GTIDs that a replica must have."""
+        self.say("SELECT @@log_bin, @@gtid_binlog_pos")
+        ((logged, position),) = self._cursor.fetchall()
+        if not logged:
+            raise Invalid(f"{self.engine.place}: reads=replica takes a binary log (log_bin) on the server that writes")
+        return str(position)
+
+    def reaches(self, position: str, seconds: float) -> bool:
+        """Return whether this is a replica that has applied these GTIDs."""
+        self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0", (position, seconds))
+        return bool(self._cursor.fetchall() == ((1,),))
 
     def limit(self, seconds: float) -> None:
         """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
@@ -417,7 +430,7 @@ class MariaDBConnection(ServerConnection):
             else:
                 ((found,),) = self._cursor.fetchall()
                 if self.raw.galera:
-                    self.say(GALERA_WAITS.format("DEFAULT"))
+                    self.say(GALERA_WAITS.format(self.raw.sync_wait))
                 return self._is_committed(found)
             if not ended:  # the server has not noticed that its client is gone
                 ended = True

@@ -19,7 +19,8 @@ from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
-from roost.databases.mariadb.statements import CREATE_LOCK, GALERA, NODE, SNAPSHOT, WHICH
+from roost.databases.mariadb.statements import CREATE_LOCK, GALERA, GALERA_WAITS, NODE, SNAPSHOT, WHICH
+from roost.databases.replicas import Replicas
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid
 
 log = logging.getLogger("roost")
@@ -39,7 +40,9 @@ class MariaDBEngine:
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
-        self._arguments, self.place, self.dialect, self.prepares, self._hosts = read(url)
+        self._arguments, self.place, self.dialect, self.prepares, self._hosts, staleness, self._sync_wait = read(url)
+        self.replicas = Replicas(staleness)
+        self.stale = staleness is not None
         self.several = len(self._hosts) > 1
         self.home = ""
         self.timeout = timeout
@@ -48,15 +51,17 @@ class MariaDBEngine:
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
         """Open a connection."""
-        return MariaDBConnection(self, wait)
+        return MariaDBConnection(self, wait, follows=not writes and not wait.lasts)
 
-    def open(self, timeout: float) -> Reading:
-        """Return a new connection of the driver, with `timeout` as its limit too.
+    def open(self, timeout: float, replica: bool = False) -> Reading:
+        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
 
         `ConnectionLost` where another attempt may succeed; `Invalid` when the server is not what the URL says.
         """
         if not self.several:
             return self._open(self._arguments, timeout)
+        if replica and (found := self._open_replica(timeout)) is not None:
+            return found
         failed: list[Error] = []
         # The last one first. Sorting is stable: the others are in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
@@ -76,6 +81,22 @@ class MariaDBEngine:
             self.home = raw.home = home
             return raw
         raise next((each for each in failed if isinstance(each, ConnectionLost)), failed[0])
+
+    def _open_replica(self, timeout: float) -> Reading | None:
+        for host, port in self.random.sample(self._hosts, len(self._hosts)):
+            if _home(host, port) == self.home:
+                continue
+            try:
+                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+            except (ConnectionLost, CannotOpen) as error:
+                log.debug("%s cannot be read: %s", _home(host, port), error)
+                continue
+            if raw.only_reads:
+                raw.replica = True
+                return raw
+            raw.close()
+        self.replicas.leave()
+        return None
 
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
         limit = max(1, math.ceil(timeout))
@@ -123,6 +144,9 @@ class MariaDBEngine:
                 if raw.galera:
                     cursor.execute(NODE)
                     raw.server += str(cursor.fetchall())
+                    raw.sync_wait = self._sync_wait
+                    self.stale = True  # of what other nodes have written
+                    cursor.execute(GALERA_WAITS.format(raw.sync_wait))
         except pymysql.MySQLError as error:
             raise translate(error, self.place, text) from error
 

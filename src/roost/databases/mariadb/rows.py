@@ -49,7 +49,9 @@ class Reading(Connection):
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
+    sync_wait = "DEFAULT"  # of a node of Galera: what it waits for before it answers
     home = ""  # which of the URL's servers it is, if there are several
+    replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer

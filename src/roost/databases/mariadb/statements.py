@@ -36,7 +36,7 @@ SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a que
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
 ALONE = """\
 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt` BIGINT;
+DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt`, `the bytes`, `the size` BIGINT;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
 {work};

@@ -7,12 +7,14 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 
+from roost.databases.replicas import staleness_of
 from roost.databases.urls import take_apart
 from roost.errors import Invalid
 
 
-def read(url: str) -> tuple[str, str, bool]:
-    """Return a URL as libpq takes it, the place without a password, and whether statements are prepared."""
+def read(url: str) -> tuple[str, str, bool, float | None]:
+    """Return a URL as libpq takes it, the place without a password, whether statements are prepared, and the staleness
+    of reads (None: none)."""
     user, password, servers, rest = take_apart(url)
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -20,6 +22,7 @@ def read(url: str) -> tuple[str, str, bool]:
     prepared = options.pop("prepared", "on")
     if prepared not in ("on", "off"):
         raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
+    staleness = staleness_of(options, place, (servers or options.get("host", "")).count(",") + 1)
     if "ssl" in options:  # asyncpg's name for it
         options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
         del options["ssl"]
@@ -31,7 +34,7 @@ def read(url: str) -> tuple[str, str, bool]:
         psycopg.conninfo.conninfo_to_dict(made)
     except psycopg.ProgrammingError as error:
         raise Invalid(f"{place}: {error}") from error
-    return made, place, prepared == "on"
+    return made, place, prepared == "on", staleness
 
 
 def _quoted(part: str) -> str:

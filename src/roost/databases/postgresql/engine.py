@@ -33,9 +33,11 @@ from roost.databases.postgresql.statements import (
     LAST_BATCH,
     NAMED,
     NOTE,
+    REPLAYED,
     alone,
 )
 from roost.databases.postgresql.values import literal
+from roost.databases.replicas import Replicas
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
@@ -74,7 +76,9 @@ class PostgreSQLEngine:
         self.timeout = timeout
         self.trace = trace
         self.random = random
-        self.url, self.place, self.prepares = read(url)
+        self.url, self.place, self.prepares, staleness = read(url)
+        self.replicas = Replicas(staleness)
+        self.stale = staleness is not None
         known = psycopg.conninfo.conninfo_to_dict(self.url)
         self._connect_timeout = int(known.get("connect_timeout") or 0)
         self._hosts = str(known.get("host") or "").count(",") + 1
@@ -87,26 +91,29 @@ class PostgreSQLEngine:
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
-        return PostgreSQLConnection(self, wait)
+        return PostgreSQLConnection(self, wait, follows=not writes and not wait.lasts)
 
-    def open(self, timeout: float) -> Limited:
-        """Return a new connection of the driver, with `timeout` as its limit too.
+    def open(self, timeout: float, replica: bool = False) -> Limited:
+        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
 
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
         deadline = time.monotonic() + timeout
-        raw = self._open(timeout)
+        raw = self._open(timeout, {"target_session_attrs": "prefer-standby"} if replica else self._role)
         try:
             refuse(raw.info, self.place)
             raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
             raw.pooled = self._is_pooled(raw)
+            raw.replica = replica and raw.results("SELECT pg_is_in_recovery()") == [[(True,)]]
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
                 raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
             raise
-        if self.several:
+        if replica and not raw.replica:
+            self.replicas.leave()  # for a while, none is looked for
+        if self.several and not raw.replica:
             raw.home = f"{raw.info.host}:{raw.info.port}"
             if self.home not in ("", raw.home):
                 self.events.count("moves")
@@ -114,7 +121,7 @@ class PostgreSQLEngine:
             self.home = raw.home
         return raw
 
-    def _open(self, timeout: float) -> Limited:
+    def _open(self, timeout: float, role: dict[str, Any]) -> Limited:
         limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
         try:
@@ -124,7 +131,7 @@ class PostgreSQLEngine:
                 context=ADAPTERS,
                 prepare_threshold=None,
                 connect_timeout=limit,
-                **self._role,
+                **role,
                 **CONNECT,
             )
         except psycopg.Error as error:
@@ -149,7 +156,7 @@ class PostgreSQLEngine:
     def answers(self, timeout: float) -> bool:
         """Return whether the server answers somebody who connects, be it with a refusal."""
         try:
-            self._open(timeout).close()
+            self._open(timeout, self._role).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True
@@ -162,7 +169,7 @@ class PostgreSQLConnection(ServerConnection):
     raw: Limited
     engine: PostgreSQLEngine
 
-    def __init__(self, engine: PostgreSQLEngine, wait: Wait) -> None:
+    def __init__(self, engine: PostgreSQLEngine, wait: Wait, follows: bool = False) -> None:
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
         self._names: dict[str, str] = {}  # of those that are
         self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
@@ -170,7 +177,7 @@ class PostgreSQLConnection(ServerConnection):
         self._forgotten = False  # whether the session has others than it should
         self._prepared = 0  # numbers them
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
-        super().__init__(engine, wait)
+        super().__init__(engine, wait, follows)
         self._name = NAMED.format(name=self._id)
 
     def _connect(self, wait: Wait) -> None:
@@ -203,6 +210,25 @@ class PostgreSQLConnection(ServerConnection):
         self.say("SELECT pg_is_in_recovery()")
         ((only_reads,),) = self._cursor.fetchall()
         return bool(only_reads)
+
+    def position(self) -> str:
+        """Return what a standby must have replayed."""
+        self.say("SELECT pg_current_wal_flush_lsn()::text")
+        ((position,),) = self._cursor.fetchall()
+        return str(position)
+
+    def reaches(self, position: str, seconds: float) -> bool:
+        """Return whether this is a standby that has replayed a position; it has to be asked again and again."""
+        end = time.monotonic() + seconds
+        self._bound(0)
+        while True:
+            try:
+                ((in_recovery, reached),) = self.raw.results(REPLAYED.format(position))[0]
+            except FAILURES as error:
+                raise self.failed(error, REPLAYED) from error
+            if not in_recovery or reached or time.monotonic() > end:
+                return bool(in_recovery and reached)
+            time.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:
         """Let no wait for the server last longer."""

@@ -37,6 +37,7 @@ class Limited(psycopg.Connection[Row]):
     received = 0  # of the present answer
     _seen = 0  # bytes of the answers before it
     home = ""  # which of the URL's servers it is, if there are several
+    replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
 

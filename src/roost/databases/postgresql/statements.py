@@ -50,3 +50,4 @@ INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, n
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
+REPLAYED = "SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{}'::pg_lsn"

@@ -55,6 +55,7 @@ class SQLiteEngine:
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
+    stale = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
 from roost.errors import Full
 from roost.structures.cache.alter import ALTERATIONS
+from roost.structures.cache.bounded_set import SET, BoundedSet
 from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally, as_texts
 from roost.structures.cache.check import rules
 from roost.structures.cache.declaration import NEVER, Cache
@@ -144,6 +145,17 @@ class CachePlan(CacheReads):
         self._head_and_size = (
             f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
         )
+        self._bounded_set: BoundedSet | None = None
+        if structure.max_items is not None and structure.max_bytes is None and dialect.name in SET:
+            more = {
+                "head": self.head_table,
+                "max_items": str(structure.max_items),
+                "r_equal": dialect.equal(key, "r."),
+                "v_equal": dialect.equal(key, "v."),
+                "v_key": dialect.names(key, "v."),
+                "same_key": dialect.same(key, "r.", "v."),
+            }
+            self._bounded_set = BoundedSet(dialect.name, {**words, **more})
         one_set, joined = ONE_SET.get(dialect.name, ""), joined_only(dialect)
         self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
@@ -195,15 +207,30 @@ class CachePlan(CacheReads):
 
     def exchange_set(self, op: Operation[Any], context: Context) -> Exchange | None:
         """Store a value."""
-        if self.bounds is not None or self.clock.is_due(context):
+        if self.clock.is_due(context):
             return None
         if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
             return None
+        if self.bounds is not None:
+            return self._exchange_within(self.bounds, op, context)
         key, value, ttl, flags = op.args
         stored = self.key_out(key)
         row = (*stored, *self._value_out((value,)), ttl, flags)
         text = self._one_set_joined if context.joined else self._one_set
         return Exchange(text, row if self.dialect.family == "mariadb" else (*row, *stored))
+
+    def _exchange_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Exchange | None:
+        found = self._bounded_set
+        if found is None or context.joined or context.used.get(self.structure.name):  # a batch notes what was used
+            return None
+        key, value, ttl, flags = op.args
+        key, value = self.key_out(key), self._out(value)
+        size = bounds.size((*key, value))
+        if self.dialect.family == "mariadb":
+            row = (size, *key, *key, value, ttl, flags, size)
+        else:
+            row = (size, *key, *key, value, ttl, flags, size, *key, *key)
+        return Exchange(found.text, row, found.answer, found.source)
 
     # --- writing: batches -----------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class Ends:
                 ]
             case "postgresql":
                 self.variables = ("now bigint",)
-                self.read = [f"it.now := {self.now};"]  # the expression itself uses no index
+                self.read = [f"it.now := {self.now};"]  # once, for the value and for what is over
                 self.value = f", it.now + {keep_for * SECOND}"
                 # At another level a row that has been removed since the snapshot would be an error.
                 self.sweep = [

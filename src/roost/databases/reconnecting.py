@@ -1,0 +1,166 @@
+"""How a connection to a server finds the one that is to be asked, and finds it again when it is lost."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from roost.databases.engine import HASTE, ServerEngine, Wait
+from roost.databases.executor import ServerExecutor
+from roost.dialects.dialect import Control
+from roost.errors import CannotOpen, ConnectionLost, ReadOnly
+from roost.structures.plan import Careful
+
+T = TypeVar("T")
+
+PAUSE = 0.05  # seconds between two attempts to reach a server that is away
+ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
+
+
+class Reconnecting(ServerExecutor):
+    """A connection that is replaced when it is lost, or leads to another server than it should.
+
+    follows: it may lead to a replica.
+    """
+
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool) -> None:
+        self.engine = engine
+        self.wait = wait
+        self.broken = False
+        self.raw: Any = None
+        self.primary: Reconnecting | None = None  # the one that tells its position, of a connection to a replica
+        self.reached: str | None = None  # the position that the replica is known to have
+        self._follows = follows
+        self._begin: list[str] = []  # what is to be sent with the transaction's first statement
+        self._mark = ""  # what each text of the transaction begins with
+        self._away = False  # no server that writes was found at once
+        self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
+        super().__init__(None, engine.trace)
+        self._connect(wait)
+
+    def _anew(self, work: Callable[[], T], wait: Wait) -> T:
+        # On a new connection, as often as that is lost as well.
+        callers, self.wait = self.wait, wait
+        try:
+            while True:
+                try:
+                    self.reconnect(wait)
+                    return work()
+                except (ConnectionLost, ReadOnly):  # another server may write from now on
+                    self.pause(wait)
+        finally:
+            self.wait = callers
+
+    def _find_writing(self) -> None:
+        if self.only_reads():
+            raise ConnectionLost(f"{self.engine.place}: the server only reads")
+
+    def stay(self) -> None:
+        """Raise `Careful` where a batch is to look whether this is still the server to ask."""
+        if self._follows and self.raw.replica:
+            if not self.engine.replicas.is_up(self):
+                raise Careful
+        elif self.engine.several and (
+            self.raw.home != self.engine.home
+            or time.monotonic() > self._role_known
+            or (self._follows and self.engine.replicas)
+        ):
+            raise Careful
+
+    def _has_moved(self) -> bool:
+        # A server that has become a replica is behind, and says so to nobody who only reads.
+        if self._follows and self.raw.replica:
+            return not self.engine.replicas.is_up(self)
+        if self._follows and self.engine.replicas:
+            return True
+        if self.raw.home != self.engine.home:
+            return True
+        if time.monotonic() > self._role_known:
+            self._role_known = time.monotonic() + ROLE
+            return self.only_reads()
+        return False
+
+    def _begin_somehow(self, word: Control) -> None:
+        # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        while True:
+            try:
+                self.look()
+                self.begin(word)
+                self._away = False
+                return
+            except ConnectionLost:
+                self.pause(self.wait)
+                self.reconnect(self.wait)
+            except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
+                self._leave()
+
+    def look(self) -> None:
+        """Go to the server that is to be asked, of several, where this is another one."""
+        while self.broken or (self.engine.several and self._has_moved()):
+            self.reconnect(self.wait)
+
+    def leave_primary(self) -> None:
+        """Close the connection to the primary that tells its position."""
+        primary, self.primary = self.primary, None
+        if primary is not None:
+            primary.close_raw()
+
+    def _leave(self) -> None:
+        # Raises the error that is handled where no server was found that writes, or where this one is said to.
+        if self.only_reads():
+            try:
+                self._anew(self._find_writing, self.wait)
+                return
+            except ConnectionLost:
+                pass
+        raise
+
+    def lock_wait(self, word: Control) -> float:
+        """Return the seconds that a transaction begun in this way waits for a single lock."""
+        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
+        return self.wait.left if most is None else min(most, self.wait.left)
+
+    def reconnect(self, wait: Wait) -> None:
+        """Connect anew, in as many attempts as there is time for; raise the last one's error."""
+        self._begin, self._mark = [], ""
+        self.close_raw()
+        self._connect(wait)
+        self.engine.events.count("reconnects")
+        self.broken = False
+
+    def _connect(self, wait: Wait) -> None:
+        while True:
+            try:
+                self.raw = self.engine.open(wait.left, self._follows and bool(self.engine.replicas))
+                break
+            except ConnectionLost as error:
+                if not self.engine.reached:  # nothing was lost: the URL may be wrong
+                    raise CannotOpen(str(error)) from error.__cause__
+                self.pause(wait)
+        self.engine.reached = True
+        self._role_known = time.monotonic() + ROLE
+        self.reached = None
+        self._cursor = self.raw.cursor()
+
+    def pause(self, wait: Wait) -> None:
+        """Wait before another attempt; raise the error that is handled when there is no time for one."""
+        if not self._away:
+            self._away = True
+            self.engine.events.count("outages")
+        if wait.left <= PAUSE:
+            raise
+        time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+
+    @abstractmethod
+    def only_reads(self) -> bool:
+        """Return whether the server is a replica, or a standby."""
+
+    @abstractmethod
+    def begin(self, word: Control) -> None:
+        """Begin a transaction for a batch, NOWAIT, alone or for reading, or leave in `_begin` how it is begun."""
+
+    @abstractmethod
+    def close_raw(self) -> None:
+        """Close the driver's connection, in whatever state it is."""

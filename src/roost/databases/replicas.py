@@ -1,0 +1,91 @@
+"""Reads from a replica, with a bound on how old their answers are.
+
+The bound is kept by positions in the primary's log, not by clocks. A read asks for a position that the primary had
+`staleness` seconds ago or later, and after the last write of this store that was answered; the replica answers when it
+has that position. One that has not is given `LAG`; then the primary is read for `PRIMARY_FOR`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from roost.databases.engine import Wait
+from roost.errors import ConnectionLost, Invalid, ReadOnly
+
+LAG = 0.1  # seconds that a replica may take to come up to a position
+PRIMARY_FOR = 1.0  # seconds for which the primary is read where no replica is there, or none is up to it
+STALENESS = 1.0  # seconds, where the URL says nothing else
+
+
+class Replicas:
+    """What a store knows of its servers' positions.
+
+    staleness: seconds; None: reads go to the primary.
+    """
+
+    def __init__(self, staleness: float | None) -> None:
+        self.staleness = staleness
+        self.wrote = 0.0  # by the monotonic clock: when a write of this store was answered last
+        self._known = -math.inf, ""  # when the primary was asked for its position, and what it answered
+        self._late = 0.0  # until when the primary is read
+
+    def __bool__(self) -> bool:
+        """Whether a replica is to be looked for."""
+        return self.staleness is not None and time.monotonic() >= self._late
+
+    def leave(self) -> None:
+        """Have the primary read for a while."""
+        self._late = time.monotonic() + PRIMARY_FOR
+
+    def is_up(self, connection: Any) -> bool:
+        """Return whether a replica has all that a read must see; wait for it a little."""
+        assert self.staleness is not None
+        asked, position = self._known
+        now = time.monotonic()
+        if asked <= max(now - self.staleness, self.wrote):
+            position = _ask_primary(connection)
+            self._known = now, position
+        if position != connection.reached:
+            if not connection.reaches(position, LAG):
+                self.leave()
+                return False
+            connection.reached = position
+        return True
+
+
+def _ask_primary(connection: Any) -> str:
+    # On a connection to the primary that belongs to the reader's, and is closed with it.
+    while True:
+        try:
+            if connection.primary is None:
+                connection.primary = connection.engine.connect(connection.wait)
+            primary = connection.primary
+            primary.wait = Wait(connection.wait.deadline)
+            primary.look()
+            position: str = primary.position()
+            return position
+        except (ConnectionLost, ReadOnly):
+            connection.leave_primary()
+            connection.pause(connection.wait)
+
+
+def staleness_of(options: dict[str, str], place: str, hosts: int) -> float | None:
+    """Take `reads` and `staleness` out of a URL's options; return the seconds, None where reads go to the primary."""
+    reads, told = options.pop("reads", "primary"), options.pop("staleness", None)
+    if reads not in ("primary", "replica"):
+        raise Invalid(f"{place}: reads is primary or replica, not {reads!r}")
+    if reads == "primary":
+        if told is not None:
+            raise Invalid(f"{place}: staleness is of reads=replica")
+        return None
+    if hosts < 2:
+        raise Invalid(f"{place}: reads=replica takes several hosts, host1,host2")
+    try:
+        seconds = STALENESS if told is None else float(told)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 10**6:
+        raise Invalid(f"{place}: staleness is a number of seconds, not {told!r}")
+    return seconds

@@ -1,0 +1,130 @@
+"""Reads from a replica: never older than the URL allows, and never without what the store itself was answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import roost
+from tests import servers
+from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair, wait_for
+from tests.suite.shapes import likes, pageviews, visits
+
+pages = roost.Cache("pages", value=str)
+PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    try:
+        found = PAIRS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    found.run(found.first, "CREATE DATABASE app")
+    return found
+
+
+def stand(pair: Pair) -> None:
+    """Let the replica apply nothing."""
+    on_postgresql = pair.first.url.startswith("postgresql")
+    pair.run(pair.second, "SELECT pg_wal_replay_pause()" if on_postgresql else "STOP SLAVE SQL_THREAD")
+    if on_postgresql:
+        wait_for(lambda: pair.run(pair.second, "SELECT pg_get_wal_replay_pause_state()") == [("paused",)])
+
+
+def go(pair: Pair) -> None:
+    """Let it go on."""
+    on_postgresql = pair.first.url.startswith("postgresql")
+    pair.run(pair.second, "SELECT pg_wal_replay_resume()" if on_postgresql else "START SLAVE SQL_THREAD")
+
+
+def is_read(store: roost.Store) -> bool:
+    """Whether the last read was answered by the replica."""
+    connection: Any = store._core._readers[0].connection
+    return bool(connection.raw.replica)
+
+
+def test_a_replica_is_read_and_never_too_old(pair: Pair) -> None:
+    url = pair.url("app")
+    with (
+        roost.Store(url, timeout=30) as other,
+        roost.Store(f"{url}?reads=replica", timeout=30) as store,
+        roost.Store(f"{url}?reads=replica&staleness=0", timeout=30) as strict,
+        roost.Store(f"{url}?reads=replica&staleness=0.3", timeout=30) as bounded,
+        roost.Store(f"{url}?reads=replica&staleness=1000", timeout=30) as lax,
+    ):
+        store.create(pageviews, visits, likes, pages)
+        for n in range(20):
+            store.run(pageviews.add("/"))
+            assert store.run(pageviews.total("/")) == n + 1
+            other.run(pageviews.add("/other"))
+            assert strict.run(pageviews.total("/other")) == n + 1
+            assert strict.run_all(pageviews.total("/other"), pageviews.total("/"))[0] == n + 1
+        wait_for(lambda: store.run(pageviews.total("/")) == 20 and is_read(store))
+        wait_for(lambda: strict.run(pageviews.total("/")) == 20 and is_read(strict))
+        lax.run_all(likes.add(1, "x"), likes.add(1, "y"), pages.set("/", "x", 60))
+        wait_for(lambda: lax.run(likes.members(1)) == {"x", "y"} and is_read(lax))
+
+        stand(pair)
+        assert bounded.run(pageviews.total("/other")) == 20
+        other.run(likes.remove(1, "x"))
+        assert lax.run(likes.contains(1, "x"))  # the replica's answer, which the URL allows
+        other.run(pages.delete("/"))
+        assert lax.run(pages.get("/")) == "x"
+        assert not lax.run(pages.touch("/", 60))  # but no write goes by it
+        assert lax.run(likes.add(1, "x")) == 1
+        assert lax.run(likes.contains(1, "x"))
+        store.run(pageviews.add("/"))
+        assert store.run(pageviews.total("/")) == 21
+        assert not is_read(store)
+        other.run(pageviews.add("/other"))
+        assert strict.run(pageviews.total("/other")) == 21
+        answered = time.monotonic()
+        while True:
+            late = time.monotonic() - answered > 0.3
+            found = bounded.run(pageviews.total("/other"))
+            assert found == 21 or not late
+            if late:
+                break
+
+        go(pair)
+        wait_for(lambda: store.run(pageviews.total("/")) == 21 and is_read(store))
+        pair.second.kill()
+        assert store.run(pageviews.total("/")) == 21
+        assert store.run_all(pageviews.total("/"), pageviews.total("/other")) == (21, 21)
+        assert store.check() == []
+
+
+def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -> None:
+    with roost.Store(f"{pair.url('app')}?reads=replica", timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+        wait_for(lambda: store.run(pageviews.total("/")) == 1 and is_read(store))
+        if pair.first.url.startswith("mysql"):
+            pair.run(pair.first, "SET GLOBAL read_only = 1")
+        else:
+            pair.first.kill()
+        pair.promote()
+        for n in range(5):
+            store.run(pageviews.add("/"))
+            assert store.run(pageviews.total("/")) == n + 2
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("mysql://h/app?reads=replica", "several hosts"),
+        ("postgresql://h/app?reads=replica", "several hosts"),
+        ("mysql://h,i/app?reads=any", "primary or replica"),
+        ("postgresql://h,i/app?reads=replica&staleness=soon", "number of seconds"),
+        ("postgresql://h,i/app?staleness=1", "reads=replica"),
+        ("mysql://h,i/app?reads=replica&dialect=mysql8", "for MariaDB and PostgreSQL"),
+        ("mysql://h/app?wsrep_sync_wait=all", "from 0 to 15"),
+    ],
+)
+def test_a_url_that_asks_for_something_else_is_refused(url: str, wrong: str) -> None:
+    with pytest.raises(roost.Invalid, match=wrong):
+        roost.Store(url)
