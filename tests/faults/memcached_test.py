@@ -128,16 +128,21 @@ def test_a_server_that_stands_still_is_waited_for_until_timeout(daemon: servers.
         assert store.run(likes.members(7)) in ({"ada"}, {"ada", "bob"})
 
 
+def noted(listener: socket.socket) -> bytes:
+    """What a server answers that is asked over which ones the set is spread."""
+    name = f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"VALUE roost:servers:likes 0 {len(name)} 1\r\n{name}\r\nEND\r\n".encode()
+
+
 @pytest.mark.parametrize("answer", [b"SERVER_ERROR busy\r\n", b"ERROR\r\n", b"WHAT\r\n", b"STOR"])
 def test_a_server_that_answers_what_it_should_not(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            connection.recv(1000)
-            connection.sendall(b"VERSION 1\r\n")
-            connection.recv(1000)
-            connection.sendall(answer)
+            for each in (b"VERSION 1\r\n", noted(listener), answer):
+                connection.recv(1000)
+                connection.sendall(each)
             connection.close()
 
         thread = threading.Thread(target=serve)
@@ -155,7 +160,7 @@ def test_answers_that_come_in_pieces() -> None:
         def serve() -> None:
             connection, _ = listener.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for answer in (b"VERSION 1\r\n", b"NOT_STORED\r\n", b"STORED\r\n", VALUE):
+            for answer in (b"VERSION 1\r\n", noted(listener), b"NOT_STORED\r\n", b"STORED\r\n", VALUE):
                 connection.recv(1000)
                 for place in range(len(answer)):
                     connection.sendall(answer[place : place + 1])

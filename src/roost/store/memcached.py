@@ -94,6 +94,7 @@ class CacheCore:
             )
         if len(self._plans) >= MANY_PLANS:
             self._plans.clear()
+        self.engine.note(structure.name)
         plan = self._plans[id(structure)] = MemcachedPlan(structure, self._memory)
         return plan
 
@@ -148,7 +149,7 @@ class CacheCore:
         for atom in atoms:
             try:
                 item = self._together(atom)
-            except Invalid as error:
+            except (Invalid, Mismatch) as error:
                 refuse_all([atom], error)
                 continue
             if item is None:
@@ -272,6 +273,7 @@ class CacheCore:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
                 self._drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
             elif verb == "replace":
+                self.engine.note(plan.structure.name, item)  # from now on it is complete
                 self._drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
             else:
                 self._drive(plan.clear(item))

@@ -6,6 +6,7 @@ to another: a server that is away is an error, since one that comes back would b
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import methodcaller
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from pymemcache.client.base import Client  # type: ignore[import-untyped]
 from pymemcache.client.rendezvous import RendezvousHash  # type: ignore[import-untyped]
@@ -27,7 +28,8 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 )
 
 from roost.databases.engine import Trace
-from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Invalid, OutcomeUnknown
+from roost.databases.memcached.address import read
+from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Mismatch, OutcomeUnknown
 from roost.structures.memcached_set.commands import (
     Add,
     Append,
@@ -44,7 +46,9 @@ from roost.structures.memcached_set.commands import (
     Touch,
 )
 
-PORT = 11211
+log = logging.getLogger("roost")
+
+NOTED = "roost:servers:{name}"  # the item that says over which servers a structure is spread
 KEPT = 64  # idle connections to one server
 FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 MANY_PLACES = 100_000
@@ -221,11 +225,19 @@ def _more(sock: socket.socket, data: bytes, least: int) -> bytes:
     return b"".join(pieces)
 
 
+def _noted(client: Client, noted: str, servers: bytes) -> bytes:
+    found = _gets(client, [noted])
+    if not found and client.add(noted, servers, noreply=False):
+        return servers
+    found = found or _gets(client, [noted])  # another client was faster
+    return found[noted].data if found else servers
+
+
 class MemcachedEngine:
     """The servers of a URL. Any number of threads may use it."""
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None) -> None:
-        self.place, addresses = _addresses(url)
+        self.place, addresses = read(url)
         self.trace = trace
         self._servers = [Server(host, port, timeout) for host, port in addresses]
         self._by_name = {server.name: server for server in self._servers}
@@ -264,6 +276,26 @@ class MemcachedEngine:
         """Raise `CannotOpen` unless every server answers."""
         for server in self._servers:
             server.give(server.take())
+
+    def note(self, name: str, item: str | None = None) -> None:
+        """Note with the servers by which list of them a structure is spread; `Mismatch` where it was by another one.
+
+        Else sets would be found again that stayed on a server while it was asked for others. Servers that are away are
+        passed by. item: only with the server that has it.
+        """
+        noted, servers = NOTED.format(name=name), ",".join(sorted(self._by_name)).encode()
+        for server in self._servers if item is None else [self._server(item)]:
+            try:
+                found = self._ask(server, partial(_noted, noted=noted, servers=servers))
+            except (CannotOpen, ConnectionLost, DatabaseError) as error:
+                log.debug("%s was not asked how %s is spread: %s", server.name, name, error)
+                continue
+            if found != servers:
+                raise Mismatch(
+                    f"{self.place}: {name} was spread over {found.decode(errors='replace')}, says {server.name}; what "
+                    "was left on a server by then would be taken for whole. Empty the servers (flush_all), or delete "
+                    f"{noted} on each of them where no set has to be complete"
+                )
 
     def _server(self, item: str) -> Server:
         if len(self._servers) == 1:
@@ -464,21 +496,3 @@ def _message(error: BaseException) -> str:
 
 def _decoded(facts: dict[bytes, Any]) -> dict[str, str]:
     return {name.decode(): value.decode() if isinstance(value, bytes) else str(value) for name, value in facts.items()}
-
-
-def _addresses(url: str) -> tuple[str, list[tuple[str, int]]]:
-    parts = urlsplit(url)
-    if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
-        asked = "a password" if "@" in url else parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment
-        raise Invalid(f"memcached://host:port,host:port has nothing more, and not {asked!r}")
-    found = []
-    for each in parts.netloc.split(","):
-        host, colon, port = each.rpartition(":") if not each.endswith("]") else (each, "", "")
-        if not colon:
-            host, port = each, str(PORT)
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise Invalid(f"{each!r} is no server of memcached; write memcached://host:port,host:port")
-        found.append((host.strip("[]"), int(port)))
-    if len(set(found)) < len(found):
-        raise Invalid(f"{url} names a server twice")
-    return f"memcached://{parts.netloc}", found

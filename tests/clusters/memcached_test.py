@@ -1,0 +1,89 @@
+"""Three memcached servers: what was lost, or is old, is told, and never shown as complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import roost
+from tests import servers
+
+likes = roost.MemcachedSet("likes", key=int, member=str)
+KEYS = range(60)
+
+
+@pytest.fixture
+def fleet() -> Iterator[list[servers.Daemon]]:
+    try:
+        found = [servers.memcached_daemon() for _ in range(4)]
+    except servers.NotHere as error:
+        servers.not_run(error)
+    yield found
+    for each in found:
+        each.kill()
+
+
+def url_of(*daemons: servers.Daemon) -> str:
+    return "memcached://" + ",".join(each.url.partition("://")[2] for each in daemons)
+
+
+def test_a_server_that_dies_and_comes_back_empty_has_no_complete_set(fleet: list[servers.Daemon]) -> None:
+    first, second, third, _ = fleet
+    with roost.Store(url_of(first, second, third)) as store:
+        for key in KEYS:
+            store.run(likes.replace(key, ["ada"]))
+        second.kill()
+        lost = set()
+        for key in KEYS:
+            try:
+                assert store.run(likes.members(key)) == {"ada"}
+                assert store.run(likes.info(key)).complete
+            except roost.CannotOpen:
+                lost.add(key)
+        assert 5 < len(lost) < 40
+        second.start()
+        for key in KEYS:
+            store.run(likes.add(key, "bob"))
+            info = store.run(likes.info(key))
+            assert info.complete == (key not in lost)
+            assert store.run(likes.members(key)) == ({"bob"} if key in lost else {"ada", "bob"})
+        for key in lost:
+            store.run(likes.replace(key, ["ada", "bob"]))
+        assert all(store.run(likes.info(key)).complete for key in KEYS)
+        assert store.check(likes) == []
+
+
+def test_f76_a_server_that_is_added_or_taken_out_brings_no_old_set_back(fleet: list[servers.Daemon]) -> None:
+    three, four = url_of(*fleet[:3]), url_of(*fleet)
+    with roost.Store(three) as store:
+        for key in KEYS:
+            store.run(likes.replace(key, ["old"]))
+    for each in (likes.members(1), likes.add(1, "x"), likes.replace(1, ["x"])):
+        with roost.Store(four) as store:
+            with pytest.raises(roost.Mismatch, match="was spread over"):
+                store.run(each)
+            with pytest.raises(roost.Mismatch, match="flush_all"):
+                store.run_all(each)
+    with roost.Store(url_of(fleet[0])) as store, pytest.raises(roost.Mismatch):
+        store.create(likes)
+    servers.emptied(four)
+    with roost.Store(four) as store:
+        store.run(likes.replace(1, ["new"]))
+        assert [key for key in KEYS if store.run(likes.info(key)).complete] == [1]
+        assert store.run(likes.members(1)) == {"new"}
+        with roost.Store(three) as old, pytest.raises(roost.Mismatch):
+            old.run(likes.members(1))
+        with roost.Store(url_of(*reversed(fleet))) as same:
+            assert same.run(likes.members(1)) == {"new"}
+
+
+def test_what_the_servers_have_noted_is_noted_again_where_it_was_lost(fleet: list[servers.Daemon]) -> None:
+    three, four = url_of(*fleet[:3]), url_of(*fleet)
+    with roost.Store(three) as store:
+        store.run(likes.add(1, "x"))
+        servers.emptied(three)
+        for key in KEYS:
+            store.run(likes.replace(key, ["old"]))
+        with roost.Store(four) as other, pytest.raises(roost.Mismatch):
+            other.run(likes.members(1))
