@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from roost.dialects.dialect import Row, Together
 from roost.dialects.mariadb import literal
+from roost.errors import StatementFailed
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
@@ -41,6 +42,11 @@ _KEYS = each(
     "SELECT index_name, non_unique, column_name, collation, sub_part, index_type, ignored\n"
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
 )  # in the order of their creation, as SHOW KEYS has them
+
+# In the moment in which an ALTER puts its new table in the place of the old one, there is none in information_schema;
+# SHOW CREATE TABLE waits for the ALTER. So what is not listed is asked for again, as long as that has it.
+ATTEMPTS = 20
+_HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
 
 _COUNTED = re.compile(r" AUTO_INCREMENT=\d+")
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
@@ -73,13 +79,24 @@ def read_table(name: str, wire: bool = False) -> Reading:
     """
     if name.startswith("roost_"):
         return None
-    (found,) = yield ask(_TABLE, name)
-    if not found or found[0][0] != name or found[0][1] not in ("BASE TABLE", "VIEW", "SYSTEM VERSIONED"):
+    made = ask(each(f"SHOW CREATE TABLE {WORDS.quoted(name).replace('%%', '%')}"))
+    for _ in range(ATTEMPTS):
+        (found,) = yield ask(_TABLE, name)
+        if found:
+            spelt, kind, engine = found[0]
+            if spelt != name or kind not in ("BASE TABLE", "VIEW", "SYSTEM VERSIONED"):
+                return None
+            view = kind == "VIEW"
+            same = ask(_COLUMNS, name) if view else made
+            seen, (listed,), (parts,) = yield Together((same, ask(_COLUMNS, name), ask(_KEYS, name)))
+            if listed and (view or parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))):
+                break
+        try:
+            yield made
+        except StatementFailed:
+            return None
+    else:
         return None
-    _, kind, engine = found[0]
-    view = kind == "VIEW"
-    same = ask(_COLUMNS, name) if view else ask(each(f"SHOW CREATE TABLE {WORDS.quoted(name).replace('%%', '%')}"))
-    seen, (listed,), (parts,) = yield Together((same, ask(_COLUMNS, name), ask(_KEYS, name)))
     columns = {row[0]: _column(*row, wire=wire) for row in listed}
     automatic = next((row[0] for row in listed if "auto_increment" in row[10].lower()), None)
     keys = () if view else _keys(parts, columns)

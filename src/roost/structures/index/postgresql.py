@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -36,7 +37,9 @@ SELECT c.oid::int8, c.xmin::text,
 )
 
 # A row for the table, one for each of its columns, one for each part of an index that can be opened. An index has an
-# order that can be asked for if it is a B-tree over columns, by the usual operators of their types.
+# order that can be asked for if it is a B-tree over columns, by the usual operators of their types. A column has the
+# type that its domain is over, and the modifier of its type or of the first domain that has one. The type's name comes
+# without the modifier: a cast to bit(3) or varchar(3)[] cuts and pads, an assignment refuses.
 _FACTS = each(
     """\
 WITH t AS (
@@ -49,16 +52,24 @@ SELECT 0, t.oid::int8, t.kind, CASE WHEN t.inherited THEN 1 ELSE 0 END, 0, '', '
   FROM t
 UNION ALL
 SELECT 1, a.attnum::int8, a.attname::text,
-    CASE WHEN y.typtype = 'd' THEN y.typtypmod ELSE a.atttypmod END, a.attcollation::int8, y.typname::text,
+    s.modifier, a.attcollation::int8, '',
     CASE WHEN b.typtype = 'e' THEN 'e' WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'a' ELSE b.typname::text END,
-    format_type(a.atttypid, a.atttypmod),
+    format_type(b.oid, -1),
     CASE WHEN a.attnotnull THEN 1 ELSE 0 END + CASE WHEN a.attgenerated <> '' THEN 2 ELSE 0 END
       + CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%' THEN 4 ELSE 0 END
       + CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = a.attrelid AND f.contype = 'f'
           AND a.attnum = ANY (f.conkey)) THEN 8 ELSE 0 END
   FROM t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
-    JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
-    JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN y.typtype = 'd' THEN y.typbasetype ELSE y.oid END
+    CROSS JOIN LATERAL (
+      WITH RECURSIVE s AS (
+        SELECT a.atttypid AS type, a.atttypmod AS modifier
+        UNION ALL
+        SELECT y.typbasetype, CASE WHEN s.modifier < 0 THEN y.typtypmod ELSE s.modifier END
+          FROM s JOIN pg_catalog.pg_type y ON y.oid = s.type AND y.typtype = 'd'
+      )
+      SELECT s.type, s.modifier FROM s JOIN pg_catalog.pg_type y ON y.oid = s.type AND y.typtype <> 'd'
+    ) s
+    JOIN pg_catalog.pg_type b ON b.oid = s.type
     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 UNION ALL
 SELECT 2, k.place, i.relname::text, x.indkey[k.place - 1], x.indoption[k.place - 1], coalesce(n.nspname::text, ''),
@@ -96,6 +107,16 @@ LISTED: Final = (
 )
 # What a value of another type is written as: a text, which the type's own function reads.
 _BY_TEXT = "%s::text::"
+# Types whose functions cut or round what is too much for them, without a word: how much is not.
+_SILENT: Final[dict[str, Callable[[int, str], bool]]] = {
+    "char": lambda _, text: len(text.encode()) <= 1,
+    "name": lambda _, text: len(text.encode()) <= 63,
+    "money": lambda _, text: _decimals(text) <= 2,
+    "timetz": lambda modifier, text: _decimals(text) <= (6 if modifier < 0 else modifier),
+    "interval": lambda modifier, text: _fits_interval(modifier, text),
+}
+_FULL_RANGE, _FULL_PRECISION = 0x7FFF, 0xFFFF  # of an interval's modifier: its fields above its precision
+_FRACTION: Final = re.compile(r"\.([0-9]*?)0*(?![0-9])")
 
 
 def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
@@ -200,6 +221,8 @@ def _column(row: Row, wire: bool) -> TableColumn:
         held = exact.unique_id
     else:
         held, hole = partial(exact.text, fits=_fits(None)), _BY_TEXT + declared.replace("%", "%%")
+        if kind in _SILENT:
+            held = partial(exact.text, fits=_fits(None, partial(_SILENT[kind], modifier)))
     if meaning in ("integer", "decimal", "real"):
         compares = exact.exact if meaning != "real" else exact.real
         filtered = "%s::numeric" if meaning != "real" else "%s::float8"
@@ -227,5 +250,22 @@ def _column(row: Row, wire: bool) -> TableColumn:
     )
 
 
-def _fits(most: int | None) -> Callable[[str], bool]:
-    return lambda text: "\0" not in text and (most is None or len(text) <= most)
+def _fits(most: int | None, also: Callable[[str], bool] | None = None) -> Callable[[str], bool]:
+    return lambda text: "\0" not in text and (most is None or len(text) <= most) and (also is None or also(text))
+
+
+def _decimals(text: str) -> int:
+    """Return after how many digits the longest fraction of a text ends in zeros.
+
+    >>> _decimals("10:00:00.2500+01"), _decimals("1 day")
+    (2, 0)
+    """
+    return max([len(found) for found in _FRACTION.findall(text)], default=0)
+
+
+def _fits_interval(modifier: int, text: str) -> bool:
+    # One that has not all fields drops the others: what its text has is known by the type alone, so none is taken.
+    if modifier < 0:
+        return _decimals(text) <= 6
+    fields, precision = modifier >> 16 & _FULL_RANGE, modifier & 0xFFFF
+    return fields == _FULL_RANGE and _decimals(text) <= (6 if precision == _FULL_PRECISION else precision)
