@@ -47,6 +47,8 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.pooled
 	$(BIN)/python -m tests.campaigns.strange
 	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100
+	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100 --server mariadb
+	$(BIN)/python -m tests.campaigns.serve_kills --rounds 100 --server postgresql
 	$(BIN)/python -m tests.campaigns.hostile
 	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.django_suite

@@ -9,6 +9,7 @@ from bench import (
     bulk,
     cache,
     calls,
+    clusters,
     databases,
     django_cache,
     footprint,
@@ -43,6 +44,7 @@ MEASUREMENTS = {
     "memcached": memcached.main,
     "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
+    "clusters": clusters.main,
 }
 
 

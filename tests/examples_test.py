@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,9 @@ from tests.index.databases import database
 ROOT = Path(__file__).parents[1]
 
 
-def ran(name: str, url: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), url], capture_output=True, text=True, check=True, timeout=120
-    )
+def ran(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout
 
 
@@ -51,3 +51,26 @@ def test_a_cache_that_is_warm_after_a_restart(kind: str, tmp_path: Path) -> None
         with roost.Store(db.url) as store:
             assert warm_cache.page(store, "page 7") == b"<h1>page 7</h1>"
         assert warm_cache.rendered == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
+def test_banned_addresses_are_found_by_key_as_by_sql(kind: str, tmp_path: Path) -> None:
+    with database(kind, tmp_path) as db:
+        lines = ran("banned_addresses.py", db.url, "500", "0.3").splitlines()  # it compares every answer
+        names = [line.partition(": ")[0] for line in lines]
+        assert names == ["SQL", "HandlerSocket", "HandlerSocket, 32 at once"]
+        assert all(
+            [re.search(r": [1-9][\d,]* requests per second, .* ms; client \d+ µs, roost", line) for line in lines]
+        )
+        assert db.sql("SELECT count(*), max(id), count(DISTINCT name) FROM banned") == [(500, 500, 500)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
+def test_sessions_of_several_databases(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    with database(kind, tmp_path) as one, database(kind, tmp_path / "two") as two:
+        lines = ran("sharded_sessions.py", one.url, two.url, "--seconds", "0.3").splitlines()
+        assert lines[0] == "{'user_id': 7, 'basket': ['bicycle']} None"
+        assert [line.partition(": ")[0] for line in lines[1:4]] == ["get", "update", "create"]
+        assert re.fullmatch(r"removed by SQL: 0 of before 1970, then all: \d{3,}", lines[4])
+        assert one.sql("SELECT count(*) FROM sessions") == two.sql("SELECT count(*) FROM sessions") == [(0,)]

@@ -107,6 +107,8 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (POSTGRESQL, {"autovacuum": "off"}, "space", "autovacuum = on"),
     (POSTGRESQL, {"recovery": "true"}, "writing", "primary"),
     (POSTGRESQL, {"server_encoding": "LATIN1"}, "text", "UTF8"),
+    (POSTGRESQL, {"standbys": "async, async"}, "standbys", "synchronous_standby_names"),
+    (POSTGRESQL, {"standbys": "sync", "synchronous_commit": "local"}, "standbys", "synchronous_standby_names"),
 ]
 
 

@@ -10,7 +10,8 @@ import pytest
 import roost
 from tests import servers
 from tests.clusters import load
-from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair, wait_for
+from tests.clusters.poolers import haproxy_daemon
+from tests.clusters.replicas import Pair, mariadb_pair, mariadb_switch, postgresql_pair, wait_for
 from tests.suite.shapes import pageviews
 
 PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
@@ -91,3 +92,88 @@ def has_total(store: roost.Store) -> bool:
         return store.run(pageviews.total("/home")) == 1
     except roost.Error:
         return False
+
+
+def test_a_planned_switchover_both_ways_under_load_loses_nothing() -> None:
+    try:
+        pair = mariadb_pair()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    pair.run(pair.first, "CREATE DATABASE app")
+    url = pair.url("app")
+    with roost.Store(url, timeout=30) as store:
+        store.create(*load.STRUCTURES)
+        wait_for(lambda: is_there(pair))
+
+        def meanwhile() -> None:
+            for replica, primary in ((pair.second, pair.first), (pair.first, pair.second)):
+                before = store.run(load.hot.total(1))
+                wait_for(lambda: store.run(load.hot.total(1)) > before)  # noqa: B023
+                mariadb_switch(replica, primary)
+            before = store.run(load.hot.total(1))
+            wait_for(lambda: store.run(load.hot.total(1)) > before)
+
+        answers = load.write([url], seconds=4, processes=2, threads=2, joined=False, timeout=30, meanwhile=meanwhile)
+        assert not answers.errors
+        assert load.wrong(answers, store) == []
+
+
+def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> None:
+    try:
+        proxy = haproxy_daemon(pair.first.url, pair.second.url)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    url = f"{proxy.url.replace('//', f'//{pair.account}@')}/app"
+    with roost.Store(url, timeout=30) as store:
+        store.create(*load.STRUCTURES)
+        wait_for(lambda: is_there(pair))
+        found = {each.subject: each for each in store.doctor()}
+        assert "pooler" not in found
+        if pair.first.url.startswith("postgresql"):
+            assert found["standbys"].means.endswith("loses nothing")
+        for number in range(40):
+            store.run(load.hot.add(1))
+            if number == 20:
+                if pair.first.url.startswith("mysql"):  # which waits for no replica: a planned switchover
+                    pair.run(pair.first, "SET GLOBAL read_only = 1")
+                    pair.promote()
+                pair.first.kill()
+                if pair.first.url.startswith("postgresql"):
+                    pair.promote()
+        assert store.run(load.hot.total(1)) == 40
+        assert store.check() == []
+
+
+def test_what_an_asynchronous_standby_had_not_heard_of_is_lost_and_the_rest_is_whole() -> None:
+    try:
+        pair = postgresql_pair(synchronous=False)
+    except servers.NotHere as error:
+        servers.not_run(error)
+    pair.run(pair.first, "CREATE DATABASE app")
+    with roost.Store(pair.url("app"), timeout=30) as store:
+        (found,) = [each for each in store.doctor() if each.subject == "standbys"]
+        assert "may be lost" in found.means
+        store.create(*load.STRUCTURES)
+        wait_for(lambda: is_there(pair))
+        for _ in range(10):
+            store.run_all(load.hot.add(1), load.ring.push(load.Event(1, 1)))
+        wait_for(lambda: total_of(pair.second) == 10)
+        pair.second.pause()
+        for _ in range(5):
+            store.run_all(load.hot.add(1), load.ring.push(load.Event(1, 1)))
+        pair.first.kill()
+        pair.second.resume()
+        pair.promote()
+        total, newest = store.run_all(load.hot.total(1), load.ring.latest(1, 1))
+        assert 10 <= total <= 15  # what was on its way had arrived, or had not
+        assert store.run(load.ring.push(load.Event(1, 2))) == total + 1  # both or neither of each transaction
+        assert newest
+        assert store.check() == []
+        (found,) = [each for each in store.doctor() if each.subject == "standbys"]
+        assert found.found == "none"
+
+
+def total_of(daemon: servers.Daemon) -> int:
+    """What the server itself has of the counter."""
+    with roost.Store(f"{daemon.url}/app") as store:
+        return store.run(load.hot.total(1))

@@ -58,8 +58,8 @@ def _on_postgresql(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def postgresql_pair() -> Pair:
-    """Start a PostgreSQL, and a standby that every COMMIT waits for."""
+def postgresql_pair(*, synchronous: bool = True) -> Pair:
+    """Start a PostgreSQL, and a standby, which every COMMIT waits for unless told otherwise."""
     import psycopg
 
     first = postgresql_daemon("-c", "wal_level=replica", "-c", "hot_standby=on")
@@ -74,9 +74,11 @@ def postgresql_pair() -> Pair:
     command += ["-c", "max_connections=400", "-c", "dynamic_shared_memory_type=mmap"]
     url = f"postgresql://roost@127.0.0.1:{port}"
     second = Daemon(url, command, user, folder, lambda: psycopg.connect(f"{url}/postgres").close())
-    _on_postgresql(first, "ALTER SYSTEM SET synchronous_standby_names = '*'")
-    _on_postgresql(first, "SELECT pg_reload_conf()")
-    wait_for(lambda: _on_postgresql(first, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
+    if synchronous:
+        _on_postgresql(first, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        _on_postgresql(first, "SELECT pg_reload_conf()")
+    state = "sync" if synchronous else "async"
+    wait_for(lambda: _on_postgresql(first, f"SELECT 1 FROM pg_stat_replication WHERE sync_state = '{state}'"))
     return Pair(first, second, lambda: _promote_postgresql(second), _on_postgresql, "roost")
 
 
@@ -98,25 +100,36 @@ def mariadb_pair() -> Pair:
     options = ("--log-bin", "--binlog-format=ROW", "--log-slave-updates=1", "--gtid-strict-mode=1")
     first, second = [mariadb_daemon(*options, f"--server-id={number}") for number in (1, 2)]
     _on_mariadb(second, "SET GLOBAL read_only = 1")
-    port = urlsplit(first.url).port
-    _on_mariadb(
-        second,
-        f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', "
-        "MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
-    )
-    _on_mariadb(second, "START SLAVE")
+    _follow(second, first, "slave_pos")
     rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW, TRIGGER"
     _on_mariadb(first, "CREATE USER app@'127.0.0.1'")
     _on_mariadb(first, f"GRANT {rights} ON *.* TO app@'127.0.0.1'")
     _on_mariadb(first, "SET GLOBAL log_bin_trust_function_creators = 1")
     _on_mariadb(second, "SET GLOBAL log_bin_trust_function_creators = 1")
 
-    def promote() -> None:
-        if first.is_running:
-            (position,) = _on_mariadb(first, "SELECT @@gtid_binlog_pos")[0]
-            _on_mariadb(second, f"SELECT MASTER_GTID_WAIT('{position}', 60)")
-        _on_mariadb(second, "STOP SLAVE")
-        _on_mariadb(second, "RESET SLAVE ALL")
-        _on_mariadb(second, "SET GLOBAL read_only = 0")
+    return Pair(first, second, lambda: _lead(second, first), _on_mariadb, "app")
 
-    return Pair(first, second, promote, _on_mariadb, "app")
+
+def _follow(replica: Daemon, primary: Daemon, position: str) -> None:
+    _on_mariadb(
+        replica,
+        f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {urlsplit(primary.url).port}, "
+        f"MASTER_USER = 'root', MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = {position}",
+    )
+    _on_mariadb(replica, "START SLAVE")
+
+
+def _lead(replica: Daemon, primary: Daemon) -> None:
+    if primary.is_running:
+        (position,) = _on_mariadb(primary, "SELECT @@gtid_binlog_pos")[0]
+        _on_mariadb(replica, f"SELECT MASTER_GTID_WAIT('{position}', 60)")
+    _on_mariadb(replica, "STOP SLAVE")
+    _on_mariadb(replica, "RESET SLAVE ALL")
+    _on_mariadb(replica, "SET GLOBAL read_only = 0")
+
+
+def mariadb_switch(replica: Daemon, primary: Daemon) -> None:
+    """Have two MariaDBs change places, as planned: nothing is lost."""
+    _on_mariadb(primary, "SET GLOBAL read_only = 1")
+    _lead(replica, primary)
+    _follow(primary, replica, "current_pos")

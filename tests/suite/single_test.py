@@ -48,8 +48,9 @@ replacing = roost.Capped(
     "replacing", Points, per="uid", keep=2, unique="visitor", order="points", on_duplicate="refresh"
 )
 windowed = roost.Counter("windowed", key=int, window=dt.timedelta(days=366), keep=3)
+online = roost.Set("online", key=int, member=str, keep_for=dt.timedelta(days=1))
 
-ALL = (pageviews, slotted, tickets, visits, long, last, latest, few, likes, best, unequal, replacing, windowed)
+ALL = (online, pageviews, slotted, tickets, visits, long, last, latest, few, likes, best, unequal, replacing, windowed)
 
 
 def chosen(chance: random.Random) -> roost.Operation[Any]:
@@ -93,6 +94,13 @@ def chosen(chance: random.Random) -> roost.Operation[Any]:
         lambda: likes.members(key),
         lambda: likes.size(key),
         lambda: likes.forget(key),
+        lambda: online.add(key, str(id_)),
+        lambda: online.add(key, "a'b\\"),
+        lambda: online.add(key, "a", str(id_)),
+        lambda: online.remove(key, str(id_)),
+        lambda: online.contains(key, str(id_)),
+        lambda: online.size(key),
+        lambda: online.members(key),
     ]
     return chance.choice(made)()
 

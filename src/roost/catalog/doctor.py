@@ -62,6 +62,7 @@ SELECT name, setting FROM pg_settings WHERE name IN
     "SELECT 'connection', pg_backend_pid()::text",
     "SELECT 'collation', datcollate FROM pg_database WHERE datname = current_database()",
     "SELECT 'recovery', pg_is_in_recovery()::text",
+    "SELECT 'standbys', string_agg(coalesce(sync_state, 'hidden'), ', ' ORDER BY sync_state) FROM pg_stat_replication",
     "SELECT 'may create', has_schema_privilege(current_schema(), 'CREATE')::text",
     "SELECT 'plpgsql', count(*)::text FROM pg_language WHERE lanname = 'plpgsql'",
     "SELECT 'citus', extversion FROM pg_extension WHERE extname = 'citus'",
@@ -150,12 +151,14 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("log_bin") in ("1", "ON"):
         form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
-        exact = form == "ROW"
+        exact = form != "STATEMENT"  # MIXED logs rows at READ COMMITTED, at which Roost writes
         yield Finding(
             "binary log", f"on, {form}, sync_binlog = {sync}",
-            "replicas get every change" if exact else "replicas may differ",
-            "" if exact else "SET GLOBAL binlog_format = ROW: they get what a view wrote",
+            "replicas get every change, after it was answered" if exact else "nothing can be written (error 1665)",
+            "" if exact else "SET GLOBAL binlog_format = ROW",
         )  # fmt: skip
+    elif facts.get("wsrep_on") in ("ON", "1"):
+        yield Finding("binary log", "off", "the nodes of Galera get every change without it")
     else:
         yield Finding("binary log", "off", "no replica, nothing to keep exact")
     yield LOST_COMMIT
@@ -171,8 +174,9 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if facts.get("wsrep_on") in ("ON", "1"):
         yield Finding(
-            "Galera", "wsrep_on = ON", "conflicts are found at COMMIT, and the batch is run again",
-            "send all writes to one node: fewer conflicts",
+            "Galera", "wsrep_on = ON",
+            "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
+            "send the writes of one key to one node: fewer conflicts",
         )  # fmt: skip
     if facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
@@ -250,9 +254,24 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "space", "autovacuum = off", "tables that are updated all the time grow", "autovacuum = on",
         )  # fmt: skip
+    yield from _standbys(facts.get("standbys", "None"), commit)
     if facts.get("recovery") == "true":
         yield Finding("writing", "a replica", "ReadOnly for every write", "name the primary in the URL")
     yield from _pooler(facts, "PgBouncer or the like")
+
+
+def _standbys(found: str, commit: str) -> Iterator[Finding]:
+    if found == "None":
+        yield Finding("standbys", "none", "no other server has what was answered")
+    elif found.startswith("hidden"):
+        yield Finding("standbys", "there are some", "whether COMMIT waits for them is hidden from this account")
+    elif ("sync" in found.split(", ") or "quorum" in found) and commit not in ("off", "local"):
+        yield Finding("standbys", found, "every answered write is on a standby, too: a failover to it loses nothing")
+    else:
+        yield Finding(
+            "standbys", found, "COMMIT waits for none of them: what was answered last may be lost in a failover",
+            "set synchronous_standby_names: every answered write is on a standby, too",
+        )  # fmt: skip
 
 
 def _sqlite(facts: Facts) -> Iterator[Finding]:

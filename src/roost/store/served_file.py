@@ -37,8 +37,8 @@ class FileDatabase(Database):
 
     def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
         # What is opened is looked at again when it has changed.
-        super().__init__(SQLITE, Known(SQLITE, exact=True))
-        self._lenient = Known(DIALECT)  # whose arrays are apsw's
+        super().__init__(DIALECT, Known(SQLITE, exact=True))  # DIALECT's arrays are apsw's
+        self._lenient = Known(DIALECT)
         self.version = 0
         self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
         self._wait = Wait(time.monotonic() + lock_wait)

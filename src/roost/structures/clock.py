@@ -161,6 +161,7 @@ class Clock:
     tables: makes the table, and on servers its row: who made that in the application's transaction would be waited for.
     now: the present moment as an expression, for a statement that reads or writes by itself; its placeholders take
         `row(context)`.
+    goes_on: the condition that the clock has not jumped and the time need not be written down, for who only writes.
     clock: the same of the clock itself, never ahead of it; `clock_row(context)`.
     """
 
@@ -171,6 +172,7 @@ class Clock:
         self.tables: tuple[str, ...] = (plan.create(name, _COLUMNS, "id"),)
         self.clock = dialect.choose(CLOCK)
         self.now = dialect.choose(NOW).format(table=name, clock=self.clock)
+        self.goes_on = f"EXISTS (SELECT 1 FROM {name} t WHERE abs({self.clock} + t.ahead - t.latest) < {SECOND})"
         self._by_store = dialect.name == "sqlite"
         self._read = Template(READ.format(table=name, clock=self.clock), answer=Answer.ORDINAL)
         self._advance = Template(dialect.choose(ADVANCE).format(table=name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement
 from roost.structures import keep_for
 from roost.structures.clock import SECOND
 from roost.structures.ending import EndingPlan
@@ -31,6 +31,32 @@ from roost.structures.rules import lasting
 from roost.structures.set.plan import answers, pairs_of
 from roost.structures.set.wire import SetWire
 from roost.structures.sweep import EACH
+
+# One add by itself: makes the member's row, or locks it, and is told what it had. A batch has the answer where the time
+# is to be written down, and on PostgreSQL where somebody has made the row meanwhile. On MariaDB, which cannot skip what
+# others hold in a DELETE, a batch removes what is over, too.
+ONE_ADD = {
+    "mariadb": """\
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, {now} + {lasts}) ON DUPLICATE KEY UPDATE until = until;
+SET `the count` = ROW_COUNT() * {one};
+IF NOT `the count` THEN
+  UPDATE {rows} SET until = {now} + {lasts} WHERE {equal} AND until <= {now};
+  SET `the count` = ROW_COUNT();
+  UPDATE {rows} SET until = GREATEST(until, {now} + {lasts}) WHERE {equal};
+END IF""",
+    "postgresql": """\
+c AS MATERIALIZED (SELECT {now} AS now FROM roost_catalog c WHERE {stays_stored} AND {goes_on}),
+o AS MATERIALIZED (SELECT r.until, c.now FROM c JOIN {rows} r ON {r_equal} FOR UPDATE OF r),
+u AS (UPDATE {rows} r SET until = greatest(o.until, o.now + {lasts}) FROM o WHERE {r_equal}),
+i AS (INSERT INTO {rows} ({columns}) SELECT {key_holes}, c.now + {lasts} FROM c WHERE NOT EXISTS (SELECT FROM o)
+  ON CONFLICT DO NOTHING RETURNING 1),
+s AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM {rows} r WHERE until <= (SELECT now FROM c)
+    AND NOT ({r_equal}) ORDER BY until LIMIT {sweep} FOR UPDATE SKIP LOCKED)))""",
+}
+ADDED = {
+    "mariadb": "`the count`",
+    "postgresql": "CASE WHEN EXISTS (SELECT FROM i) THEN 1 ELSE (SELECT (until <= now)::int FROM o) END",
+}
 
 
 class ExpiringSetPlan(EndingPlan):
@@ -57,6 +83,15 @@ class ExpiringSetPlan(EndingPlan):
         self.count = each(f"SELECT count(*) FROM {rows} r WHERE {living}")
         self._one_set = self.asked_alone(members, rows, living)
         self._one_size = self.asked_alone(f"count(r.{dialect.name_of(key[0])})", rows, living, " GROUP BY c.name")
+        self._one_add = ONE_ADD.get(dialect.name, "").format(
+            **self.words,
+            now=self.clock.now,
+            lasts=self.lasts,
+            one=f"(SELECT 1 FROM roost_catalog c WHERE {self.stays_stored} AND {self.clock.goes_on})",
+            stays_stored=self.stays_stored,
+            goes_on=self.clock.goes_on,
+            sweep=EACH,
+        )
         if dialect.row_locks:
             self.take = each(f"SELECT 1 FROM {rows} WHERE {of_key} ORDER BY {names}{dialect.for_update}")
         self.delete = write(f"DELETE FROM {rows} WHERE {of_key}")
@@ -104,7 +139,7 @@ class ExpiringSetPlan(EndingPlan):
         gone = [pair for pair, (until,) in states.items() if not now[pair] and (until or self.dialect.row_locks)]
         work = [Statement(self.cut, gone)] if gone else []
         work += [Statement(self.put, put)] if put else []
-        yield from self.sweep.remove(moment, len(states), context, work)
+        yield from self.sweep.remove(moment, len(states) + self.clock.settled(context), context, work)
         return answers(run, changed)
 
     def _absent(self, pairs: list[Row], context: Context) -> Plan:
@@ -114,9 +149,21 @@ class ExpiringSetPlan(EndingPlan):
 
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Add one member."""
-        return self._one_add(op, context) if len(op.args[1]) == 1 and not self.clock.is_due(context) else None
+        return self._added(op, context) if len(op.args[1]) == 1 and not self.clock.is_due(context) else None
 
-    def _one_add(self, op: Operation[Any], context: Context) -> Transaction:
+    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
+        """Add one member."""
+        key, members = op.args
+        if len(members) != 1 or context.joined or self.clock.is_due(context):
+            return None
+        pair = self.key_out(key) + self.member_out(members[0])
+        if self.dialect.name == "postgresql":
+            return Exchange(self._one_add, pair * 4, ADDED[self.dialect.name], "FROM c", answers=True)
+        if self.clock.owes(context):
+            return None
+        return Exchange(self._one_add, pair * 3, ADDED[self.dialect.name], "FROM c", answers=True)
+
+    def _added(self, op: Operation[Any], context: Context) -> Transaction:
         key, (member,) = op.args
         pair = self.key_out(key) + self.member_out(member)
         found = yield self.one, self.clock.row(context) + pair
