@@ -306,7 +306,12 @@ def test_another_database_of_mariadb_is_not_opened(tmp_path: Path) -> None:
         assert client.ask(*lines) == ["1\t1\topen_table"] * 2
 
 
-def test_an_account_with_few_rights_is_told_so(db: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("structures", [[], [roost.Counter("views")]], ids=["alone", "beside structures"])
+def test_an_account_with_few_rights_is_told_so(
+    db: Database, tmp_path: Path, structures: list[roost.Counter[str]]
+) -> None:
+    with roost.Store(db.url) as store:
+        store.create(*structures)
     parts = urlsplit(db.url)
     who = f"lim{secrets.token_hex(4)}"
     if db.name == "mariadb":

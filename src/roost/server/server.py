@@ -83,7 +83,9 @@ class Server:
 
     def may_open(self, database: str, table: str) -> bool:
         """Whether a table may be opened, by the names of the database and the table."""
-        return (database in self._names or (self._schemas and bool(database))) and self.settings.allows(table)
+        if database in self._names:
+            return self.settings.allows(table, any_case=not self._schemas)
+        return self._schemas and bool(database) and self.settings.allows(f"{database}.{table}", any_case=False)
 
     def protocol(self, name: str) -> asyncio.Protocol:
         """Return what serves one more connection by a protocol; for `loop.create_server`."""

@@ -331,14 +331,17 @@ class Settings:
         found: str | None = getattr(self, f"{service}_secret")
         return None if found is None else found.encode()
 
-    def allows(self, table: str) -> bool:
-        """Return whether a table may be opened. As in SQLite, the case of the letters A to Z does not matter."""
-        return self._pattern.fullmatch(table) is not None
+    def allows(self, table: str, *, any_case: bool = True) -> bool:
+        """Return whether a table may be opened: by its name, in front of which a schema may stand.
+
+        any_case: the case of the letters A to Z does not matter.
+        """
+        return self._patterns[any_case].fullmatch(table) is not None
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        alternatives = (".*".join(map(re.escape, each.split("*"))) for each in self.tables)
-        return re.compile("|".join(alternatives), re.ASCII | re.IGNORECASE | re.DOTALL)
+    def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        text = "|".join([".*".join(map(re.escape, each.split("*"))) for each in self.tables])
+        return re.compile(text, re.DOTALL), re.compile(text, re.ASCII | re.IGNORECASE | re.DOTALL)
 
     def to_json(self) -> str:
         """Return all of it, secrets too, for the pipe to a worker."""

@@ -22,6 +22,7 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
+HIDDEN = re.compile(r"\broost_(writers|catalog)\b")  # as 42501 names them to who has no right
 # What a statement was refused for, in the words of `StatementFailed`.
 WORDS = {
     "23505": "121",
@@ -62,6 +63,8 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
             return Invalid(f"{told}: search_path names no schema that is there")
         case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+        case _, "42501" if HIDDEN.search(error.diag.message_primary or ""):
+            return Missing(f"{told}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
         case "53", "53100":
             return DiskFull(told)
         case _, "25006":

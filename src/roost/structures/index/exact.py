@@ -86,16 +86,16 @@ def any_decimal(value: Any) -> Any:
 
 
 def real(value: Any) -> Any:
-    """Return the nearest float of 64 bits."""
+    """Return the nearest float of 64 bits; one that is not zero has none in zero."""
     found = value if type(value) is float else exact(value)
     if found is UNHELD:
         return UNHELD
-    found = float(found)
-    return found if found - found == 0 else UNHELD
+    made = float(found)
+    return made if made - made == 0 and (made or not found) else UNHELD
 
 
 def single(value: Any) -> Any:
-    """Return the nearest float of 32 bits."""
+    """Return the nearest float of 32 bits, as `real` does."""
     found = real(value)
     if found is UNHELD:
         return UNHELD
@@ -103,7 +103,7 @@ def single(value: Any) -> Any:
         (made,) = struct.unpack("f", struct.pack("f", found))
     except OverflowError:
         return UNHELD
-    return made if made - made == 0 else UNHELD
+    return made if made - made == 0 and (made or not found) else UNHELD
 
 
 def text(value: Any, fits: Callable[[str], bool]) -> Any:
