@@ -87,6 +87,22 @@ def test_counting_below_zero_and_from_nothing(cache: RoostCache) -> None:
         cache.inc("text")
 
 
+def test_sums_of_more_than_64_bits_are_right(cache: RoostCache) -> None:
+    cache.set("n", 2**63 - 1)
+    assert (cache.inc("n", 2), cache.get("n")) == (2**63 + 1, 2**63 + 1)
+    cache.set("n", -(2**63))
+    assert (cache.dec("n"), cache.get("n")) == (-(2**63) - 1, -(2**63) - 1)
+    cache.set("n", 5)
+    assert (cache.inc("n", 2**64 + 1), cache.get("n")) == (2**64 + 6, 2**64 + 6)
+    cache.set("n", -1)
+    assert (cache.inc("n", 2**63 - 1), cache.inc("none", 2**70)) == (2**63 - 2, 2**70)
+
+
+def test_a_negative_timeout_is_over(cache: RoostCache) -> None:
+    cache.set("gone", 1, timeout=-1)
+    assert not cache.has("gone")
+
+
 def test_threads_lose_no_count(cache: RoostCache) -> None:
     def work() -> None:
         for _ in range(25):

@@ -7,11 +7,12 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.pickled import WRAP, dumps, loads, signed
+from roost.contrib.pickled import WRAP, dumps, is_held, loads, signed
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
 Timeout = int | dt.timedelta | None
+LEAST = 1e-6  # seconds
 
 
 class RoostCache(BaseCache):
@@ -83,18 +84,29 @@ class RoostCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> int:
-        """Add to an int in one step and return the new one; the end stays. What is not there is stored as `delta`."""
+        """Add to an int in one step and return the new one; the end stays. What is not there is stored as `delta`.
+
+        A sum of more than 64 bits is stored by `get` and `set`, as other values are.
+        """
         ttl = self._ttl(None)
-        while True:
+        while is_held(delta):
             found = self.store.run(self.cache.increment(key, delta % WRAP))
-            if found is not None:
+            if found is None:
+                if self.store.run(self.cache.add(key, dumps(delta), ttl)):
+                    return delta
+            elif is_held(signed(found) - delta):
                 return signed(found)
-            if self.store.run(self.cache.add(key, dumps(delta), ttl)):
-                return delta
+            else:  # it began again at the other end
+                self.store.run(self.cache.increment(key, -delta % WRAP))
+                break
+        total: int = (self.get(key) or 0) + delta
+        self.set(key, total)
+        return total
 
     def dec(self, key: str, delta: int = 1) -> int:
         """Subtract from an int in one step and return the new one."""
         return self.inc(key, -delta)
 
     def _ttl(self, timeout: Timeout) -> float | None:
-        return self._normalize_timeout(timeout) or None
+        seconds = self._normalize_timeout(timeout)
+        return None if not seconds else max(seconds, LEAST)  # less than nothing is over at once

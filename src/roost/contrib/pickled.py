@@ -20,7 +20,7 @@ def dumps(value: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> bytes:
     >>> dumps(42), dumps(-1)
     (b'42', b'18446744073709551615')
     """
-    if type(value) is int and -HALF <= value < HALF:  # neither a bool nor an IntEnum's member
+    if type(value) is int and is_held(value):  # neither a bool nor an IntEnum's member
         return b"%d" % (value % WRAP)
     return pickle.dumps(value, protocol)
 
@@ -32,6 +32,15 @@ def loads(data: bytes) -> Any:
     (-1, [True, 1180591620717411303424])
     """
     return signed(int(data)) if data.isdigit() else pickle.loads(data)
+
+
+def is_held(value: int) -> bool:
+    """Return whether an int is one of 64 bits, which is written in digits.
+
+    >>> is_held(2**63 - 1), is_held(2**63)
+    (True, False)
+    """
+    return -HALF <= value < HALF
 
 
 def signed(number: int) -> int:

@@ -12,7 +12,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.db import DEFAULT_DB_ALIAS
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.pickled import WRAP, dumps, loads, signed
+from roost.contrib.pickled import WRAP, dumps, is_held, loads, signed
 from roost.errors import Invalid
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 
@@ -89,13 +89,23 @@ class RoostCache(BaseCache):
         return self.store.run(self.structure.delete(name) if _is_over(ttl) else self.structure.touch(name, ttl))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Add to an int in one step, and keep its end; to another number as `BaseCache` does."""
+        """Add to an int in one step, and keep its end.
+
+        To another number, or where the sum has more than 64 bits, as `BaseCache` does: `get` and `set`, with the
+        default timeout.
+        """
+        if not is_held(delta):
+            return super().incr(key, delta, version)
+        name = self.make_and_validate_key(key, version)
         try:
-            found = self.store.run(self.structure.increment(self.make_and_validate_key(key, version), delta % WRAP))
+            found = self.store.run(self.structure.increment(name, delta % WRAP))
         except Invalid:
             return super().incr(key, delta, version)
         if found is None:
             raise ValueError(f"Key {key!r} not found")
+        if not is_held(signed(found) - delta):  # it began again at the other end
+            self.store.run(self.structure.increment(name, -delta % WRAP))
+            return super().incr(key, delta, version)
         return signed(found)
 
     def delete(self, key: Any, version: int | None = None) -> bool:
