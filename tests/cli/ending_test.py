@@ -30,7 +30,7 @@ def test_a_rate_limit(shell: Shell) -> None:
 
 def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
     assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "15m") == "logins: made\n"
-    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "900") == "logins: is there already\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "900s") == "logins: is there already\n"
     assert shell("create", "lease", "jobs", "--key", "text(40)") == "jobs: made\n"
     assert shell.json("list") == [
         {"kind": "lease", "name": "jobs", "key": [["key", "text(40)"]]},

@@ -35,4 +35,4 @@ def test_a_kind_of_ones_own_in_words(shell: Shell, monkeypatch: pytest.MonkeyPat
     shell("create", "latest", "heights", "--keep", "3", code=2)
     assert "a latest takes --key, --value here, not --keep" in shell.error
     shell("alter", "depths", "--keep", "3", code=2)
-    assert "a latest takes nothing here, not --keep" in shell.error
+    assert "a latest takes no options here, not --keep" in shell.error

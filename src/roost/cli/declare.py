@@ -162,8 +162,15 @@ def _flag(option: str) -> str:
 def _only(kind: str, given: Options, allowed: Iterable[str]) -> None:
     for option in given:
         if option not in allowed:
-            takes = ", ".join(map(_flag, allowed)) or "nothing"
-            raise click.UsageError(f"a {kind} takes {takes} here, not {_flag(option)}")
+            takes = ", ".join(map(_flag, allowed)) or "no options"
+            others = [other for other in filter(_is_kind, DECLARATIONS) if option in console_class(other).takes]
+            fitting = [other for other in others if {*given} <= {*console_class(other).takes}]
+            which = f"; {' or '.join(fitting or others)} does" if others and allowed else ""
+            raise click.UsageError(f"{_a(kind)} takes {takes} here, not {_flag(option)}{which}")
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _in_words(kind: str, name: str, given: Options) -> Structure:
@@ -171,7 +178,7 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
     _only(kind, given, takes)
     if missing := [_flag(option) for option, default in takes.items() if default is REQUIRED and option not in given]:
         *first, last = missing
-        raise click.UsageError(f"a {kind} needs {' and '.join(filter(None, [', '.join(first), last]))}")
+        raise click.UsageError(f"{_a(kind)} needs {' and '.join(filter(None, [', '.join(first), last]))}")
     facts = {
         **takes,
         **given,

@@ -1,4 +1,4 @@
-"""A time as the command line takes it: `90`, `90s`, `15m`, `12h`, `30d`."""
+"""A time as the command line takes it: `90s`, `15m`, `12h`, `30d`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         """
         found = seconds_of(str(value))
         if found is None:
-            self.fail(f"{value!r} is no time: {WANTED}", param, ctx)
+            self.fail(f"{value!r} is no time{_of_what(str(value))}: {WANTED}", param, ctx)
         return found
 
 
@@ -36,8 +36,12 @@ class Window(Duration):
         """Return the word, or the number of seconds as a definition has it."""
         found = seconds_of(str(value))
         if found is None and value not in SECONDS:
-            self.fail(f"{value!r} is no window: {', '.join(SECONDS)}, or {WANTED}", param, ctx)
+            self.fail(f"{value!r} is no window{_of_what(str(value))}: {', '.join(SECONDS)}, or {WANTED}", param, ctx)
         return value if found is None else str(found)
+
+
+def _of_what(value: str) -> str:
+    return f" ({value} of what?)" if value.isdigit() else ""
 
 
 class Offset(click.ParamType):  # type: ignore[type-arg]

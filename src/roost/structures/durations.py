@@ -9,18 +9,18 @@ SECOND = 1_000_000
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WANTED = "a whole number with s, m, h or d behind it, such as 90s or 30d"
 
-_WRITTEN = re.compile(r"(\d{1,12})([smhd]?)", re.ASCII)
+_WRITTEN = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
 _FACTS = ("keep_for", "older_than", "window")  # of definitions: in seconds, the window of a rate limit in microseconds
 
 
 def seconds_of(text: str) -> int | None:
-    """Return a length of time in seconds; None for what is none.
+    """Return a length of time in seconds; None for what is none, such as a number without a unit.
 
-    >>> seconds_of("30d"), seconds_of("90"), seconds_of("soon")
+    >>> seconds_of("30d"), seconds_of("90s"), seconds_of("90")
     (2592000, 90, None)
     """
     found = _WRITTEN.fullmatch(text)
-    return (int(found[1]) * UNITS[found[2] or "s"] or None) if found else None
+    return (int(found[1]) * UNITS[found[2]] or None) if found else None
 
 
 def in_words(seconds: float) -> str:
