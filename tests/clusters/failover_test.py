@@ -14,18 +14,6 @@ from tests.clusters.poolers import haproxy_daemon
 from tests.clusters.replicas import Pair, mariadb_pair, mariadb_switch, postgresql_pair, wait_for
 from tests.suite.shapes import pageviews
 
-PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> Pair:
-    try:
-        found = PAIRS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    found.run(found.first, "CREATE DATABASE app")
-    return found
-
 
 def is_there(pair: Pair) -> bool:
     """Whether the replica has the database."""

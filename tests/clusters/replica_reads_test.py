@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
-from tests import servers
-from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair, wait_for
+from tests.clusters.replicas import Pair, wait_for
 from tests.suite.shapes import likes, pageviews, visits
 
 pages = roost.Cache("pages", value=str)
-PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> Pair:
-    try:
-        found = PAIRS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    found.run(found.first, "CREATE DATABASE app")
-    return found
 
 
 def stand(pair: Pair) -> None:

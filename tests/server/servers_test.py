@@ -93,7 +93,7 @@ def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_p
                 assert client.ask(*lines) == answers
             found: list[list[str]] = []
             asked = lambda lines=lines, found=found: found.append(client.ask(*lines))  # noqa: E731
-            assert 1 in [proxy.counted(asked) for _ in range(3)]  # of a busy machine one may be asked by a batch
+            assert 1 in [proxy.counted(asked) for _ in range(3)]  # on a busy machine one of them may go through a batch
             assert found == [answers] * 3
             proxy.arm(0, Cut.AFTER)
             assert client.ask(*lines) == answers

@@ -7,7 +7,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.pickled import WRAP, dumps, is_held, loads, signed
+from roost.contrib.pickled import WRAP, dumps, is_held, loads, overflowed, signed
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
@@ -94,9 +94,9 @@ class RoostCache(BaseCache):
             if found is None:
                 if self.store.run(self.cache.add(key, dumps(delta), ttl)):
                     return delta
-            elif is_held(signed(found) - delta):
+            elif not overflowed(found, delta):
                 return signed(found)
-            else:  # it began again at the other end
+            else:
                 self.store.run(self.cache.increment(key, -delta % WRAP))
                 break
         total: int = (self.get(key) or 0) + delta
@@ -109,4 +109,4 @@ class RoostCache(BaseCache):
 
     def _ttl(self, timeout: Timeout) -> float | None:
         seconds = self._normalize_timeout(timeout)
-        return None if not seconds else max(seconds, LEAST)  # less than nothing is over at once
+        return None if not seconds else max(seconds, LEAST)  # a negative timeout is over at once

@@ -43,6 +43,15 @@ def is_held(value: int) -> bool:
     return -HALF <= value < HALF
 
 
+def overflowed(found: int, delta: int) -> bool:
+    """Return whether adding `delta`, an int of 64 bits, has left 64 bits and begun again at the other end.
+
+    >>> overflowed(5, 2), overflowed(2**63 + 1, 2), overflowed(2**63 - 1, -1)
+    (False, True, True)
+    """
+    return not is_held(signed(found) - delta)
+
+
 def signed(number: int) -> int:
     """Return the int that is stored as a number from 0 to 2^64 - 1."""
     return number - WRAP if number >= HALF else number

@@ -20,7 +20,7 @@ from roost.protocols.codec import Arrived, Codec, Exchange, Late
 from roost.protocols.handlersocket.exchange import Run, Singles
 from roost.protocols.handlersocket.requests import Open
 from roost.server.counters import Counted
-from roost.store.served import Budget, Careful, Database, Undone, without_frames
+from roost.store.served import Budget, Careful, Database, Undone, kept
 
 log = logging.getLogger("roost.server")
 
@@ -260,7 +260,7 @@ class Lines(Part):
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
             cause = Error()
-        without_frames(cause)
+        kept(cause)
         self._playing = self._played.ready(self._pieces)
         exchange = self._begin(Budget(), cause)
         self._database.budget.take(0)  # which looks at the time

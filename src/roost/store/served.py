@@ -138,7 +138,7 @@ class Database(ABC):
         try:
             return (yield from self._opening(database, name, index, columns, filters))
         except self.refusals as error:
-            return without_frames(error)
+            return kept(error)
 
     @abstractmethod
     def _opening(
@@ -228,7 +228,7 @@ class Database(ABC):
         try:
             return _result(wanted, (yield from self._performed(wanted.operations)))
         except self.refusals as error:
-            return without_frames(error)
+            return kept(error)
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
         # A request that must see one result before it asks the next; all of it or nothing.
@@ -244,7 +244,7 @@ class Database(ABC):
             result = stop.value
         except self.refusals as error:
             yield Control.BACK
-            result = without_frames(error)
+            result = kept(error)
         yield Control.RELEASE
         return result
 
@@ -262,8 +262,11 @@ class Database(ABC):
         return results
 
 
-def without_frames(error: Error) -> Error:
-    """Return an error that is kept until the turn is answered: the frames of its traceback may hold many rows."""
+def kept(error: Error) -> Error:
+    """Return an error that is kept until the turn is answered: without frames, which may hold many rows.
+
+    One about a missing right is logged.
+    """
     if error.word == "denied":
         _log_denied(str(error).partition(" in ")[0])
     each: BaseException | None = error
@@ -275,7 +278,7 @@ def without_frames(error: Error) -> Error:
 
 @functools.lru_cache(maxsize=100)
 def _log_denied(message: str) -> None:
-    # Once for each: the client learns no more than the word, and an account without rights is refused for ever.
+    # Each message once: the account goes on without the right, and the client is told no more than `denied`.
     log.warning("a request was refused: %s", message)
 
 

@@ -17,7 +17,7 @@ from roost.databases.sqlite.apsw import DIALECT, ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
 from roost.dialects import SQLITE, Control, Statement
 from roost.errors import Busy, Error, Missing
-from roost.store.served import Database, Opening, without_frames
+from roost.store.served import Database, Opening, kept
 from roost.structures.index.budget import Limits
 from roost.structures.index.opened import OpenedIndex, open_index
 from roost.structures.index.sqlite import SCHEMA_VERSION
@@ -128,9 +128,9 @@ class FileDatabase(Database):
             return (yield from index.perform(verb, args))
         except Error as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
-                return without_frames(error)
+                return kept(error)
         self.budget.request()  # a text that is no UTF-8 is read as bytes; nothing has been written by then
         try:
             return (yield from index.undecoded.perform(verb, args))
         except Error as error:
-            return without_frames(error)
+            return kept(error)

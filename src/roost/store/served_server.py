@@ -35,7 +35,7 @@ from roost.errors import (
     StatementFailed,
 )
 from roost.store.core import utc_now
-from roost.store.served import Database, Opened, Opening, without_frames
+from roost.store.served import Database, Opened, Opening, kept
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.guard import guarded
@@ -306,8 +306,8 @@ class ServerDatabase(Database):
         work = index.perform(verb, args)
         if verb != "find":
             result = yield from guarded(work)
-            return without_frames(result) if isinstance(result, Error) else result
+            return kept(result) if isinstance(result, Error) else result
         try:
             return (yield from work)
         except (Invalid, Missing, StatementFailed) as error:
-            return without_frames(error)
+            return kept(error)

@@ -12,7 +12,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.db import DEFAULT_DB_ALIAS
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.pickled import WRAP, dumps, is_held, loads, signed
+from roost.contrib.pickled import WRAP, dumps, is_held, loads, overflowed, signed
 from roost.errors import Invalid
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 
@@ -103,7 +103,7 @@ class RoostCache(BaseCache):
             return super().incr(key, delta, version)
         if found is None:
             raise ValueError(f"Key {key!r} not found")
-        if not is_held(signed(found) - delta):  # it began again at the other end
+        if overflowed(found, delta):
             self.store.run(self.structure.increment(name, -delta % WRAP))
             return super().incr(key, delta, version)
         return signed(found)

@@ -86,7 +86,7 @@ def any_decimal(value: Any) -> Any:
 
 
 def real(value: Any) -> Any:
-    """Return the nearest float of 64 bits; one that is not zero has none in zero."""
+    """Return the nearest float of 64 bits; a nonzero number too small for one is not held."""
     found = value if type(value) is float else exact(value)
     if found is UNHELD:
         return UNHELD

@@ -45,7 +45,7 @@ _KEYS = each(
 )  # in the order of their creation, as SHOW KEYS has them
 
 # In the moment in which an ALTER puts its new table in the place of the old one, there is none in information_schema;
-# SHOW CREATE TABLE waits for the ALTER. So what is not listed is asked for again, as long as that has it.
+# SHOW CREATE TABLE waits for the ALTER. So what is missing is asked for again, as long as SHOW CREATE TABLE has it.
 ATTEMPTS = 20
 _HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
 

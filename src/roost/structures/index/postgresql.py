@@ -107,7 +107,7 @@ LISTED: Final = (
 )
 # What a value of another type is written as: a text, which the type's own function reads.
 _BY_TEXT = "%s::text::"
-# Types whose functions cut or round what is too much for them, without a word: how much is not.
+# Types that silently cut or round what does not fit: whether a text fits, by the column's modifier.
 _SILENT: Final[dict[str, Callable[[int, str], bool]]] = {
     "char": lambda _, text: len(text.encode()) <= 1,
     "name": lambda _, text: len(text.encode()) <= 63,
@@ -255,7 +255,7 @@ def _fits(most: int | None, also: Callable[[str], bool] | None = None) -> Callab
 
 
 def _decimals(text: str) -> int:
-    """Return after how many digits the longest fraction of a text ends in zeros.
+    """Return how many digits the longest fraction in a text has, without the zeros at its end.
 
     >>> _decimals("10:00:00.2500+01"), _decimals("1 day")
     (2, 0)
@@ -264,7 +264,8 @@ def _decimals(text: str) -> int:
 
 
 def _fits_interval(modifier: int, text: str) -> bool:
-    # One that has not all fields drops the others: what its text has is known by the type alone, so none is taken.
+    # A type with some of the fields only (`interval year`) silently drops the others. Which of them a text has, only
+    # PostgreSQL can tell, so no value is accepted for such a column.
     if modifier < 0:
         return _decimals(text) <= 6
     fields, precision = modifier >> 16 & _FULL_RANGE, modifier & 0xFFFF
