@@ -233,7 +233,9 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
         before = sum(answered)
         until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
         pids = served.pids("write")
-        os.kill(pids[round_ % len(pids)], signal.SIGKILL)
+        pid = pids[round_ % len(pids)]
+        served.logged(f"is process {pid}\n")  # one that is killed before it is ready is told of in other words
+        os.kill(pid, signal.SIGKILL)
         served.logged("another takes its place", round_ + 1)
     ended.set()
     for thread in threads:
