@@ -294,16 +294,44 @@ def _lives(process: str) -> bool:
         return False
 
 
+def copy_data(installed: Path, folder: Path) -> None:
+    """Give a server the data of an installed one, in its own folder."""
+    subprocess.run(["cp", "-a", "--sparse=always", str(installed / "data"), str(folder)], check=True)
+
+
+@functools.cache
+def installed_mariadb(user: str | None) -> Path:
+    """Install a MariaDB, once: what each server starts from, since installing costs more than starting."""
+    folder = folder_for(user)
+    install = binary("mariadb-install-db", [], MARIADB[2])
+    own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
+    subprocess.run(
+        [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, capture_output=True
+    )
+    return folder
+
+
+@functools.cache
+def installed_postgresql(install: str, user: str | None) -> Path:
+    """Install a PostgreSQL by this program, once."""
+    folder = folder_for(user)
+    subprocess.run(
+        [install, "-D", str(folder / "data"), "-U", "roost", "-A", "trust", "-E", "UTF8", "--no-sync"],
+        check=True,
+        capture_output=True,
+        user=user,
+        cwd=folder,
+    )
+    return folder
+
+
 def mariadb_daemon(*options: str, blackhole: bool = True) -> Daemon:
     """Start a MariaDB, with production's durability unless told otherwise."""
     program, user = binary(*MARIADB), account("mysql")
     folder, port = folder_for(user), free_port()
     # A server that starts removes what others have in a folder for temporary tables that they share.
     own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
-    install = binary("mariadb-install-db", [], MARIADB[2])
-    subprocess.run(
-        [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, capture_output=True
-    )
+    copy_data(installed_mariadb(user), folder)
     url = f"mysql://root@127.0.0.1:{port}"
     command = [
         *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
@@ -437,13 +465,7 @@ def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:
         program, install = binary(*POSTGRESQL), binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
     else:
         program, install = str(programs / "postgres"), str(programs / "initdb")
-    subprocess.run(
-        [install, "-D", data, "-U", "roost", "-A", "trust", "-E", "UTF8"],
-        check=True,
-        capture_output=True,
-        user=user,
-        cwd=folder,
-    )
+    copy_data(installed_postgresql(install, user), folder)
     url = f"postgresql://roost@127.0.0.1:{port}"
     command = [
         *(program, "-D", data, "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"),
@@ -456,9 +478,25 @@ def postgresql_server(url: str, stays: bool = False) -> Server:
     """Return what makes and drops databases on a running PostgreSQL."""
     import psycopg
 
+    kept: list[psycopg.Connection[Any]] = []  # a new one for each statement costs more than CREATE DATABASE
+
     def run(sql: str) -> None:
-        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-            connection.execute(sql)
+        if kept:
+            try:
+                kept[0].execute(sql)
+                return
+            except psycopg.OperationalError:
+                if not kept[0].broken:
+                    raise
+                kept.pop().close()  # the server was killed meanwhile, or a process that was forked has ended it
+        kept.append(psycopg.connect(f"{url}/postgres", autocommit=True))
+        kept[0].execute(sql)
+
+    def close() -> None:
+        for connection in kept:
+            connection.close()
+
+    atexit.register(close)
 
     # Nothing but this in a server's own: the files are copied for half of what it takes to log them.
     how = "" if stays else "STRATEGY file_copy"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,10 @@ from tests.servers import (
     Server,
     account,
     binary,
+    copy_data,
     folder_for,
     free_port,
+    installed_mariadb,
     mariadb_connection,
     mariadb_server,
 )
@@ -91,7 +92,7 @@ def start_cluster(size: int = 3) -> Galera:
     if provider is None:
         raise NotHere("NOT RUN: there is no libgalera_smm.so on this machine; install the package galera-4")
     binary("rsync", [], "rsync")
-    program, install = binary(*MARIADB), binary("mariadb-install-db", [], MARIADB[2])
+    program = binary(*MARIADB)
     user = account("mysql")
     ports = [[free_port() for _ in range(4)] for _ in range(size)]
     members = ",".join(f"127.0.0.1:{group}" for _, group, _, _ in ports)
@@ -100,11 +101,7 @@ def start_cluster(size: int = 3) -> Galera:
         folder = folder_for(user)
         own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
         own += [f"--user={user}"] if user else []
-        subprocess.run(
-            [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"],
-            check=True,
-            capture_output=True,
-        )
+        copy_data(installed_mariadb(user), folder)
         command = [
             *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
             *("--plugin-load-add=ha_blackhole.so", "--max-connections=200", "--skip-name-resolve"),

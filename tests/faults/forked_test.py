@@ -20,6 +20,7 @@ from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
 from tests.campaigns.processes import Child, Gone, Line, fork, until
 from tests.conftest import MakeStore
+from tests.lengths import length
 
 HOURS = 20_000.0
 
@@ -295,7 +296,7 @@ def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) ->
 
     def fork_often() -> None:
         try:
-            for _ in range(50):
+            for _ in range(length(20, 50)):
                 forked.wait(60)
                 pid = fork()
                 if pid == 0:

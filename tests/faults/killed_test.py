@@ -13,12 +13,15 @@ import roost
 from tests.campaigns.kill import alone, crowd
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent, tags
 from tests.campaigns.processes import Child, Line, until
+from tests.lengths import length
 from tests.servers import wait_for_silence
+
+ROUNDS = length(10, 40)
 
 
 def test_what_a_killed_process_was_answered_is_there_once(url: str) -> None:
-    told = alone(url, rounds=40, seed=1)
-    assert told.kills == 40
+    told = alone(url, rounds=ROUNDS, seed=1)
+    assert told.kills == ROUNDS
     assert told.answers > 0
 
 
@@ -124,7 +127,7 @@ def test_a_process_killed_while_it_makes_the_database_leaves_one_that_create_com
     statements: list[str] = []
     with roost.Store(f"{url}-counted", trace=lambda sql, _: statements.append(sql)) as store:
         store.create(*STRUCTURES)
-    for last in range(len(statements)):
+    for last in range(0, len(statements), length(3, 1)):
         path = f"{url}-{last}"
 
         def work(line: Line, last: int = last, path: str = path) -> None:
