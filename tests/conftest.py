@@ -36,7 +36,23 @@ settings.register_profile("same", derandomize=True, phases=[Phase.explicit, Phas
 settings.register_profile("others")
 
 
-def pytest_configure() -> None:
+class Told:
+    """Says at once which test has failed, in a line: a long run may be cut short, and its end with all tracebacks."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            why = str(report.longrepr).strip().splitlines() or [""]
+            errors = [line for line in why if line.startswith("E  ")] or why[-1:]
+            terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}): {errors[0].lstrip('E ')[:300]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Told(config))
     settings.load_profile("others" if os.environ.get("ROOST_EXPLORE") else "same")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         servers.place = os.environ["PYTEST_DEBUG_TEMPROOT"] = MEMORY

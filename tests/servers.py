@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,7 +35,7 @@ import pytest
 # production, but some thousand tests make tables.
 place: str | None = None
 
-KEPT = 32  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
+KEPT = 8  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
 RUN = secrets.token_hex(3)  # what this run's databases are known by
 
 PATIENCE = 60.0  # seconds for a server to start
@@ -269,6 +269,18 @@ class Daemon:
             while _lives(child):
                 time.sleep(0.001)
 
+    def end(self) -> None:
+        """Kill it for good, and remove its folder: at the end of the test that it was made for."""
+        if self.is_running:
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def _end(self, owner: int) -> None:
         if os.getpid() == owner and self._process is not None:
             self._process.terminate()
@@ -294,44 +306,52 @@ def _lives(process: str) -> bool:
         return False
 
 
-def copy_data(installed: Path, folder: Path) -> None:
-    """Give a server the data of an installed one, in its own folder."""
-    subprocess.run(["cp", "-a", "--sparse=always", str(installed / "data"), str(folder)], check=True)
+REDO = "--innodb-log-file-size=16M"  # of each server, in a folder that may be in memory; the default is 96 MB
+
+
+def mariadb_files(folder: Path, user: str | None) -> list[str]:
+    """Put the files of a new MariaDB into a folder; return the options that name them."""
+    shutil.copytree(_installed_mariadb(user), folder / "data")
+    _give(folder, user)
+    return _mariadb_options(folder, user)
+
+
+def _mariadb_options(folder: Path, user: str | None) -> list[str]:
+    # A server that starts removes what others have in a folder for temporary tables that they share.
+    own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", REDO]
+    return [*own, *([f"--user={user}"] if user else [])]
 
 
 @functools.cache
-def installed_mariadb(user: str | None) -> Path:
-    """Install a MariaDB, once: what each server starts from, since installing costs more than starting."""
+def _installed_mariadb(user: str | None) -> Path:
+    """Make the files of a new MariaDB, once: it takes seconds of processor time."""
     folder = folder_for(user)
     install = binary("mariadb-install-db", [], MARIADB[2])
-    own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
-    subprocess.run(
-        [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, capture_output=True
-    )
-    return folder
+    command = [install, *_mariadb_options(folder, user), "--auth-root-authentication-method=normal", "--skip-test-db"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "data"
 
 
 @functools.cache
-def installed_postgresql(install: str, user: str | None) -> Path:
-    """Install a PostgreSQL by this program, once."""
+def _installed_postgresql(install: str, user: str | None) -> Path:
+    """Make the files of a new PostgreSQL, once."""
     folder = folder_for(user)
-    subprocess.run(
-        [install, "-D", str(folder / "data"), "-U", "roost", "-A", "trust", "-E", "UTF8", "--no-sync"],
-        check=True,
-        capture_output=True,
-        user=user,
-        cwd=folder,
-    )
-    return folder
+    command = [install, "-D", str(folder / "data"), "-U", "roost", "-A", "trust", "-E", "UTF8"]
+    subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+    return folder / "data"
+
+
+def _give(folder: Path, user: str | None) -> None:
+    if user is not None:
+        for each in folder.rglob("*"):
+            shutil.chown(each, user)
 
 
 def mariadb_daemon(*options: str, blackhole: bool = True) -> Daemon:
     """Start a MariaDB, with production's durability unless told otherwise."""
     program, user = binary(*MARIADB), account("mysql")
     folder, port = folder_for(user), free_port()
-    # A server that starts removes what others have in a folder for temporary tables that they share.
-    own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}", *([f"--user={user}"] if user else [])]
-    copy_data(installed_mariadb(user), folder)
+    own = mariadb_files(folder, user)
     url = f"mysql://root@127.0.0.1:{port}"
     command = [
         *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
@@ -465,7 +485,8 @@ def postgresql_daemon(*options: str, programs: Path | None = None) -> Daemon:
         program, install = binary(*POSTGRESQL), binary("initdb", POSTGRESQL[1], POSTGRESQL[2])
     else:
         program, install = str(programs / "postgres"), str(programs / "initdb")
-    copy_data(installed_postgresql(install, user), folder)
+    shutil.copytree(_installed_postgresql(install, user), data)
+    _give(folder, user)
     url = f"postgresql://roost@127.0.0.1:{port}"
     command = [
         *(program, "-D", data, "-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"),

@@ -209,10 +209,15 @@ def children(n: int, work: Callable[[Line, int], None], patience: float = PATIEN
         yield [stack.enter_context(Child(lambda line, i=i: work(line, i), patience)) for i in range(n)]  # type: ignore[misc]
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Return when the condition holds; it is asked again and again, for want of an event."""
+def until(condition: Callable[[], object], what: str | Callable[[], str], patience: float = PATIENCE) -> None:
+    """Return when the condition holds; it is asked again and again, for want of an event.
+
+    what: is missing in the meantime; or what says so, in the end.
+    """
     deadline = time.monotonic() + patience
+    pause = 0.001
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {patience} seconds")
-        time.sleep(0.001)
+            raise AssertionError(f"{what if isinstance(what, str) else what()}: not within {patience} seconds")
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.02)  # on a busy machine the asking takes time from what is waited for

@@ -11,7 +11,7 @@ import roost
 from tests import servers
 from tests.clusters import load
 from tests.clusters.poolers import haproxy_daemon
-from tests.clusters.replicas import Pair, mariadb_pair, mariadb_switch, postgresql_pair, wait_for
+from tests.clusters.replicas import Pair, mariadb_switch, wait_for
 from tests.suite.shapes import pageviews
 
 
@@ -82,12 +82,8 @@ def has_total(store: roost.Store) -> bool:
         return False
 
 
-def test_a_planned_switchover_both_ways_under_load_loses_nothing() -> None:
-    try:
-        pair = mariadb_pair()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    pair.run(pair.first, "CREATE DATABASE app")
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> None:
     url = pair.url("app")
     with roost.Store(url, timeout=30) as store:
         store.create(*load.STRUCTURES)
@@ -132,12 +128,8 @@ def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> 
         assert store.check() == []
 
 
-def test_what_an_asynchronous_standby_had_not_heard_of_is_lost_and_the_rest_is_whole() -> None:
-    try:
-        pair = postgresql_pair(synchronous=False)
-    except servers.NotHere as error:
-        servers.not_run(error)
-    pair.run(pair.first, "CREATE DATABASE app")
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_what_an_asynchronous_standby_had_not_heard_of_is_lost_and_the_rest_is_whole(pair: Pair) -> None:
     with roost.Store(pair.url("app"), timeout=30) as store:
         (found,) = [each for each in store.doctor() if each.subject == "standbys"]
         assert "may be lost" in found.means

@@ -14,11 +14,10 @@ from tests.servers import (
     Server,
     account,
     binary,
-    copy_data,
     folder_for,
     free_port,
-    installed_mariadb,
     mariadb_connection,
+    mariadb_files,
     mariadb_server,
 )
 
@@ -99,9 +98,7 @@ def start_cluster(size: int = 3) -> Galera:
     nodes: list[Node] = []
     for number, (port, group, increments, state) in enumerate(ports):
         folder = folder_for(user)
-        own = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
-        own += [f"--user={user}"] if user else []
-        copy_data(installed_mariadb(user), folder)
+        own = mariadb_files(folder, user)
         command = [
             *(program, *own, f"--port={port}", f"--socket={folder}/mysqld.sock", "--bind-address=127.0.0.1"),
             *("--plugin-load-add=ha_blackhole.so", "--max-connections=200", "--skip-name-resolve"),

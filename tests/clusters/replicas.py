@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.servers import (
@@ -33,6 +33,13 @@ class Pair:
     promote: Callable[[], None]
     run: Callable[[Daemon, str], list[tuple[Any, ...]]]
     account: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.first.end()
+        self.second.end()
 
     def url(self, database: str, *, backwards: bool = False) -> str:
         """Return the URL of a database that names both servers."""

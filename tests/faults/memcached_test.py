@@ -26,7 +26,7 @@ def daemon() -> Iterator[servers.Daemon]:
     except servers.NotHere as error:
         servers.not_run(error)
     yield made
-    made.kill()
+    made.end()
 
 
 @pytest.fixture

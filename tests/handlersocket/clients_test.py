@@ -227,7 +227,7 @@ def on_mariadb(script: str, roost: bool) -> Iterator[tuple[Address, Address]]:
             yield server.read, server.write
     else:
         yield Address(plugin.host, plugin.read_port, ""), Address(plugin.host, plugin.write_port, "")
-    plugin.daemon.kill()
+    plugin.daemon.end()
 
 
 @contextlib.contextmanager

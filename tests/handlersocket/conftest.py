@@ -60,7 +60,7 @@ def served_at(
     try:
         yield Served(daemon, file, read, write)
     finally:
-        daemon.kill()
+        daemon.end()
 
 
 @pytest.fixture

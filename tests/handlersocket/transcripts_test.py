@@ -105,7 +105,7 @@ def on_mariadb() -> Iterator[tuple[Served, OnMariaDB]]:
         beside.set_up("SELECT 1")
         with served_at(f"{daemon.url}/hst") as found:
             yield found, beside
-    daemon.kill()
+    daemon.end()
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def serve(db: Database, tmp_path: Path) -> Iterator[Serve]:
 def made_common(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
     """Databases and servers that the tests of a process share."""
     folder = tmp_path_factory.mktemp("common")
-    with with_cache(request.param, folder) as db, running(db, folder) as served:
+    with with_cache(request.param, folder) as db, running(db, folder, "--timeout", "60") as served:
         yield Common(db, served)
 
 

@@ -369,7 +369,7 @@ def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tm
     with roost.Store(url) as store:
         assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
         assert store.check() == []
-    daemon.kill()
+    daemon.end()
 
 
 def test_over_tls(serve: Serve, tmp_path: Path) -> None:

@@ -384,6 +384,14 @@ def test_its_own_errors_are_known_by_their_numbers(code: int, error: type[roost.
     assert type(translate(pymysql.OperationalError(code, "said so"), "mysql://host/app")) is error
 
 
+def test_a_trigger_that_could_not_be_read_is_a_conflict_and_one_that_is_wrong_is_not() -> None:
+    for told, error in (
+        ("Unknown trigger has an error in its body: 'Query was empty'", roost.Conflict),
+        ("Trigger 'x' has an error in its body: 'You have an error in your SQL syntax'", roost.StatementFailed),
+    ):
+        assert type(translate(pymysql.ProgrammingError(1064, told), "mysql://host/app")) is error
+
+
 # The answer to a text whose comments only one of them executes: 2 by MariaDB, 1 by MySQL from 8.0.20 on, 0 before.
 @pytest.mark.parametrize(
     ("dialect", "which", "wrong"),

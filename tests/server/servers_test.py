@@ -58,7 +58,7 @@ def serve(db: Database, tmp_path: Path) -> Iterator[Serve]:
     """Run `roost serve` on it."""
     with contextlib.ExitStack() as stack:
         yield lambda *arguments: stack.enter_context(
-            serving(tmp_path, db.url, "--workers", "1", *arguments, module="roost.cli")
+            serving(tmp_path, db.url, "--workers", "1", "--timeout", "60", *arguments, module="roost.cli")
         )
 
 
@@ -233,7 +233,9 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
         before = sum(answered)
         until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
         pids = served.pids("write")
-        os.kill(pids[round_ % len(pids)], signal.SIGKILL)
+        pid = pids[round_ % len(pids)]
+        served.logged(f"is process {pid}\n")  # one that is killed before it is ready is told of in other words
+        os.kill(pid, signal.SIGKILL)
         served.logged("another takes its place", round_ + 1)
     ended.set()
     for thread in threads:
@@ -271,7 +273,7 @@ def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> 
             assert writer.ask(add(1)) == ["0\t1\t1"]
             assert reader.ask("0\t=\t1\t1", opening(db)) == ["0\t3\t1\tone\t12", "0\t1"]
         assert served.stop() == 0
-    daemon.kill()
+    daemon.end()
 
 
 def test_a_schema_of_postgresql_is_opened_by_its_name(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Serving:
 
     def logged(self, pattern: str, times: int = 1) -> None:
         """Return when something was logged, so often."""
-        until(lambda: len(re.findall(pattern, self.log)) >= times, f"{pattern} in the log {self.log}")
+        until(lambda: len(re.findall(pattern, self.log)) >= times, lambda: f"{pattern} in the log {self.log}")
 
     def pids(self, role: str) -> list[int]:
         """Return the processes of a role, by their numbers."""

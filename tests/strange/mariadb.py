@@ -17,17 +17,25 @@ from roost.databases.mariadb.engine import arguments
 from tests import servers
 
 _numbers = count()
-_kept: dict[tuple[str, ...], servers.Server] = {}
+_kept: dict[tuple[str, ...], servers.Daemon] = {}
+MOST = 2  # that run at once, of those with options of their own
 
 
 def server(*options: str) -> servers.Server:
-    """Start one with these options, once; never one that somebody has named, as its settings are others'."""
-    if options not in _kept:
+    """Return one with these options; never one that somebody has named, as its settings are others'.
+
+    It ends when others were asked for since; the one without options stays.
+    """
+    daemon = _kept.pop(options, None)
+    if daemon is None:
+        while len([each for each in _kept if each]) >= MOST:
+            _kept.pop(next(each for each in _kept if each)).end()
         try:
-            _kept[options] = servers.mariadb_server(servers.mariadb_daemon(*options).url)
+            daemon = servers.mariadb_daemon(*options)
         except servers.NotHere as error:
             servers.not_run(error)
-    return _kept[options]
+    _kept[options] = daemon  # the last
+    return servers.mariadb_server(daemon.url)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ CIPHER = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, servers.Server]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, servers.Server]]:
     made = trustme.CA()
     folder = servers.folder_for(servers.account("mysql"))
     certificate = made.issue_cert("127.0.0.1")
@@ -34,7 +35,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, servers.S
         daemon = servers.mariadb_daemon(f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem")
     except servers.NotHere as error:
         servers.not_run(error)
-    return path, servers.mariadb_server(daemon.url)
+    with daemon:
+        yield path, servers.mariadb_server(daemon.url)
 
 
 def cipher(url: str) -> str:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import roost
 from roost.catalog.catalog import drop
 from roost.databases.mariadb.engine import arguments
 from tests import servers
+from tests.campaigns.processes import until
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
 from tests.suite.shapes import Egg
@@ -173,6 +175,25 @@ def test_f39_sql_clients_do_not_notice_an_alter(url: str) -> None:
         thread.join(PATIENCE)
     assert errors == []
     is_whole(url, capped(LongerEgg, keep=4))
+
+
+def test_an_alter_waits_for_whoever_removes_rows_and_is_in_nobodys_way(url: str) -> None:
+    made(url, capped())
+    with closing(clients.connect(url)) as client, closing(clients.connect(url)) as watch:
+        for basket in (0, 1):
+            for egg in range(1, 6):
+                client.execute(f"INSERT INTO baskets_in (basket, egg, colour) VALUES ({basket}, {egg}, 'red')")
+        client.execute("BEGIN")
+        client.execute("INSERT INTO baskets_out (basket, egg) VALUES (1, 99)")  # which is not there
+        with roost.Store(url, timeout=PATIENCE) as store, ThreadPoolExecutor() as pool:
+            altered = pool.submit(store.alter, capped(keep=2))
+            waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+            until(lambda: watch.execute(waits).fetchone()[1] != "0", "the alter waits")
+            client.execute("INSERT INTO baskets_out (basket, egg) VALUES (1, 1)")  # of which it would delete some
+            client.execute("COMMIT")
+            assert altered.result(PATIENCE) == ["keep: 5 -> 2"]
+            assert store.check() == []
+            assert [entry.row.egg for entry in store.run(capped(keep=2).entries(1))] == [4, 5]
 
 
 def test_f39_an_idle_transaction_that_has_read_holds_up_a_column_and_nothing_is_done(url: str) -> None:

@@ -34,6 +34,10 @@ RIGHTS = (
 # and which of its statements were done is not known: the last may have been a COMMIT.
 INTERRUPTED = frozenset([1317, 1969, 3024])
 
+# A trigger's text was not there in the moment in which it was read for a table that is opened: seen on nodes of Galera
+# that end each other's transactions. No trigger can be made without a text, so the statement may be done again.
+UNREAD = re.compile("trigger has an error in its body: 'Query was empty'")
+
 # What a statement was refused for, in the words of `StatementFailed`; numbers are those of the storage engines.
 WORDS = {
     **dict.fromkeys([1022, 1062, 1169, 1586, 1859], "121"),
@@ -72,6 +76,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
         return StatementFailed(told + more)
     match code:
         case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
+            return Conflict(told)
+        case 1064 if UNREAD.search(told):
             return Conflict(told)
         case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")

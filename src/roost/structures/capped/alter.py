@@ -32,6 +32,9 @@ def drop_beyond(plan: StructurePlan, keep: int, best: str) -> Generator[Statemen
     assert isinstance(plan.structure, Capped)
     rows, head, key = plan.rows_table, plan.head_table, plan.structure.key.columns
     names, ids = plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
+    # As everywhere, the head comes before its rows: a view's trigger that removes a row has not read the definition, so
+    # that it does not wait for the definition's lock.
+    yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
     yield Statement(
         Template(
             f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
