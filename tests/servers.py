@@ -499,9 +499,25 @@ def postgresql_server(url: str, stays: bool = False) -> Server:
     """Return what makes and drops databases on a running PostgreSQL."""
     import psycopg
 
+    kept: list[psycopg.Connection[Any]] = []  # a new one for each statement costs more than CREATE DATABASE
+
     def run(sql: str) -> None:
-        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-            connection.execute(sql)
+        if kept:
+            try:
+                kept[0].execute(sql)
+                return
+            except psycopg.OperationalError:
+                if not kept[0].broken:
+                    raise
+                kept.pop().close()  # the server was killed meanwhile, or a process that was forked has ended it
+        kept.append(psycopg.connect(f"{url}/postgres", autocommit=True))
+        kept[0].execute(sql)
+
+    def close() -> None:
+        for connection in kept:
+            connection.close()
+
+    atexit.register(close)
 
     # Nothing but this in a server's own: the files are copied for half of what it takes to log them.
     how = "" if stays else "STRATEGY file_copy"

@@ -19,6 +19,7 @@ from roost.client.load.generator import Process
 from roost.client.load.load import Report
 from roost.client.load.workloads import is_as_good, value, wide, workload_of
 from tests.client.conftest import Server
+from tests.lengths import length
 from tests.servers import Plugin
 
 ROWS = 2000
@@ -54,8 +55,9 @@ def fill(server: Server) -> None:
 def test_every_work_is_answered_as_it_has_to_be(tables: Server) -> None:
     fill(tables)
     assert tables.sql("SELECT count(*), min(id), max(id) FROM bench") == [(ROWS, 1, ROWS)]
-    for work, pipeline in (("get", 1), ("range", 7), ("update", 1), ("insert", 7), ("update", 7), ("get", 7)):
-        report = driven(plan(tables, work, pipeline=pipeline, idle=2), 2)
+    works = [("get", 1), ("range", 7), ("update", 1), ("insert", 7), ("update", 7), ("get", 7)]
+    for work, pipeline in works[: length(4, 6)]:
+        report = driven(plan(tables, work, pipeline=pipeline, idle=2), length(2 if pipeline == 1 else 1, 2))
         assert (work, report.errors, report.example, report.lost) == (work, {}, "", 0)
         assert report.answered >= report.requests > 0
         assert report.latencies.total() * pipeline == report.requests

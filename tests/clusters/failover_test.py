@@ -4,15 +4,19 @@ next one within its timeout."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import roost
 from tests import servers
+from tests.campaigns.processes import PATIENCE
 from tests.clusters import load
 from tests.clusters.poolers import haproxy_daemon
 from tests.clusters.replicas import Pair, mariadb_switch, wait_for
 from tests.suite.shapes import pageviews
+
+LOAD: dict[str, Any] = {"processes": 2, "threads": 2, "joined": False, "timeout": 30, "longer": False}
 
 
 def is_there(pair: Pair) -> bool:
@@ -37,7 +41,7 @@ def under_load(pair: Pair, leave: Callable[[], object]) -> None:
             before = store.run(load.hot.total(1))
             wait_for(lambda: store.run(load.hot.total(1)) > before + 10)
 
-        answers = load.write(urls, seconds=6, processes=2, threads=2, joined=False, timeout=30, meanwhile=meanwhile)
+        answers = load.write(urls, 2 * PATIENCE, **LOAD, meanwhile=meanwhile)
         assert not answers.errors
         assert load.wrong(answers, store) == []
     with roost.Store(f"{pair.second.url}/app") as second:
@@ -97,7 +101,7 @@ def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> 
             before = store.run(load.hot.total(1))
             wait_for(lambda: store.run(load.hot.total(1)) > before)
 
-        answers = load.write([url], seconds=4, processes=2, threads=2, joined=False, timeout=30, meanwhile=meanwhile)
+        answers = load.write([url], 2 * PATIENCE, **LOAD, meanwhile=meanwhile)
         assert not answers.errors
         assert load.wrong(answers, store) == []
 

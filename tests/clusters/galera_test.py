@@ -14,7 +14,7 @@ import pytest
 import roost
 from roost.databases.mariadb.engine import arguments
 from tests import servers
-from tests.campaigns.processes import Line, Start, children, until
+from tests.campaigns.processes import PATIENCE, Line, Start, children, until
 from tests.clusters import load
 from tests.clusters.galera import Galera, galera
 from tests.proxy import Cut, Proxy
@@ -68,8 +68,13 @@ def test_f73_a_node_is_killed_and_comes_back_under_load(cluster: Galera, urls: l
             before = store.run(load.hot.total(1))
             until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the other nodes")
         cluster.nodes[2].start()
+        with roost.Store(urls[2], timeout=PATIENCE) as store:
+            before = store.run(load.hot.total(1))
+            until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the node that came back")
 
-    answers = load.write(each, seconds=25, threads=2, joined=False, timeout=40, meanwhile=meanwhile)
+    answers = load.write(
+        each, seconds=2 * PATIENCE, threads=2, joined=False, timeout=40, meanwhile=meanwhile, longer=False
+    )
     cluster.wait()
     assert not answers.errors
     for url in urls:

@@ -8,6 +8,7 @@ import time
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import Any
 
 import pymysql
@@ -196,10 +197,14 @@ def write(
     threads: int = 3,
     joined: bool = True,
     meanwhile: Callable[[], object] = lambda: None,
+    longer: bool = True,
     **options: Any,
 ) -> Answers:
-    """Write from several processes for some time, each on the next URL; return what all were answered."""
-    start = Start()
+    """Write from several processes for some time, each on the next URL; return what all were answered.
+
+    longer: not only until what is done meanwhile is done.
+    """
+    start, stopped = Start(), mmap(-1, 1)
 
     def work(line: Line, process: int) -> None:
         url = urls[process % len(urls)]
@@ -209,7 +214,7 @@ def write(
                 writers[-1] = Joined(store, process * threads + threads - 1, url)
             start.wait()
             end = time.monotonic() + seconds
-            each = [threading.Thread(target=_until, args=(writer, end)) for writer in writers]
+            each = [threading.Thread(target=_until, args=(writer, end, stopped)) for writer in writers]
             for thread in each:
                 thread.start()
             for thread in each:
@@ -223,6 +228,7 @@ def write(
     with children(processes, work) as made:
         start.go()
         meanwhile()
+        stopped[0] = not longer
         for child in made:
             told = json.loads(child.hear(60 + 3 * seconds))
             told["sequences"] = [tuple(each) for each in told["sequences"]]
@@ -232,8 +238,8 @@ def write(
     return found
 
 
-def _until(writer: Writer, end: float) -> None:
-    while time.monotonic() < end:
+def _until(writer: Writer, end: float, stopped: mmap) -> None:
+    while time.monotonic() < end and not stopped[0]:
         writer.once()
 
 

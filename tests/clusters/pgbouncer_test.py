@@ -17,7 +17,7 @@ import pytest
 import roost
 from roost.databases.server import USES
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import PATIENCE, until
 from tests.clusters import load
 from tests.clusters.poolers import SESSIONS, pgbouncer, pgbouncer_daemon
 from tests.faults.lost_connection_test import at_every_point
@@ -153,7 +153,7 @@ def test_a_pooler_that_is_killed_and_started_again_under_load_costs_nobody_an_er
             before = store.run(load.hot.total(1))
             until(lambda: store.run(load.hot.total(1)) > before, "some more")
 
-        answers = load.write([pooled], seconds=3, processes=2, joined=False, meanwhile=meanwhile)
+        answers = load.write([pooled], 2 * PATIENCE, processes=2, joined=False, meanwhile=meanwhile, longer=False)
         assert not answers.errors
         assert load.wrong(answers, store) == []
 

@@ -21,6 +21,7 @@ from tests.campaigns.foreign import held, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
 from tests.campaigns.processes import Child, Line, until
 from tests.conftest import MakeStore
+from tests.lengths import length
 
 
 def _descriptors(directory: Path) -> list[str]:
@@ -168,7 +169,7 @@ def test_descriptors_do_not_grow(url: str, tmp_path: Path) -> None:
 def test_a_store_dropped_without_close_leaves_nothing(url: str, tmp_path: Path) -> None:
     # Warnings are errors here: one that is raised by a finalizer, too.
     before = threading.active_count()
-    for n in range(1, 11):
+    for n in range(1, length(3, 10) + 1):
         store = roost.Store(url)
         store.create(*STRUCTURES)
         store.run(counts.add(1))
@@ -280,7 +281,7 @@ for _ in range(20):
     done.acquire()
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for _ in range(4):
+    for _ in range(length(2, 4)):
         ended = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
         )
@@ -306,7 +307,7 @@ def test_asyncio_stores_dropped_while_their_batches_are_under_way(url: str) -> N
             await asyncio.wait(tasks)
 
         chance = random.Random(1)
-        for _ in range(15):
+        for _ in range(length(6, 15)):
             asyncio.run(leave())
             gc.collect()
 

@@ -20,6 +20,7 @@ from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
 from tests.campaigns.processes import Child, Gone, Line, fork, until
 from tests.conftest import MakeStore
+from tests.lengths import length
 
 HOURS = 20_000.0
 
@@ -295,7 +296,7 @@ def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) ->
 
     def fork_often() -> None:
         try:
-            for _ in range(50):
+            for _ in range(length(20, 50)):
                 forked.wait(60)
                 pid = fork()
                 if pid == 0:
@@ -389,6 +390,7 @@ def _kill_soon(line: Line) -> None:
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", "store.close(); sys.exit(0)", "raise SystemExit(0)"])
 def test_a_child_that_ends_does_not_harm_its_parent(url: str, end: str) -> None:
     # A process of its own, since a child that ends like a program must not end like pytest.
+    rounds = length(8, 20)
     program = f"""
 import os, sys, threading
 import roost
@@ -397,7 +399,7 @@ from tests.campaigns.processes import fork
 
 store = roost.Store({url!r})
 store.create(*STRUCTURES)
-for n in range(1, 21):
+for n in range(1, {rounds} + 1):
     store.run(counts.add(1))
     assert store.run(counts.total(1)) == n
     thread = threading.Thread(target=store.run, args=(counts.add(2),))
@@ -415,7 +417,7 @@ for n in range(1, 21):
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     with roost.Store(url) as store:
-        assert store.run(counts.totals([1, 2, 3])) == {1: 20, 2: 40, 3: 10}
+        assert store.run(counts.totals([1, 2, 3])) == {1: rounds, 2: 2 * rounds, 3: rounds // 2}
         assert store.check() == []
 
 

@@ -16,12 +16,15 @@ from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.interrupt import interrupted
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, tags
 from tests.campaigns.processes import Child, Line, until
+from tests.lengths import length
+
+INTERRUPTS = length(300, 1000)
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
 def test_thousands_of_interrupts_at_random_moments(url: str, threads: int) -> None:
-    told = interrupted(url, interrupts=1000, seed=threads, threads=threads)
-    assert told.interrupts >= 1000
+    told = interrupted(url, interrupts=INTERRUPTS, seed=threads, threads=threads)
+    assert told.interrupts >= INTERRUPTS
     assert told.answers > 0
 
 

@@ -13,12 +13,15 @@ import roost
 from tests.campaigns.kill import alone, crowd
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent, tags
 from tests.campaigns.processes import Child, Line, until
+from tests.lengths import length
 from tests.servers import wait_for_silence
+
+ROUNDS = length(10, 40)
 
 
 def test_what_a_killed_process_was_answered_is_there_once(url: str) -> None:
-    told = alone(url, rounds=40, seed=1)
-    assert told.kills == 40
+    told = alone(url, rounds=ROUNDS, seed=1)
+    assert told.kills == ROUNDS
     assert told.answers > 0
 
 
@@ -50,7 +53,8 @@ def test_killed_before_any_statement_of_an_atom_nothing_of_it_is_there(url: str)
     statements = _statements(url)
     assert statements[0] == "BEGIN IMMEDIATE"
     assert len(statements) > 10
-    for last in range(len(statements)):
+    tried = range(0, len(statements), length(3, 1))
+    for last in tried:
 
         def work(line: Line, last: int = last) -> None:
             sent = -1
@@ -71,7 +75,7 @@ def test_killed_before_any_statement_of_an_atom_nothing_of_it_is_there(url: str)
             assert store.check() == []
             store.run(counts.add(2))  # and whoever comes next is not hindered
     with roost.Store(url) as store:
-        assert store.run(counts.total(2)) == len(statements)
+        assert store.run(counts.total(2)) == len(tried)
 
 
 def test_killed_right_after_an_answer_it_is_there(url: str) -> None:
@@ -124,7 +128,7 @@ def test_a_process_killed_while_it_makes_the_database_leaves_one_that_create_com
     statements: list[str] = []
     with roost.Store(f"{url}-counted", trace=lambda sql, _: statements.append(sql)) as store:
         store.create(*STRUCTURES)
-    for last in range(len(statements)):
+    for last in range(0, len(statements), length(3, 1)):
         path = f"{url}-{last}"
 
         def work(line: Line, last: int = last, path: str = path) -> None:

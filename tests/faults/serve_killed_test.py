@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.campaigns.serve_kills import KINDS, kills
+from tests.lengths import length
+
+ROUNDS = length(1, 3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kind: str) -> None:
-    told = kills(tmp_path, kind, rounds=3, seed=kind)
-    assert told.kills == 3
+    told = kills(tmp_path, kind, rounds=ROUNDS, seed=kind)
+    assert told.kills == ROUNDS
     assert told.answers > 0
     assert told.reads > 0

@@ -25,6 +25,7 @@ class Database:
     def __init__(self, name: str, url: str) -> None:
         self.name = name
         self.url = url
+        self._kept: Any = None
 
     def connect(self) -> Any:
         """Return a connection of the driver, as an application has one."""
@@ -34,9 +35,24 @@ class Database:
             return pymysql.connect(**arguments(self.url)[0], client_flag=CLIENT.MULTI_STATEMENTS)
         return psycopg.connect(self.url)
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep one connection meanwhile for what runs here: a new one for each statement costs more than most do."""
+        with contextlib.closing(self.connect()) as self._kept:
+            yield
+        self._kept = None
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Any]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        with contextlib.closing(self.connect()) as connection:
+            yield connection
+
     def script(self, *texts: str) -> None:
         """Run statements."""
-        with contextlib.closing(self.connect()) as connection:
+        with self._connection() as connection:
             cursor = connection.cursor()
             for text in texts:
                 cursor.execute(text)
@@ -44,7 +60,7 @@ class Database:
 
     def sql(self, text: str) -> list[Any]:
         """Run one statement, and return its rows."""
-        with contextlib.closing(self.connect()) as connection:
+        with self._connection() as connection:
             cursor = connection.cursor()
             cursor.execute(text)
             found = list(cursor.fetchall()) if cursor.description else []

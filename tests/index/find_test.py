@@ -17,6 +17,7 @@ from roost.structures.index.declaration import OPS, While
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.sqlite import read_table
 from tests.index.model import Model
+from tests.lengths import length
 
 NAMES = ("id", "a", "b", "c")
 COLUMNS = {"id": "INTEGER PRIMARY KEY", "a": "INT", "b": "TEXT", "c": "INT"}
@@ -67,7 +68,7 @@ def database(model: Model) -> roost.Store:
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=length(150, 400), deadline=None)
 def test_a_find_is_what_a_list_in_the_order_of_the_index_says(
     case: tuple[Model, str, list[Any], int, int, Any, list[Any]],
 ) -> None:

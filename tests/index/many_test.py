@@ -20,6 +20,7 @@ from roost.structures.index.guard import guarded
 from roost.structures.index.opened import OpenedIndex, open_index
 from roost.structures.index.runs import EachAlone, Shape
 from tests.index.databases import Database, database
+from tests.lengths import length
 
 TABLES = {
     "mariadb": "CREATE TABLE {} (id INT PRIMARY KEY, u VARCHAR(3) UNIQUE, n INT, d DECIMAL(6, 2), x INT NOT NULL,"
@@ -63,7 +64,7 @@ def runs(draw: Any) -> tuple[str, Shape, list[tuple[Any, ...]], bool]:
 @pytest.fixture(scope="module", params=["mariadb", "postgresql"])
 def server(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on each server, with twin tables."""
-    with database(request.param, Path()) as made:
+    with database(request.param, Path()) as made, made.kept():
         made.script(*[TABLES[made.name].format(name) for name in ("one", "two")])
         yield made
 
@@ -89,7 +90,7 @@ def told(result: Any) -> Any:
 
 
 @given(case=runs())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=length(60, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) -> None:
     name, shape, requests, _ = case
     server.script(*[f"DELETE FROM {table}" for table in ("one", "two")])

@@ -19,6 +19,7 @@ import roost
 from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database
+from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.conftest import Common, Serve, pages, place
 from tests.memcached.differential import Side, compare
@@ -250,14 +251,15 @@ def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:
 
 
 def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
+    number = length(600, 2_000)
     side = Side(place(common.served))
-    sent = b"".join([b"set %d 0 0 1\r\nx\r\nget %d\r\nmg %d k\r\n" % (n % 7, n % 7, n % 9) for n in range(400)])
+    sent = b"".join([b"set %d 0 0 1\r\nx\r\nget %d\r\nmg %d k\r\n" % (n % 7, n % 7, n % 9) for n in range(number)])
     answer = side.ask(sent)
     expected = b"".join(
         [
             b"STORED\r\nVALUE %d 0 1\r\nx\r\nEND\r\n" % (n % 7)
             + (b"HD k%d\r\n" % (n % 9) if n % 9 < 7 and n % 9 <= n else b"EN k%d\r\n" % (n % 9))
-            for n in range(400)
+            for n in range(number)
         ]
     )
     assert answer == expected
@@ -265,10 +267,11 @@ def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
 
 
 def test_many_requests_that_want_no_answer(common: Common) -> None:
+    number = length(1_500, 5_000)
     with contextlib.closing(Side(place(common.served))) as side:
         side.ask(b"set n 0 0 1\r\n0\r\n")
-        assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * 5_000) == b""
-        assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n5000\r\nEND\r\n"
+        assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * number) == b""
+        assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n%d\r\nEND\r\n" % number
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import roost
 
-EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "50"))
 START = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 SLACK = 16  # of a ttl, what `touch` may leave an end early by
 

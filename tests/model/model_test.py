@@ -21,7 +21,7 @@ from tests.model import by_sql
 from tests.model.model import MOST, Model
 
 # A campaign: ROOST_EXPLORE=1 ROOST_MODEL_EXAMPLES=20000 make test
-EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ROOST_MODEL_EXAMPLES", "30"))
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ def x(db: Database, n: int) -> str:
     return X[db.name].format(n=n)
 
 
-@pytest.fixture(params=NAMES)
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+@pytest.fixture(scope="module", params=NAMES)
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database of each kind, with a row whose value is too long, one too long as a whole, and many long ones."""
-    with database(request.param, tmp_path) as made:
+    with database(request.param, tmp_path_factory.mktemp("filled")) as made:
         long, pair, one = x(made, HEAVY * MIB), x(made, LIMIT // 2 + 1000), x(made, MIB)
         made.script(
             TABLE[made.name],
@@ -46,9 +46,15 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
             "INSERT INTO t VALUES (3, 'three', 'w'), (4, 'four', 'w')",
             f"INSERT INTO t VALUES ({FIRST}, {one}, 'w')",
         )
-        for n in range(1, BIG):
-            made.script(f"INSERT INTO t SELECT {FIRST + n}, v, 'w' FROM t WHERE id = {FIRST}")
+        made.script(*[f"INSERT INTO t SELECT {FIRST + n}, v, 'w' FROM t WHERE id = {FIRST}" for n in range(1, BIG)])
         yield made
+
+
+@pytest.fixture
+def db(filled: Database) -> Database:
+    """The same, with the short rows as they were."""
+    filled.script("UPDATE t SET v = 'three' WHERE id = 3", "UPDATE t SET v = 'four' WHERE id = 4")
+    return filled
 
 
 @pytest.fixture

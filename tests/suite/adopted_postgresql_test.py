@@ -13,6 +13,7 @@ import roost
 from roost.store import bursts
 from tests import servers
 from tests.campaigns.processes import until
+from tests.lengths import length
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
 
@@ -306,7 +307,8 @@ def test_f36_columns_may_be_called_as_what_the_functions_use(
     open_store: Open, application: Application, newest_by: str | None
 ) -> None:
     store = open_store()
-    for name in INTERNAL:
+    # In the short form each name is tried with one of the two.
+    for name in length(INTERNAL[newest_by is None :: 2], INTERNAL):
         application(f'CREATE TABLE t_{name} ("{name}" int, other int, x1 int, "by" int, id {{id}})')
         cap(store, f"{name},other", 2, newest_by, f"t_{name}")
         application(f'INSERT INTO t_{name} ("{name}", other, x1, "by") SELECT 1, 1, n, n FROM generate_series(1, 5) n')

@@ -11,6 +11,7 @@ import pytest
 
 import roost
 from roost.store import bursts
+from tests.lengths import length
 from tests.suite.application import Application
 
 pytestmark = pytest.mark.needs("application")
@@ -89,7 +90,7 @@ def test_the_application_s_statements_go_on_and_it_is_kept_short(
     assert cap(store, keep=3, newest_by=newest_by) == 0
     chance = random.Random(5)
     order = by_at if newest_by else by_id
-    for step in range(60):
+    for step in range(length(30, 60)):
         before = visits("SELECT * FROM visits ORDER BY id")
         uid, at = chance.choice([0, 1, 2, None]), f"2008-01-{chance.randrange(1, 9):02d}"
         row = chance.choice(before) if before else (0, 0, 0, "")

@@ -11,8 +11,8 @@ import pytest
 import roost
 from roost.batching.atoms import Atom
 from roost.structures.capped import adds as capped_adds
+from tests.lengths import length
 from tests.model.model import Model
-from tests.suite.engines import WHOLE
 from tests.suite.shapes import Visit
 
 Make = Callable[..., Any]
@@ -27,7 +27,7 @@ def test_a_batch_answers_as_if_one_by_one(open_store: Make, monkeypatch: Any, se
     monkeypatch.setattr(capped_adds, "CAREFUL_RUNS", careful_runs)  # so that runs are optimistic again and again
     store, model, chance = open_store(small), Model(), random.Random(seed)
     fresh = iter(range(100, 10**6))
-    for _ in range(300 if WHOLE else 25):
+    for _ in range(length(25, 300)):
         ids = [chance.randrange(6) if chance.random() < 0.3 else next(fresh) for _ in range(chance.randrange(1, 7))]
         batch: list[roost.Operation[Any]] = [small.add(Visit(chance.randrange(3), id_)) for id_ in ids]
         if chance.random() < 0.2:

@@ -13,9 +13,10 @@ import pytest
 
 import roost
 from tests import servers
+from tests.lengths import WHOLE
 from tests.suite import clients
 from tests.suite.application import Application
-from tests.suite.engines import ENGINES, WHOLE, Engine
+from tests.suite.engines import ENGINES, Engine
 from tests.suite.shapes import baskets, likes, pageviews, visits
 from tests.suite.ways import WAYS, App, Way
 

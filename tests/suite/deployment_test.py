@@ -17,14 +17,14 @@ import pytest
 
 import roost
 from roost.databases.mariadb.engine import arguments
-from tests.suite.engines import WHOLE
+from tests.lengths import length
 from tests.suite.shapes import Egg, Visit
 
 pytestmark = pytest.mark.needs("second store", "application")
 
 Make = Callable[..., Any]
 PATIENCE = 60.0
-MEANWHILE = 60 if WHOLE else 8  # rounds of every worker between two changes
+MEANWHILE = length(8, 60)  # rounds of every worker between two changes
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from typing import Any
 import roost
 from tests import servers
 
-WHOLE = os.environ.get("ROOST_TEST_SUITE") == "all"  # the long form, as the campaign `suite` has it
-
 _numbers = count()
 
 

@@ -14,15 +14,15 @@ import psycopg
 import pytest
 
 import roost
+from tests.lengths import length
 from tests.suite import clients
-from tests.suite.engines import WHOLE
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("psycopg")
 
 Open = Callable[..., roost.Store]
 Work = Callable[[Any, int], Iterator[Any]]  # a store or a client, and the worker's number; yields what it was told
-TURNS = 300 if WHOLE else 40
+TURNS = length(40, 300)
 
 
 def at_once(open_store: Open, url: str, library: Work, *foreign: Work) -> list[list[Any]]:

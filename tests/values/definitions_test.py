@@ -19,6 +19,7 @@ import roost
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 from roost.types.columns import parse_column
+from tests.lengths import length
 from tests.values.shapes import (
     Colour,
     Egg,
@@ -204,7 +205,7 @@ def structures(draw: st.DrawFn) -> Structure:
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=length(40, 400), deadline=None)
 @given(structures())
 def test_a_definition_makes_an_equal_structure(structure: Structure) -> None:
     again = from_definition(structure.definition)
