@@ -306,7 +306,7 @@ def a_server(folder: Path, *arguments: str, wire: Wire = HANDLERSOCKET) -> Itera
         make_cache(f"sqlite:///{folder}/app.db")
         arguments = (*arguments, "--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages")
     listeners = None if wire is HANDLERSOCKET else 1
-    command = ("sqlite:///app.db", "--workers", "2", *arguments)
+    command = ("sqlite:///app.db", "--workers", "1", *arguments)
     with serving(folder, *command, module="roost.cli", listeners=listeners) as served:
         yield served
         assert served.stop() == 0
@@ -322,7 +322,7 @@ def main() -> None:
     print(f"hostile --rounds {options.rounds} --seconds {options.seconds:g}")
     for wire in (HANDLERSOCKET, MEMCACHED):
         print(f"{wire.name}:")
-        with tempfile.TemporaryDirectory() as folder, a_server(Path(folder), wire=wire) as served:
+        with tempfile.TemporaryDirectory() as folder, a_server(Path(folder), "--workers", "2", wire=wire) as served:
             for name, act in HOSTILE.items():
                 compare(served, name, act, options.rounds, options.seconds)
 

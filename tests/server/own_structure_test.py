@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,10 +20,16 @@ roost.Store(f"sqlite:///{sys.argv[1]}").create(Latest("moods", key=int, value=ro
 """
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Iterator[Bench]:
-    path = tmp_path / "app.db"
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("own") / "app.db"
     subprocess.run([sys.executable, "-c", MAKE, str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def write(empty: Path, tmp_path: Path) -> Iterator[Bench]:
+    path = Path(shutil.copy(empty, tmp_path))
     made = bench(path, "write")
     yield made
     made.database.close()
