@@ -30,6 +30,28 @@ pytestmark = pytest.mark.needs("pymysql")
 Open = Callable[..., roost.Store]
 USED = "already used by statement"
 
+
+def test_what_a_client_says_the_time_is_removes_nothing(open_store: Open, sql: Any) -> None:
+    store = open_store()
+    views = roost.Counter("views", window="hour", keep=3)
+    online = roost.Set("online", key=str, member=int, keep_for=3600)
+    store.create(views, online)
+    store.run_all(views.add("/", 5), online.add("room", 1))
+    for years in (-5, 5):
+        sql.execute(f"SET timestamp = UNIX_TIMESTAMP(SYSDATE()) + {years} * 365 * 86400")
+        sql.execute("INSERT INTO views_in (`key`, total) VALUES ('/', 1)")
+        for n in range(5):
+            sql.execute(f"INSERT INTO online_in (`key`, member) VALUES ('other', {n})")
+        sql.execute("BEGIN")
+        store.on(sql).run(online.add("joined", years))
+        sql.execute("COMMIT")
+    assert store.run_all(views.total("/"), online.size("room"), online.size("other")) == (7, 1, 5)
+    assert store.run(online.size("joined")) == 2
+    sql.execute("SET timestamp = DEFAULT")
+    assert sql.execute("SELECT count(*) FROM online").fetchone() == (8,)
+    assert store.check() == []
+
+
 # structure: what is inserted, a row that is refused, what is held after the first; what is removed, what is held then.
 IN: dict[str, tuple[str, str, str, list[Any]]] = {
     "pageviews": ("`key`, total", "'/home', 2", "'/home', NULL", COUNTED),

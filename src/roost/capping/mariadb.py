@@ -28,7 +28,7 @@ from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
 from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NUMBER, MariaDBAgeWords, MariaDBWords
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
-from roost.dialects.mariadb import MARIADB
+from roost.dialects.mariadb import MARIADB, without_introducers
 from roost.dialects.mariadb_definers import powerless
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 
@@ -369,7 +369,7 @@ class MariaDBAdoption(Adoption):
         found = yield read(
             "SELECT EVENT_DEFINITION = %s, DEFINER\n"
             "  FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
-            *(words.event.partition(" DO\n")[2], cap.index_name),
+            *(without_introducers(words.event.partition(" DO\n")[2]), cap.index_name),
         )
         if not found[0]:
             return []

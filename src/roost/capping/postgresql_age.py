@@ -3,9 +3,11 @@
     AFTER INSERT OR UPDATE OF at, for each row, at COMMIT:  SELECT roostcap_visits_trim(10)
       DELETE FROM visits d USING (… WHERE at < now() - … ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED …) …;
 
-Ten rows for the first row that a transaction has written, and for each fifth of the others, until nothing is over:
-what a deferred trigger costs for a row then is to look at a setting of the transaction. At COMMIT, so that what is
-deleted is locked for no longer than that takes, and nobody else waits for it. By whose rights: see `postgresql_sql.py`.
+Ten rows for the first row that a transaction has written, twenty for the sixth, and so on, twice as many each time,
+until nothing is over: what a deferred trigger costs for a row then is to look at a setting of the transaction, and the
+index entries of what the transaction itself has deleted, which each search walks over again, are as many as its rows.
+At COMMIT, so that what is deleted is locked for no longer than that takes, and nobody else waits for it. By whose
+rights: see `postgresql_sql.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from __future__ import annotations
 from roost.capping.age import PER_SECOND, Age
 from roost.capping.postgresql_sql import CUT, PATH, PATIENCE, SHORT, SPARE, TRIES, PostgreSQLWords
 
-FREE = 4  # rows of a transaction after one that has deleted: two rows go for each that comes, or more
 NONE_LEFT = 2_000_000_000
+MOST = 1_000_000  # rows that go at once
 TIMED = 21  # pg_trigger.tgtype: for each row, after INSERT or UPDATE
 TYPES = {"zoned": "timestamptz", "plain": "timestamp", "date": "date"}
 
@@ -74,14 +76,15 @@ class PostgreSQLAgeWords(PostgreSQLWords):
 DECLARE
   setting text := 'roostcap.a' || TG_RELID;
   free integer := coalesce(nullif(current_setting('roostcap.a' || TG_RELID, true), ''), '0')::integer;
+  lot integer;
 BEGIN
-  IF free = 0 THEN
-    free := CASE WHEN {self.named(self.functions[1])}({SPARE}) < {SPARE} THEN {NONE_LEFT} ELSE {FREE + 1} END;
+  IF free = {NONE_LEFT} THEN RETURN NULL; END IF;
+  IF free = 0 THEN  -- two rows go for each that comes, or more
+    lot := coalesce(nullif(current_setting('roostcap.l' || TG_RELID, true), ''), '{SPARE}')::integer;
+    free := CASE WHEN {self.named(self.functions[1])}(lot) < lot THEN {NONE_LEFT + 1} ELSE lot / 2 END;
+    PERFORM set_config('roostcap.l' || TG_RELID, least(lot * 2, {MOST})::text, true);
   END IF;
-  IF free <= {FREE + 1} THEN PERFORM set_config(setting, (free - 1)::text, true);
-  ELSIF current_setting(setting, true) IS DISTINCT FROM '{NONE_LEFT}' THEN
-    PERFORM set_config(setting, '{NONE_LEFT}', true);
-  END IF;
+  PERFORM set_config(setting, (free - 1)::text, true);
   RETURN NULL;
 END"""
 
@@ -134,7 +137,8 @@ END"""
         A plan that was made when the table was small is kept for as long as the session lives: so that it goes by the
         index, it may not do otherwise.
         """
-        limits = f";lock_timeout={PATIENCE};enable_seqscan=off;enable_sort=off;enable_bitmapscan=off"
+        plans = "enable_indexscan=on;enable_seqscan=off;enable_sort=off;enable_bitmapscan=off"
+        limits = f";lock_timeout={PATIENCE};{plans}"
         return True, f"search_path={PATH}{limits if function == self.functions[1] else ''}"
 
     @property

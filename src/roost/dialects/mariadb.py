@@ -52,6 +52,11 @@ def literal(text: str) -> str:
     return doubled(text) if text.isascii() and text.isprintable() and text and "\\" not in text else _hexadecimal(text)
 
 
+def without_introducers(body: str) -> str:
+    """Return the body of a trigger or an event as information_schema has it: without the character sets of literals."""
+    return body.replace("_utf8mb4 X'", " X'")
+
+
 def _hexadecimal(text: str) -> str:
     return f"_utf8mb4 X'{text.encode().hex().upper()}'"
 

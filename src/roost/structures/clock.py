@@ -58,6 +58,12 @@ CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
+# In a trigger on MariaDB, which works with others' rights: any client may say `SET timestamp`, and UTC_TIMESTAMP goes
+# by it. SYSDATE does not; by it the moment is ambiguous in the hour that comes twice: it serves where they disagree.
+TRIGGER_CLOCK = """\
+TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,
+    UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
+
 # The structure's time as an expression. On SQLite its row is there from the first write on. On PostgreSQL it is a query
 # that is evaluated once: with the clock itself, which moves, a condition could use no index.
 NOW = {
@@ -76,7 +82,7 @@ SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.
 SHOWN = {
     "sqlite": "strftime('%Y-%m-%d %H:%M:%S.', {0} / 1000000, 'unixepoch') || substr({0} + 10000000, -6)",
     "mariadb": "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {0} MICROSECOND",
-    "postgresql": "to_timestamp(0) + {0} * '1 microsecond'::interval",
+    "postgresql": "to_timestamp(0) + {0} / 1000000 * '1 second'::interval + {0} % 1000000 * '1 microsecond'::interval",
 }
 
 READ = "SELECT {clock}, t.latest, t.ahead FROM (SELECT 1) one LEFT JOIN {table} t ON t.id = 0"

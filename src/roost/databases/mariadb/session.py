@@ -62,6 +62,7 @@ SETTINGS = (
     Setting("sql_auto_is_null", "0", Caller.STATEMENT),  # id IS NULL finds the row inserted last
     Setting("max_sort_length", "4096", Caller.STATEMENT),  # bytes that ORDER BY looks at: a key has up to 3,072
     Setting("sql_quote_show_create", "1", Caller.STATEMENT),  # triggers that are made anew
+    Setting("timestamp", "0", Caller.STATEMENT, Caller.THEIRS),  # what the session takes for the present moment
     Setting("completion_type", "'NO_CHAIN'", Caller.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
     Setting("max_statement_time", "0", Caller.THEIRS, None),
     Setting("character_set_client", "", Caller.REFUSED, Caller.REFUSED),

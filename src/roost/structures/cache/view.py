@@ -35,7 +35,10 @@ SQLITE_UNTIL = (
 )
 MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
 MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
-POSTGRESQL_SHOWN = f"CASE WHEN until < {NEVER} THEN to_timestamp(0) + until * interval '1 microsecond' END"
+# An interval is multiplied by a float, which has no microseconds of a far year.
+POSTGRESQL_SHOWN = f"""\
+CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 second'
+    + until % 1000000 * interval '1 microsecond' END"""
 POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
 
 
@@ -47,7 +50,8 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     until = SQLITE_UNTIL.format(words.new(EXPIRES))
     shown = f"{key}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
     view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
-    old = words.is_old(words.key)
+    old, flags = words.is_old(words.key), words.new(FLAGS)
+    no_flags = (NO_FLAGS.format(flags), FLAGS_TAKE)
     if _bounded(plan):
         return sqlite.Made(
             view=view,
@@ -62,9 +66,9 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     return sqlite.Made(
         view=view,
         insert=[
-            words.refuse(*words.rules([*words.key, value, EXPIRES, FLAGS]), (NO_FLAGS.format("NEW.flags"), FLAGS_TAKE)),
+            words.refuse(*words.rules([*words.key, value, EXPIRES, FLAGS]), no_flags),
             f"INSERT INTO {rows} ({key}, value, until, token, flags)\n"
-            f"    VALUES ({words.news([*words.key, value])}, {until}, {now}, coalesce(NEW.flags, 0))\n"
+            f"    VALUES ({words.news([*words.key, value])}, {until}, {now}, coalesce({flags}, 0))\n"
             f"    ON CONFLICT ({key}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
             "      token = max(excluded.token, token + 1), flags = excluded.flags",
         ],
@@ -72,10 +76,10 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
             words.refuse(
                 words.fixed(words.key, KEY_IS_FIXED),
                 *words.changes([value, EXPIRES, FLAGS]),
-                (NO_FLAGS.format("NEW.flags"), FLAGS_TAKE),
+                no_flags,
             ),
             f"UPDATE {rows} SET value = {words.new(value)}, until = {until}, token = max({now}, token + 1),\n"
-            f"    flags = coalesce(NEW.flags, 0) WHERE {old}",
+            f"    flags = coalesce({flags}, 0) WHERE {old}",
         ],
         delete=[f"DELETE FROM {rows} WHERE {old}"],
     )

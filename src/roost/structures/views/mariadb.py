@@ -26,8 +26,10 @@ from typing import Any
 
 from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Statement
+from roost.dialects.mariadb import without_introducers
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, powerless
+from roost.structures.clock import CLOCK, TRIGGER_CLOCK
 from roost.structures.plan import StructurePlan, each
 from roost.structures.views.view import Capabilities, Found, View, ViewDialect
 from roost.types.column_types import ColumnType
@@ -102,7 +104,8 @@ class Words:
             cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
             variables.append(f"SET `new {column.name}` = {stored(column, given)}")
         made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
-        return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *body])
+        work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
+        return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *work])
 
     def lock(self) -> str:
         """Return the statement that locks the head; where there is none, there are no rows."""
@@ -170,18 +173,13 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
-        objects[f"roost_{inlet}"] = _told(body)
+        objects[f"roost_{inlet}"] = without_introducers(body)
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
     renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
     make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
     return View(tuple(make), (), objects, tuple(make.values()))
-
-
-def _told(body: str) -> str:
-    # As information_schema has it: without the character sets of literals.
-    return body.replace("_utf8mb4 X'", " X'")
 
 
 def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
