@@ -35,7 +35,7 @@ import pytest
 # production, but some thousand tests make tables.
 place: str | None = None
 
-KEPT = 8  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
+KEPT = 32  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
 RUN = secrets.token_hex(3)  # what this run's databases are known by
 
 PATIENCE = 60.0  # seconds for a server to start

@@ -26,6 +26,7 @@ from tests.campaigns.foreign import is_flocked, is_locked
 from tests.campaigns.processes import Child, Gone, Line
 
 LONGEST = 0.004  # seconds to the interrupt: as long as a few commits
+AGAIN = 1.0  # seconds until the next one, where an interrupt was swallowed: longer than a busy machine stands still
 VICTIM, WORKERS = 10**9, 10**8
 
 pageviews = roost.Counter("pageviews", key=int)
@@ -103,7 +104,7 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
             store.run(pageviews.add(VICTIM, 0))  # with all the time it needs: a queue that stands still shows here
         try:
             # Again and again: one that hits a finalizer is swallowed by Python itself.
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST), 0.2)
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST), AGAIN)
             while True:
                 # Now and then by a store that has to connect first, and is dropped by the interrupt.
                 using = roost.Store(url, timeout=60) if chance.random() < 0.1 else store
@@ -116,11 +117,11 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
         except (KeyboardInterrupt, RuntimeError) as interrupt:
             if isinstance(interrupt, RuntimeError) and str(interrupt) != "release unlocked lock":
                 raise  # that one is what threading's Condition makes of an interrupt while a thread is started
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _disarm()
             told.interrupts += 1
             (sure if answered else unsure).append(key)
             line.say(f"{told.interrupts} {_where(interrupt)}")
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    _disarm()
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     stop.set()
@@ -157,6 +158,15 @@ def _next(sure: list[int], key: int) -> tuple[int, bool]:
 def _where(interrupt: BaseException) -> str:
     frame, number = list(traceback.walk_tb(interrupt.__traceback__))[-2]  # the last is the handler's
     return f"{os.path.basename(frame.f_code.co_filename)}:{number} in {frame.f_code.co_name}"
+
+
+def _disarm() -> None:
+    while True:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return
+        except KeyboardInterrupt:  # the next one has come in this moment
+            pass
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

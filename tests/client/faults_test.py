@@ -146,13 +146,14 @@ BROKEN = [
 def test_an_answer_that_cannot_be_one_costs_the_connection(
     server: Server, middle: Middle, connect: Connect, fruit: Index, answer: bytes
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
+    half = answer == b"0\t2\t1\tap"  # of which the rest never comes
+    client = connect(middle.address, secret=server.write_secret, timeout=SHORT if half else 60.0)
     client.run(fruit.find("=", 1))
     middle.rules = [answer]
     (outcome,) = client.pipeline([fruit.find("=", 1)])
     if answer == b"2\t1\tcmd\n":
         assert isinstance(outcome, roost.Refused)
-    elif answer == b"0\t2\t1\tap":
+    elif half:
         assert isinstance(outcome, roost.TimedOut)
     else:
         assert outcome == [("1", "apple")]  # asked again

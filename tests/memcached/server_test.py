@@ -267,12 +267,11 @@ def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
 
 
 def test_many_requests_that_want_no_answer(common: Common) -> None:
-    side = Side(place(common.served))
     number = length(1_500, 5_000)
-    side.ask(b"set n 0 0 1\r\n0\r\n")
-    assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * number) == b""
-    assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n%d\r\nEND\r\n" % number
-    side.close()
+    with contextlib.closing(Side(place(common.served))) as side:
+        side.ask(b"set n 0 0 1\r\n0\r\n")
+        assert side.ask(b"incr n 1 noreply\r\nset k 0 0 5 noreply\r\nvalue\r\n" * number) == b""
+        assert side.ask(b"get n\r\n") == b"VALUE n 0 4\r\n%d\r\nEND\r\n" % number
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ import roost
 from roost.store import bursts
 from tests import servers
 from tests.campaigns.processes import until
-from tests.suite.aged_test import DAY, INDEX, MONTH, Open, cap, fill, make, now, numbers, settle, told
+from tests.suite.aged_test import DAY, INDEX, INSERT, MONTH, Open, cap, fill, make, now, numbers, settle, told
 from tests.suite.application import Application
 
 commit = pytest.mark.needs("trims at commit")
@@ -317,6 +318,34 @@ def test_a_session_s_zone_changes_nothing(open_store: Open, application: Applica
         assert numbers(application) == [0, 2]
     finally:
         application("SET GLOBAL time_zone = 'SYSTEM'")
+
+
+@passes
+def test_an_hour_that_is_there_twice_is_two_hours(open_store: Open, application: Application) -> None:
+    # A zone of the tests' own: ten days ago the clock went back by an hour.
+    change = now().replace(microsecond=0) - dt.timedelta(days=10)
+    zone = 70_000
+    application(f"INSERT INTO mysql.time_zone VALUES ({zone}, 'N')")
+    application(f"INSERT INTO mysql.time_zone_name VALUES ('Roost/Autumn {change:%s}', {zone})")
+    application(f"INSERT INTO mysql.time_zone_transition VALUES ({zone}, {change:%s}, 1)")
+    for kind, offset in ((0, 7200), (1, 3600)):
+        application(f"INSERT INTO mysql.time_zone_transition_type VALUES ({zone}, {kind}, {offset}, 0, 'R{kind}')")
+    application("CREATE TABLE events (n INT, at TIMESTAMP NOT NULL, PRIMARY KEY (n, at))")
+    application(INDEX)
+    application("SET time_zone = '+00:00'")
+    application(f"SET GLOBAL time_zone = 'Roost/Autumn {change:%s}'")
+    try:
+        for n in range(5):
+            for minutes in (-30, 30):
+                application(INSERT, n, f"{change + dt.timedelta(minutes=minutes):%Y-%m-%d %H:%M:%S}")
+        assert cap(open_store(), 10 * DAY + 900) == 5
+        assert application("SELECT count(*), min(at) FROM events") == [
+            (5, (change + dt.timedelta(minutes=30)).replace(tzinfo=None))
+        ]
+    finally:
+        application("SET GLOBAL time_zone = 'SYSTEM'")
+        for table in ("time_zone", "time_zone_name", "time_zone_transition", "time_zone_transition_type"):
+            application(f"DELETE FROM mysql.{table} WHERE time_zone_id = {zone}")
 
 
 @passes

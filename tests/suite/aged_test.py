@@ -365,6 +365,40 @@ def test_what_tells_no_time_stays(open_store: Open, application: Application) ->
     assert numbers(application) == [0, 1, 2, 3, 5]
 
 
+NEVER = 9_999_999_999_999  # as some say what does not end
+
+
+@pytest.mark.parametrize(
+    ("at", "epoch", "why"),
+    [
+        ([NEVER], "s", ""),
+        ([NEVER], "ms", "its least value, 1,.* is it --epoch s"),
+        ([], "ms", "its greatest value, 1,.* is it --epoch s"),
+        ([20_000], "s", ""),
+    ],
+)
+def test_the_unit_of_numbers_is_not_told_by_one_that_is_far_off(
+    open_store: Open, application: Application, at: list[int], epoch: str, why: str
+) -> None:
+    make(application, "milliseconds")
+    fill(application, [0, 60], "seconds")
+    for each in at:
+        application(INSERT, 7, each)
+    if why:
+        with pytest.raises(roost.Invalid, match=why):
+            cap(open_store(), epoch=epoch)
+    else:
+        assert cap(open_store(), epoch=epoch) == 0
+    assert len(numbers(application)) == 2 + len(at)
+
+
+def test_milliseconds_are_not_taken_for_seconds(open_store: Open, application: Application) -> None:
+    make(application, "milliseconds")
+    fill(application, [0, 60], "milliseconds")
+    with pytest.raises(roost.Invalid, match=r"its least value, 1,.* is it --epoch ms"):
+        cap(open_store(), epoch="s")
+
+
 def test_times_without_a_zone_are_of_the_one_that_was_named(open_store: Open, application: Application) -> None:
     make(application)
     store = open_store()

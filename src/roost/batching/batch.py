@@ -27,7 +27,7 @@ from roost.batching.known import Known, performed
 from roost.batching.parts import Part, SlowPath
 from roost.batching.stats import Stats
 from roost.databases.engine import GRACE
-from roost.dialects.dialect import Control, Dialect, Wanted
+from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -66,7 +66,7 @@ class Batch:
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
-        self._left = False  # a server that only reads
+        self._left = 0  # servers that only read
         self._failures = self._most_failures = 0  # consecutive ones, each of which might concern the whole database
         self.committing: Part | None = None  # whose COMMIT is under way
 
@@ -113,8 +113,8 @@ class Batch:
                 yield Control.JITTER
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
-        if isinstance(error, ReadOnly) and self._dialect.exchanges and not self._left:
-            self._left = True  # once: an account, or a table, may be one that nobody writes
+        if isinstance(error, ReadOnly) and self._dialect.exchanges and self._left < LEAVES:
+            self._left += 1
             try:
                 yield Control.LEAVE
             except Error:

@@ -104,16 +104,27 @@ class Age(Cap):
         if self.offset and self.time not in ("plain", "date"):
             raise Invalid(f"{self.table}.{self.by} tells the time without a zone's help: leave out --utc-offset")
 
-    def check_newest(self, newest: Any) -> None:
-        """Raise `Invalid` where the newest value shows that the numbers are of another unit."""
-        if self.time not in PER_SECOND or not isinstance(newest, (int, float)) or newest <= 0:
+    def check_unit(self, oldest: Any, newest: Any) -> None:
+        """Raise `Invalid` where the oldest or the newest value shows that the numbers are of another unit.
+
+        One value that is far off proves nothing, such as the 9999999999999 of what never ends: it stays in any unit.
+        Rows would be lost where seconds are taken for milliseconds, which the oldest shows.
+        """
+        if self.time not in PER_SECOND or not isinstance(oldest, (int, float)) or not isinstance(newest, (int, float)):
             return
-        seconds = newest / PER_SECOND[self.time]
-        if not EIGHTIES < seconds < FAR:
-            raise Invalid(
-                f"{self.table}.{self.by}: its greatest value, {newest:,}, is no time of our days in {self.time} since "
-                f"1970: is it --epoch {'s' if self.time == 'milliseconds' else 'ms'}?"
-            )
+        unit = PER_SECOND[self.time]
+        if newest / unit <= EIGHTIES:
+            which, value, hint = "greatest", newest, " in any unit" if unit == 1 else ": is it --epoch s?"
+        elif unit == 1 and oldest >= FAR:
+            which, value, hint = "least", oldest, ": is it --epoch ms?"
+        elif unit > 1 and oldest / unit <= EIGHTIES:
+            which, value, hint = "least", oldest, ": is it --epoch s?"
+        else:
+            return
+        raise Invalid(
+            f"{self.table}.{self.by}: its {which} value, {value:,}, is no time of our days in {self.time} since 1970"
+            f"{hint}"
+        )
 
 
 def cap_of(structure: Structure) -> Cap | None:

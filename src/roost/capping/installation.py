@@ -98,8 +98,10 @@ class Adoption(ForeignKeys):
         age.check_offset()
         if age.epoch:
             words = self.words(age)
-            newest = yield read(f"SELECT max({words.column(age.by)}) FROM {words.table}")
-            age.check_newest(newest[0][0][0])
+            by = words.column(age.by)
+            oldest = yield read(f"SELECT min({by}) FROM {words.table} WHERE {by} > {age.first}")
+            newest = yield read(f"SELECT max({by}) FROM {words.table}")
+            age.check_unit(oldest[0][0][0], newest[0][0][0])
         return (yield from self._found(age, layout, age.by))
 
     def _column(self, layout: Layout, given: str) -> str:

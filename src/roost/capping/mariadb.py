@@ -13,6 +13,7 @@ A pass waits for nobody: what somebody holds is passed over, its note stays, and
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -23,8 +24,8 @@ from typing import Any
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, Words, read, write
 from roost.capping.foreign_keys import Asking
-from roost.capping.installation import PRIVATE, Adoption, Layout, Making
-from roost.capping.mariadb_sql import AT, CUT, NUMBER, MariaDBAgeWords, MariaDBWords
+from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
+from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NUMBER, MariaDBAgeWords, MariaDBWords
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB
@@ -279,10 +280,13 @@ class MariaDBAdoption(Adoption):
     def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
         assert isinstance(words, MariaDBWords)
-        victims = yield read(words.victims(), *key, *key)
-        if victims[0]:
-            yield words.delete_all(victims[0])
-        return len(victims[0]), len(victims[0]) < CUT
+        in_utc = not any(isinstance(value, dt.datetime) for value in key)  # keys were read in the session's zone
+        victims = yield read((IN_UTC if in_utc else "") + words.victims(), *key, *key)
+        if not victims[0]:
+            return 0, True
+        if not (deleted := (yield words.delete_all(victims[0], in_utc))):
+            raise Invalid(f"{words.cap.table}: {KEPT}")
+        return deleted, len(victims[0]) < CUT
 
     def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete what keys have too many of; what somebody holds is noted, for the passes."""

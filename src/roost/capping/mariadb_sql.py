@@ -16,6 +16,10 @@ CUT = 500  # rows that one statement of a burst deletes at most: a few milliseco
 NUMBER, AT = "roostcap_n", "roostcap_at"  # the columns of the notes that no key of the application's has
 # For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+# A TIMESTAMP that is read and given back is told in the session's zone, which has an hour of a night in autumn twice.
+IN_UTC = "SET STATEMENT time_zone = '+00:00' FOR "
+# One for both: of a zone that an outer one names, an inner one knows nothing.
+IN_UTC_AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0, time_zone = '+00:00' FOR "
 
 
 class MariaDBWords(Words):
@@ -101,14 +105,14 @@ class MariaDBWords(Words):
         """Return the condition that a key has too many rows still."""
         return f"EXISTS ({self._excess('1', key, 1)})"
 
-    def delete_all(self, rows: Sequence[Row]) -> Statement:
-        """Return the statement that deletes rows by what tells them apart."""
-        quoted = self.dialect.quoted
+    def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
+        """Return the statement that deletes rows by what tells them apart; in_utc: as they were read."""
+        quoted, at_once = self.dialect.quoted, IN_UTC_AT_ONCE if in_utc else AT_ONCE
         if not all(type(value) is int for value in rows[0]):  # a list of texts would be of another character set
-            return Statement(Template(AT_ONCE + self.delete_by(self.dialect.placeholder)), rows)
+            return Statement(Template(at_once + self.delete_by(self.dialect.placeholder)), rows)
         same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
         joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
-        return Statement(Template(AT_ONCE + joined, Gather.VALUES), rows)
+        return Statement(Template(at_once + joined, Gather.VALUES), rows)
 
     def delete_by(self, hole: str = "") -> str:
         """Return the statement that deletes a row by parameters, or in the event by those of `roostcap_gone`."""

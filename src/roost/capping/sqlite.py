@@ -31,6 +31,9 @@ ROWS = ("new", "old")  # how triggers call the row that they are fired for
 STORED = (int, float, str, bytes)  # what a column can hold
 EACH = 2  # rows that are over of which each written row removes some: more than come, so that the table gets smaller
 SAMPLE = 100  # of the oldest and of the newest times that are looked at
+# `julianday()` takes '2026' for the number of a day, and '19:50' for a time on 1 January 2000.
+DAY_FIRST = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
+IS_DAY_FIRST = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 ZONED = re.compile(r"[+-](?!00:00$)\d\d:\d\d$")
 
 
@@ -84,7 +87,8 @@ class SQLiteAgeWords(SQLiteWords):
             return f"{since} CAST(strftime('%s', 'now') AS INTEGER) * {PER_SECOND[cap.time]} - {cap.units}"
         now = f"'now', '{-cap.seconds:+d} seconds'"
         text = f"date({now})" if cap.time == "date" else f"strftime('%Y-%m-%d %H:%M:%f', {now})"
-        return f"{since} {text} AND julianday({by}) + (length({by}) <= 10) <= julianday({now})"
+        is_over = f"julianday({by}) + (length({by}) <= 10) <= julianday({now})"
+        return f"{since} {text} AND {by} GLOB '{DAY_FIRST}' AND {is_over}"
 
     def excess(self, limit: int, prefix: str = "") -> str:
         """Return the query for rows that are over, oldest first, by what tells them apart."""
@@ -204,7 +208,7 @@ class SQLiteAdoption(Adoption):
         texts = [value for _, value in found[0] if value > FIRST]
         for text in texts:
             known = yield read("SELECT julianday(?)", text)
-            if known[0][0][0] is None or ZONED.search(text):
+            if known[0][0][0] is None or not IS_DAY_FIRST.match(text) or ZONED.search(text):
                 why = "which has a zone" if ZONED.search(text) else "which is no time"
                 wanted = "SQLite can order times that are written as 2008-01-01 22:03:23, all in one zone"
                 raise Invalid(f"{table}.{age.by} holds {text!r}, {why}; {wanted}")

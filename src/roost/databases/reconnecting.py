@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from roost.databases.engine import HASTE, ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
-from roost.dialects.dialect import Control
+from roost.dialects.dialect import LEAVES, Control
 from roost.errors import CannotOpen, ConnectionLost, ReadOnly
 from roost.structures.plan import Careful
 
@@ -84,6 +84,7 @@ class Reconnecting(ServerExecutor):
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        left = 0
         while True:
             try:
                 self.look()
@@ -94,6 +95,9 @@ class Reconnecting(ServerExecutor):
                 self.pause(self.wait)
                 self.reconnect(self.wait)
             except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
+                left += 1
+                if left > LEAVES:
+                    raise
                 self._leave()
 
     def look(self) -> None:
@@ -108,14 +112,16 @@ class Reconnecting(ServerExecutor):
             primary.close_raw()
 
     def _leave(self) -> None:
-        # Raises the error that is handled where no server was found that writes, or where this one is said to.
+        # Raises the error that is handled where no server was found that writes. Where this one does, it may have been
+        # made the one that writes since.
         if self.only_reads():
             try:
                 self._anew(self._find_writing, self.wait)
-                return
             except ConnectionLost:
                 pass
-        raise
+            else:
+                return
+            raise
 
     def lock_wait(self, word: Control) -> float:
         """Return the seconds that a transaction begun in this way waits for a single lock."""

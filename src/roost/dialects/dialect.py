@@ -127,6 +127,9 @@ class Exchange(NamedTuple):
 MOST_ANSWER = 2**40 - 1
 
 
+LEAVES = 2  # servers that only read which a batch leaves: an account, or a table, may be one that nobody writes
+
+
 class Control(enum.Enum):
     """What a batch yields beside statements; the engine knows the words."""
 

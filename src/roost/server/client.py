@@ -172,11 +172,12 @@ class Client(asyncio.Protocol):
             self._rest.insert(0, rest)
             self._pause()
 
-    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float) -> None:
+    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
         """Send what was answered; what comes late is sent after a delay, and then the other lines go on.
 
         rest: the lines that there was no room for; None: there are none.
         seconds: that the others took.
+        alone: nobody else was in the turn, or waits for the next one.
         """
         self.waiting = self.blocked
         self.locked = self.locked if self.blocked else 0.0
@@ -196,7 +197,9 @@ class Client(asyncio.Protocol):
             most = self.server.settings.max_unanswered
             if rest is not None or size > most or seconds > SHARE:
                 taken = max(size / most, seconds / SHARE)  # of what one may take
-                self._pace = max(SLOWEST, int(self._pace / max(taken, 2)))
+                # By itself it need not leave time to others: on a busy machine a turn takes long whatever is in it, and
+                # turns of one request each would take for ever.
+                self._pace = max(PACE if alone else SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
         elif rest is not None and not self._measured:

@@ -45,7 +45,7 @@ class Client(Protocol):
     locked: float  # since when its lines wait for somebody else's lock
     blocked: bool  # the first of them goes on waiting for it
 
-    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float) -> None:
+    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
         """Send what was answered."""
 
     def block(self, rest: Any) -> None:

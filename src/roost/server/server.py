@@ -177,8 +177,9 @@ class Server:
             log.warning("a turn of %d connections took %.3f s%s", len(taken), seconds, shown)
         counters.turn(seconds)
         self._crowded = bool(played.rest)
+        alone = len(taken) == 1 and not self.waiting
         for place, ((client, _), text) in enumerate(zip(taken, played.texts, strict=True)):
-            client.answer(text, played.late.get(place), played.rest.get(place), played.seconds[place])
+            client.answer(text, played.late.get(place), played.rest.get(place), played.seconds[place], alone)
 
     def reload(self, settings: Settings) -> None:
         """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
