@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 
 def ran(name: str, *arguments: str) -> str:
     command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    environment = {**os.environ, "ROOST_SERVE_WORKERS": "1"}  # not one for each processor
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
     return done.stdout
 
 

@@ -45,7 +45,11 @@ class Database:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[Any]:
         if self._kept is not None:
-            yield self._kept
+            try:
+                yield self._kept
+            except BaseException:
+                self._kept.rollback()  # the next test has the same connection
+                raise
             return
         with contextlib.closing(self.connect()) as connection:
             yield connection

@@ -36,7 +36,7 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 @pytest.fixture(scope="module", params=["mariadb", "postgresql"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database on each server."""
-    with database(request.param, Path()) as made:
+    with database(request.param, Path()) as made, made.kept():
         yield made
 
 
