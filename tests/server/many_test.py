@@ -48,7 +48,7 @@ def ask(clients: list[socket.socket], line: str) -> set[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_thousands_of_connections_have_eight_to_the_database(kind: str, tmp_path: Path) -> None:
+def test_many_connections_have_eight_to_the_database(kind: str, tmp_path: Path) -> None:
     with database(kind, tmp_path) as db:
         db.script(TABLE[kind], ROWS)
         with (

@@ -372,6 +372,9 @@ def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
             sql.execute(f"INSERT INTO words (key, value, flags) VALUES (5, 'five', {wrong})")
         with pytest.raises(sql.Error, match=r"words\.flags"):
             sql.execute(f"UPDATE words SET flags = {wrong} WHERE key = 5")
+    sql.execute("UPDATE words SET flags = '8', expires = '9999-12-31 23:59:59.999999' WHERE key = 5")
+    ((flags, expires),) = sql.execute("SELECT flags, expires FROM words WHERE key = 5").fetchall()
+    assert (flags, str(expires)[:26]) == (8, "9999-12-31 23:59:59.999999")
     sql.execute("DELETE FROM words WHERE key = 5")
     store.run(words.set(3, "three", ttl=10))
     passes(sql, words, 11)

@@ -30,8 +30,9 @@ SQLITE_SHOWN = (
     f"CASE WHEN until < {NEVER} THEN "
     "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
 )
-SQLITE_UNTIL = (
-    f"coalesce(CAST(strftime('%s', {{0}}) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), {NEVER})"
+SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
+    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
+    f"{NEVER})"
 )
 MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
 MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
