@@ -38,7 +38,7 @@ place: str | None = None
 KEPT = 32  # databases on the tests' own servers: each of PostgreSQL's has 7 MB, and some thousand tests make one
 RUN = secrets.token_hex(3)  # what this run's databases are known by
 
-PATIENCE = 60.0  # seconds for a server to start
+PATIENCE = 180.0  # seconds for a server to start
 
 MARIADB = ("mariadbd", ["/usr/sbin", "/usr/libexec"], "mariadb-server")
 MEMCACHED = ("memcached", ["/usr/sbin"], "memcached")

@@ -46,7 +46,7 @@ class Told:
         return f"{self.interrupts} interrupts, {happened}, {self.answers} answers all there"
 
 
-def interrupted(url: str, interrupts: int, seed: object, threads: int = 3, patience: float = 10.0) -> Told:
+def interrupted(url: str, interrupts: int, seed: object, threads: int = 3, patience: float = 60.0) -> Told:
     """Interrupt a process so often; return what was seen, or raise AssertionError."""
     texts: list[str] = []
     with Child(lambda line: _victim(line, url, interrupts, seed, threads), 3600) as child:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-PATIENCE = 60.0  # seconds after which something that should have happened is taken for a hang
+PATIENCE = 180.0  # seconds after which something that should have happened is taken for a hang
 PIPE_BYTES = 2**20  # so that a child need not wait for a parent that is busy
 
 

@@ -8,7 +8,7 @@ from tests.servers import Plugin
 
 
 def ask(port: int, *lines: bytes) -> list[bytes]:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, connection.makefile("rb") as answers:
+    with socket.create_connection(("127.0.0.1", port), timeout=180) as connection, connection.makefile("rb") as answers:
         connection.sendall(b"".join(line + b"\n" for line in lines))
         return [next(answers).rstrip(b"\n") for _ in lines]
 

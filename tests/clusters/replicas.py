@@ -21,7 +21,7 @@ from tests.servers import (
     postgresql_daemon,
 )
 
-PATIENCE = 60.0  # seconds for a replica to have what was committed
+PATIENCE = 180.0  # seconds for a replica to have what was committed
 
 
 @dataclass

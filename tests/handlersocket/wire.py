@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-PATIENCE = 60.0  # seconds for an answer: what takes longer hangs
+PATIENCE = 180.0  # seconds for an answer: what takes longer hangs
 
 
 @dataclass(frozen=True)

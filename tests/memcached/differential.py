@@ -172,7 +172,7 @@ class Side:
     """A server, and the last token of each key there."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=60)
+        self._socket = socket.create_connection(address, timeout=180)
         self._tokens: dict[bytes, bytes] = {}
 
     def ask(self, request: bytes) -> bytes:

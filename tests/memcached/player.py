@@ -74,7 +74,7 @@ class Player:
 
 def memcached_answers(address: tuple[str, int], sent: bytes) -> bytes:
     """Return what memcached answers on a connection of its own."""
-    with socket.create_connection(address, timeout=20) as connection:
+    with socket.create_connection(address, timeout=180) as connection:
         connection.sendall(sent + b"mg the-last-one k\r\n")
         found = b""
         while not found.endswith(LAST):

@@ -474,7 +474,7 @@ REFUSED = {
     "a trigger that ignores a DELETE": (
         VISITS + "CREATE TRIGGER soft BEFORE DELETE ON visits BEGIN SELECT RAISE(IGNORE); END;"
         "INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2009')",
-        "a trigger keeps its rows from being deleted",
+        "its rows cannot be deleted: a trigger keeps them",
     ),
     "a primary key of another collation": (
         "CREATE TABLE visits (uid INT, k TEXT COLLATE NOCASE, at INT, PRIMARY KEY (uid, k COLLATE BINARY))"

@@ -26,7 +26,7 @@ Making = Generator[Wanted, Any, Cap]
 Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
 
 SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
-KEPT = "a trigger keeps its rows from being deleted, so it cannot be capped"
+KEPT = "its rows cannot be deleted: a trigger keeps them, or their key never equals itself, as a FLOAT may"
 PRIVATE = ("sqlite_", "roost_", "roostcap_")  # how tables begin that are nobody's own
 
 
