@@ -231,6 +231,11 @@ class Daemon:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def folder(self) -> Path:
+        """Where it works, with its data in `data`."""
+        return self._folder
+
+    @property
     def pid(self) -> int:
         """The number of its process."""
         assert self._process is not None
@@ -256,6 +261,12 @@ class Daemon:
     def _children(self) -> list[str]:
         listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return listed.read_text().split() if listed.exists() else []
+
+    def stop(self, how: signal.Signals) -> None:
+        """End it politely, and return when it is gone."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait()
 
     def kill(self) -> None:
         """Kill it with -9, and return when it is gone, with the processes that it had."""

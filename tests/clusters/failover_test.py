@@ -13,7 +13,7 @@ from tests import servers
 from tests.campaigns.processes import PATIENCE
 from tests.clusters import load
 from tests.clusters.poolers import haproxy_daemon
-from tests.clusters.replicas import Pair, mariadb_switch, wait_for
+from tests.clusters.replicas import Pair, mariadb_switch, postgresql_switch, wait_for
 from tests.suite.shapes import pageviews
 
 LOAD: dict[str, Any] = {"processes": 2, "threads": 2, "joined": False, "timeout": 30, "longer": False}
@@ -86,7 +86,9 @@ def has_total(store: roost.Store) -> bool:
         return False
 
 
-@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+SWITCH = {"mysql": mariadb_switch, "postgresql": postgresql_switch}
+
+
 def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> None:
     url = pair.url("app")
     with roost.Store(url, timeout=30) as store:
@@ -97,7 +99,7 @@ def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> 
             for replica, primary in ((pair.second, pair.first), (pair.first, pair.second)):
                 before = store.run(load.hot.total(1))
                 wait_for(lambda: store.run(load.hot.total(1)) > before)  # noqa: B023
-                mariadb_switch(replica, primary)
+                SWITCH[url.partition(":")[0]](replica, primary)
             before = store.run(load.hot.total(1))
             wait_for(lambda: store.run(load.hot.total(1)) > before)
 

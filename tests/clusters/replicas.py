@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -93,6 +94,18 @@ def _promote_postgresql(second: Daemon) -> None:
     _on_postgresql(second, "ALTER SYSTEM SET synchronous_standby_names = ''")
     _on_postgresql(second, "SELECT pg_reload_conf()")
     _on_postgresql(second, "SELECT pg_promote()")
+
+
+def postgresql_switch(replica: Daemon, primary: Daemon) -> None:
+    """Have two PostgreSQLs change places, as planned: who writes is shut down, and comes back as the standby."""
+    primary.stop(signal.SIGINT)  # which has sent all it has written
+    _promote_postgresql(replica)
+    data, port = primary.folder / "data", urlsplit(replica.url).port
+    with (data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"primary_conninfo = 'host=127.0.0.1 port={port} user=roost'\n")
+    (data / "standby.signal").touch()
+    primary.start()
+    wait_for(lambda: _on_postgresql(replica, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
 
 
 def _on_mariadb(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:
