@@ -3,6 +3,8 @@
 `ROOST_TEST_MYSQL` and `ROOST_TEST_POSTGRESQL` name running servers to use instead, by the URL of an account that may
 create databases. Where there is neither, tests are reported as not run; with `ROOST_TEST_ALL=1` that is a failure.
 `ROOST_TEST_MYSQL8` adds a MySQL 8 by its URL; there is none to start.
+
+Longer than 500 lines: every server that the tests start is started here.
 """
 
 from __future__ import annotations

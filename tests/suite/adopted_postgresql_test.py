@@ -1,4 +1,7 @@
-"""Tables of the application's own, capped on PostgreSQL: by whose rights, under which locks, with which names."""
+"""Tables of the application's own, capped on PostgreSQL: by whose rights, under which locks, with which names.
+
+Longer than 500 lines: the tests share their tables and what they look for in the catalog.
+"""
 
 from __future__ import annotations
 

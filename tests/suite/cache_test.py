@@ -1,4 +1,7 @@
-"""What a cache promises: memcached's verbs, and that what is over is never answered and goes away."""
+"""What a cache promises: memcached's verbs, and that what is over is never answered and goes away.
+
+Longer than 500 lines: a cache has many verbs, and each is asked in every way.
+"""
 
 from __future__ import annotations
 

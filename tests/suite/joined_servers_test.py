@@ -1,4 +1,7 @@
-"""Operations inside a transaction of the application on a server: its isolation, its locks, its session's settings."""
+"""Operations inside a transaction of the application on a server: its isolation, its locks, its session's settings.
+
+Longer than 500 lines: the tests share their applications, of every driver.
+"""
 
 from __future__ import annotations
 

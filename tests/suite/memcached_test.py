@@ -1,4 +1,7 @@
-"""Sets in memcached, on real servers: what an exchange costs, what is full, what survives, and what is refused."""
+"""Sets in memcached, on real servers: what an exchange costs, what is full, what survives, and what is refused.
+
+Longer than 500 lines: the tests share their servers and what they look for in the items.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every type of column: what is accepted and in which neutral form, what is refused and in which words."""
+"""Every type of column: what is accepted and in which neutral form, what is refused and in which words.
+
+Longer than 500 lines: each type of a column is tried at its limits.
+"""
 
 from __future__ import annotations
 
