@@ -13,14 +13,14 @@ from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.structures.plan import CUT_JOINED
 
 # What keeps one row: a lock, a deadlock, a foreign key, a trigger's SIGNAL. The others go all the same.
-KEPT = "1205, 1213, 1451, 1644"
+OF_ONE_ROW = "1205, 1213, 1451, 1644"
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 NUMBER, AT = "roostcap_n", "roostcap_at"  # the columns of the notes that no key of the application's has
 # For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # A TIMESTAMP that is read and given back is told in the session's zone, which has an hour of a night in autumn twice.
 IN_UTC = "SET STATEMENT time_zone = '+00:00' FOR "
-# One for both: of a zone that an outer one names, an inner one knows nothing.
+# One SET STATEMENT for both: inside another one, MariaDB loses the zone that the outer one has set.
 IN_UTC_AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0, time_zone = '+00:00' FOR "
 
 
@@ -207,7 +207,7 @@ CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE E
 BEGIN
   DECLARE roostcap_cut INT DEFAULT 0;
   DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
-  DECLARE CONTINUE HANDLER FOR {KEPT} SET roostcap_held = TRUE;
+  DECLARE CONTINUE HANDLER FOR {OF_ONE_ROW} SET roostcap_held = TRUE;
   IF GET_LOCK({self.lock}, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     REPEAT
