@@ -73,6 +73,7 @@ class MariaDBEngine:
                 continue
             if raw.only_reads:
                 raw.close()
+                self.reached = True  # the URL is right: one that writes may be there soon
                 failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
                 continue
             if self.home not in ("", home):
@@ -105,8 +106,7 @@ class MariaDBEngine:
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
-            found = translate(error, self.place)
-            raise (ConnectionLost(str(found)) if error.args[0] in CROWDED else found) from error
+            raise self._translated(error) from error
         except RuntimeError as error:  # the driver's, where a package is missing
             raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
         try:
@@ -121,8 +121,7 @@ class MariaDBEngine:
         try:
             self.open(timeout).close()
         except Error as error:
-            told = error.__cause__
-            return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
+            return _is_servers(error.__cause__)
         return True
 
     def _prepare(self, raw: Reading) -> None:
@@ -148,7 +147,20 @@ class MariaDBEngine:
                     self.stale = True  # of what other nodes have written
                     cursor.execute(GALERA_WAITS.format(raw.sync_wait))
         except pymysql.MySQLError as error:
-            raise translate(error, self.place, text) from error
+            raise self._translated(error, text) from error
+
+    def _translated(self, error: pymysql.MySQLError, text: str = "") -> Error:
+        found = translate(error, self.place, text)
+        if error.args[0] in CROWDED:
+            found = ConnectionLost(str(found))
+        if isinstance(found, ConnectionLost) and _is_servers(error):
+            self.reached = True  # it is there, and refuses for the moment
+        return found
+
+
+def _is_servers(error: BaseException | None) -> bool:
+    # Whether it has a number of the server's own.
+    return isinstance(error, pymysql.MySQLError) and error.args[0] in range(1000, 2000)
 
 
 def _home(host: str, port: int) -> str:
