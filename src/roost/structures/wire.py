@@ -75,6 +75,9 @@ class Wire:
         self._part_places = [places.index(column.name) for column in self._parts]
         self._shown = [places.index(name) for name in columns]
         self._encode = SQLITE.encoder(there)
+        self._adds: Any = next(
+            (getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name)), None
+        )
         self._shown_names = [column.name for column in self.columns]
         self._declared_names = [column.name for column in self._declared]
         self._writes_all = all([self._is_written(column) for column in self.columns])
@@ -107,9 +110,7 @@ class Wire:
 
         given: the values that the client named.
         """
-        structure = self.structure
-        insert = next(getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name))
-        return insert(structure.rows.make(row))  # type: ignore[no-any-return]
+        return self._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
 
     def inserted(self, result: Any) -> int | None:
         """Return the number that an inserted row was given."""
