@@ -19,7 +19,16 @@ from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
-from roost.databases.mariadb.statements import CREATE_LOCK, GALERA, GALERA_WAITS, NODE, SNAPSHOT, WHICH
+from roost.databases.mariadb.statements import (
+    CREATE_LOCK,
+    GALERA,
+    GALERA_WAITS,
+    MOST_SECONDS,
+    NODE,
+    SNAPSHOT,
+    WAITS,
+    WHICH,
+)
 from roost.databases.replicas import Replicas
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid
 
@@ -127,7 +136,8 @@ class MariaDBEngine:
     def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)};\n{SNAPSHOT}"
+        waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
