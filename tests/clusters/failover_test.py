@@ -4,6 +4,7 @@ next one within its timeout."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -76,6 +77,33 @@ def test_f73_a_standby_is_waited_for_until_it_is_promoted(pair: Pair) -> None:
             pair.promote()
             alone.run(pageviews.add("/home"))
         assert store.run(pageviews.total("/home")) == 2
+
+
+def test_a_store_that_is_made_while_no_server_writes_waits_for_one_that_does(pair: Pair) -> None:
+    with roost.Store(pair.url("app")) as store:
+        store.create(pageviews)
+    wait_for(lambda: has_table(pair))
+    if pair.first.url.startswith("mysql"):
+        pair.run(pair.first, "SET GLOBAL read_only = 1")
+    else:
+        pair.first.kill()
+    with roost.Store(pair.url("app"), timeout=0.3) as hasty, pytest.raises(roost.ConnectionLost):
+        hasty.run(pageviews.add("/home"))
+    with roost.Store(pair.url("app"), timeout=2 * PATIENCE) as store, ThreadPoolExecutor(1) as pool:
+        added = pool.submit(store.run, pageviews.add("/home"))
+        wait_for(lambda: store.stats().outages or added.done())
+        pair.promote()
+        added.result()
+        assert store.run(pageviews.total("/home")) == 1
+
+
+def has_table(pair: Pair) -> bool:
+    """Whether the replica has the counter."""
+    try:
+        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
+            return [each.name for each in store.structures()] == ["pageviews"]
+    except roost.Error:
+        return False
 
 
 def has_total(store: roost.Store) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -20,7 +21,7 @@ from tests.campaigns.processes import PATIENCE, Child, Line, until
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
-from tests.suite.shapes import Visit, likes, pageviews, visits
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 HEAD = "SELECT * FROM roost_visits_head WHERE uid = 1 FOR UPDATE"
 
@@ -86,6 +87,56 @@ def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) ->
         assert isinstance(late.error, roost.Busy)
         assert patient.answer == (2,)
         assert store.run(visits.latest(1)) == [Visit(1, 2), Visit(1, 0)]
+
+
+def test_who_still_has_time_when_that_of_the_batch_is_over_waits_on(server_url: str) -> None:
+    """A batch waits for as long as its first caller does. Another one is left alone in it, and cannot have its lock."""
+    texts: list[str] = []
+    holds = contextlib.ExitStack()
+
+    def trace(sql: str, row: object) -> None:
+        texts.append(sql)
+        if attempts() == 1 and "roost_visits_head" in sql:  # without the late one
+            holds.enter_context(held(server_url, HEAD))
+
+    def attempts() -> int:
+        alone = texts[texts.index("ROLLBACK") :] if "ROLLBACK" in texts else []
+        return len([sql for sql in alone if "roost_visits_head" in sql])
+
+    with holds, roost.Store(server_url, timeout=2 * PATIENCE, trace=trace) as store:
+        store.create(visits, baskets)
+        store.run(visits.push(Visit(1, 0)))
+        twice = [baskets.add(Egg(1, 1)), baskets.add(Egg(1, 1))]
+        late, patient = Atom(twice), Atom([visits.push(Visit(1, 2))])
+        now = time.monotonic()
+        late.deadline, patient.deadline = now + 0.5, now + PATIENCE
+        late.slow_path = patient.slow_path = 0
+        texts.clear()
+        waiting = threading.Thread(target=store._core.submit_slow, args=([late, patient],))
+        waiting.start()
+        until(lambda: attempts() > 1 or not waiting.is_alive(), "the next attempt")
+        holds.close()
+        waiting.join(PATIENCE)
+        assert patient.answer == (2,)
+        with pytest.raises(roost.Error):
+            _ = late.answer
+
+
+def test_who_waits_for_locks_is_not_refused_for_conflicts_while_there_is_time(server_url: str) -> None:
+    left = 0
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal left
+        if "roost_visits_head" in sql and left:
+            left -= 1
+            raise roost.Conflict("others were in the way")
+
+    with roost.Store(server_url, timeout=2 * PATIENCE, trace=trace) as store:
+        store.create(visits)
+        left = 3 * batches.MAX_CONFLICTS
+        store.run_all(visits.push(Visit(1, 1)), visits.push(Visit(1, 2)))
+        assert left == 0
+        assert store.run(visits.latest(1)) == [Visit(1, 2), Visit(1, 1)]
 
 
 def test_f84_a_lock_is_waited_for_no_longer_than_the_timeout(server_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +13,11 @@ import pytest
 import roost
 from tests import servers
 from tests.campaigns.outage import DAEMONS, outage
+from tests.campaigns.processes import PATIENCE
 from tests.campaigns.writers import Event, Plan, capped, counter, crowd, members, ring, verify
+from tests.clusters.replicas import wait_for
 from tests.proxy import Cut, Proxy
+from tests.suite import clients
 from tests.suite.shapes import pageviews
 
 
@@ -82,3 +86,27 @@ def test_they_do_so_in_a_file_too_and_what_is_lost_or_doubled_is_seen(tmp_path: 
             store.run(change)
             with pytest.raises(AssertionError):
                 verify(store, plan)
+
+
+def test_a_store_that_is_made_while_an_account_has_all_its_connections_waits_for_one() -> None:
+    with servers.database("mariadb") as url:
+        with roost.Store(url) as store:
+            store.create(pageviews)
+        name = f"clerk_{urlsplit(url).path[1:]}"
+        sql = clients.connect(url)
+        sql.execute(f"CREATE USER {name} WITH MAX_USER_CONNECTIONS 1")
+        try:
+            sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {urlsplit(url).path[1:]}.* TO {name}")
+            parts = urlsplit(url)
+            theirs = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+            other = clients.connect(theirs)
+            with roost.Store(theirs, timeout=0.3) as hasty, pytest.raises(roost.ConnectionLost):
+                hasty.run(pageviews.total("/home"))
+            with roost.Store(theirs, timeout=PATIENCE) as store, ThreadPoolExecutor(1) as pool:
+                found = pool.submit(store.run, pageviews.total("/home"))
+                wait_for(lambda: store.stats().outages or found.done())
+                other.close()
+                assert found.result() == 0
+        finally:
+            sql.execute(f"DROP USER {name}")
+            sql.close()

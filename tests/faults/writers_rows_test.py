@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import roost
-from roost.databases import server
-from tests.campaigns.processes import until
+from roost.databases import open_engine, server
+from roost.databases.engine import Wait
+from tests import servers
+from tests.campaigns.processes import PATIENCE, until
+from tests.faults.slow_transaction_test import held
 from tests.suite import clients
 from tests.suite.shapes import pageviews
 
@@ -69,3 +76,48 @@ def test_one_that_was_idle_for_a_day_keeps_the_row_that_it_writes(server_url: st
             thread.join(60)
         assert idle.run(pageviews.total("/home")) == 3
         assert rows(server_url) == 2
+
+
+def test_the_first_batch_waits_until_its_row_can_be_written() -> None:
+    """Somebody holds what is between the rows, for longer than a batch waits for a row."""
+    texts = 0
+
+    def trace(sql: str, row: object) -> None:
+        nonlocal texts
+        texts += sql.startswith("INSERT INTO roost_writers")
+
+    try:
+        servers.mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with (
+        servers.database("mariadb") as url,
+        roost.Store(url) as store,
+        contextlib.closing(clients.connect(url)) as sql,
+        ThreadPoolExecutor() as threads,
+        roost.Store(url, timeout=PATIENCE, trace=trace) as first,
+    ):
+        store.create(pageviews)
+        sql.execute("BEGIN")
+        sql.execute("SELECT * FROM roost_writers FOR UPDATE")
+        answer = threads.submit(first.run_all, pageviews.add("/home"), pageviews.add("/away"))
+        until(lambda: answer.done() or texts > 2, "it tries again")
+        sql.execute("ROLLBACK")
+        answer.result()
+        assert store.run(pageviews.totals(["/home", "/away"])) == {"/home": 1, "/away": 1}
+
+
+def test_what_is_said_outside_of_transactions_waits_for_locks_no_longer_than_the_timeout() -> None:
+    try:
+        servers.mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("mariadb") as url, roost.Store(url) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/home"))
+        engine = open_engine(url, timeout=1, trace=None, random=random.Random())
+        connection: Any = engine.connect(Wait(time.monotonic() + 1))
+        with held(url, "SELECT * FROM roost_writers FOR UPDATE"), pytest.raises(roost.Busy):
+            connection.say("UPDATE roost_writers SET at = at")
+        assert not connection.broken
+        connection.close()

@@ -56,13 +56,23 @@ class Batch:
     """The work of one turn: what is taken from the queue, run in a transaction, and answered.
 
     slow_path: where atoms are sent that would hold up the others; None: they wait here.
+    until: by the monotonic clock, how long locks are waited for; an atom that has more time than that goes back to the
+        queue.
     """
 
-    def __init__(self, dialect: Dialect, context: Context, stats: Stats, slow_path: SlowPath | None = None) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        context: Context,
+        stats: Stats,
+        slow_path: SlowPath | None = None,
+        until: float = math.inf,
+    ) -> None:
         self._dialect = dialect
         self._context = context
         self._stats = stats
         self._slow_path = slow_path
+        self._until = until
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
@@ -106,6 +116,7 @@ class Batch:
         # begins: it was BEGIN that failed, and no statement of theirs.
         self.committing = None
         yield Control.ROLLBACK
+        conflicts = isinstance(error, Conflict)
         if isinstance(error, Conflict):
             self._conflicts += 1
             if self._conflicts <= MAX_CONFLICTS:  # others were in the way: all of it again
@@ -129,11 +140,17 @@ class Batch:
                 part.send_to(self._slow_path, error)
             parts += part.halves()
         elif isinstance(error, Busy) and self._dialect.row_locks:
-            late = part.late(time.monotonic())
-            if late is not None or len(part) == 1:
-                (late or part).refuse(error)
+            now = time.monotonic()
+            late = part.late(now)
+            if late is not None:
+                late.refuse(error)
                 parts.clear()  # who still has time goes back to the queue
-            else:  # before the deadline: a cancelled statement, or an error raised by a trigger
+            elif conflicts or now > self._until - SHORT:
+                parts.clear()
+            elif len(part) == 1:  # before the deadline: a cancelled statement, or an error raised by a trigger
+                part.refuse(error)
+                parts.clear()
+            else:
                 parts += part.halves()
         elif (isinstance(error, OF_ALL) and self._is_of_all(part, error)) or (
             isinstance(error, Error) and (begins or isinstance(error, Busy))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from roost.databases.engine import HASTE, ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import LEAVES, Control
-from roost.errors import CannotOpen, ConnectionLost, ReadOnly
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, ReadOnly
 from roost.structures.plan import Careful
 
 T = TypeVar("T")
@@ -94,6 +94,11 @@ class Reconnecting(ServerExecutor):
             except ConnectionLost:
                 self.pause(self.wait)
                 self.reconnect(self.wait)
+            except (Busy, Conflict):  # the same batch: somebody holds rows of other writers, or what is between them
+                self.settle()
+                if self.wait.left <= 0:
+                    raise
+                time.sleep(PAUSE * self.engine.random.random())
             except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
                 left += 1
                 if left > LEAVES:
@@ -162,6 +167,10 @@ class Reconnecting(ServerExecutor):
     @abstractmethod
     def only_reads(self) -> bool:
         """Return whether the server is a replica, or a standby."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Roll back what is open. Never raises."""
 
     @abstractmethod
     def begin(self, word: Control) -> None:

@@ -20,6 +20,7 @@ from roost.server.standby import Standbys
 log = logging.getLogger(__name__)
 
 PONG = 2.0  # seconds that a worker has to answer `ping`
+SETTLED = 1.0  # seconds after a start in which no process is started in advance: it would slow down the others
 
 
 class Slot:
@@ -112,7 +113,7 @@ class Slot:
         match message["word"]:
             case "ready":
                 self.ready.set()
-                self._standbys.keep()
+                asyncio.get_running_loop().call_later(SETTLED, self._standbys.keep)
                 log.info("%s is process %d", self.name, self._process.pid)
                 if message["connections"] < self._settings().max_connections:
                     log.warning(

@@ -35,6 +35,7 @@ class Standbys:
 
     def __init__(self) -> None:
         self._kept: Standby | None = None
+        self._ended = False
 
     def take(self) -> Standby:
         """Return a process, the one that is kept or one that has just been started; OSError when there can be none."""
@@ -46,15 +47,16 @@ class Standbys:
         return _start()
 
     def keep(self) -> None:
-        """Start a process in advance, unless there is one."""
-        if self._kept is None:
+        """Start a process in advance, unless there is one, or none is needed any more."""
+        if self._kept is None and not self._ended:
             try:
                 self._kept = _start()
             except OSError:
                 pass  # whoever needs one tries again, and tells
 
     def end(self) -> None:
-        """End the process that is kept."""
+        """End the process that is kept, and keep no other."""
+        self._ended = True
         if self._kept is not None:
             self._kept.end()
             self._kept = None

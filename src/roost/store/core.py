@@ -328,7 +328,7 @@ class Core:
         self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
+            batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path, wait.deadline)
             try:
                 drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:

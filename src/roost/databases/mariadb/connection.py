@@ -38,6 +38,7 @@ from roost.databases.mariadb.statements import (
     NOTE,
     OLD_WRITERS,
     SECONDS_PER_VALUE,
+    SHORT_WAIT,
     TAKE_LAST,
     TAKE_LOCK,
     TOO_LONG,
@@ -396,6 +397,8 @@ class MariaDBConnection(ServerConnection):
                 self._cursor.fetchall()
             except Busy:
                 self._end()
+            except Conflict:  # with the lost batch, which has arrived from another node just now: so it is over
+                pass
 
     def _end(self) -> None:
         # Only while it holds the writer's row: after a restart its number may be somebody else's. And only on its own
@@ -414,12 +417,18 @@ class MariaDBConnection(ServerConnection):
         """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
         if not self._noted:
             return None
-        if self.raw.galera:
-            self.say(GALERA_WAITS.format(CATCHING_UP))
+        if not self.raw.galera:
+            return self._take_last(wait)
+        self.say(GALERA_WAITS.format(CATCHING_UP))
+        committed = self._take_last(wait)
+        self.say(GALERA_WAITS.format(self.raw.sync_wait))
+        return committed
+
+    def _take_last(self, wait: Wait) -> bool | None:
         ended = False
         while True:
             try:
-                self.say("SET SESSION innodb_lock_wait_timeout = 1")
+                self.say(SHORT_WAIT)
                 self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except (Busy, Conflict) as error:
@@ -429,8 +438,6 @@ class MariaDBConnection(ServerConnection):
                     continue
             else:
                 ((found,),) = self._cursor.fetchall()
-                if self.raw.galera:
-                    self.say(GALERA_WAITS.format(self.raw.sync_wait))
                 return self._is_committed(found)
             if not ended:  # the server has not noticed that its client is gone
                 ended = True

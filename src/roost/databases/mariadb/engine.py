@@ -19,7 +19,16 @@ from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
-from roost.databases.mariadb.statements import CREATE_LOCK, GALERA, GALERA_WAITS, NODE, SNAPSHOT, WHICH
+from roost.databases.mariadb.statements import (
+    CREATE_LOCK,
+    GALERA,
+    GALERA_WAITS,
+    MOST_SECONDS,
+    NODE,
+    SNAPSHOT,
+    WAITS,
+    WHICH,
+)
 from roost.databases.replicas import Replicas
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid
 
@@ -73,6 +82,7 @@ class MariaDBEngine:
                 continue
             if raw.only_reads:
                 raw.close()
+                self.reached = True  # the URL is right: one that writes may be there soon
                 failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
                 continue
             if self.home not in ("", home):
@@ -105,8 +115,7 @@ class MariaDBEngine:
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
-            found = translate(error, self.place)
-            raise (ConnectionLost(str(found)) if error.args[0] in CROWDED else found) from error
+            raise self._translated(error) from error
         except RuntimeError as error:  # the driver's, where a package is missing
             raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
         try:
@@ -121,14 +130,14 @@ class MariaDBEngine:
         try:
             self.open(timeout).close()
         except Error as error:
-            told = error.__cause__
-            return isinstance(told, pymysql.MySQLError) and told.args[0] in range(1000, 2000)  # the server's own
+            return _is_servers(error.__cause__)
         return True
 
     def _prepare(self, raw: Reading) -> None:
         # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)};\n{SNAPSHOT}"
+        waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
+        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
         try:
             with raw.cursor() as cursor:
                 cursor.execute(text)
@@ -148,7 +157,20 @@ class MariaDBEngine:
                     self.stale = True  # of what other nodes have written
                     cursor.execute(GALERA_WAITS.format(raw.sync_wait))
         except pymysql.MySQLError as error:
-            raise translate(error, self.place, text) from error
+            raise self._translated(error, text) from error
+
+    def _translated(self, error: pymysql.MySQLError, text: str = "") -> Error:
+        found = translate(error, self.place, text)
+        if error.args[0] in CROWDED:
+            found = ConnectionLost(str(found))
+        if isinstance(found, ConnectionLost) and _is_servers(error):
+            self.reached = True  # it is there, and refuses for the moment
+        return found
+
+
+def _is_servers(error: BaseException | None) -> bool:
+    # Whether it has a number of the server's own.
+    return isinstance(error, pymysql.MySQLError) and error.args[0] in range(1000, 2000)
 
 
 def _home(host: str, port: int) -> str:

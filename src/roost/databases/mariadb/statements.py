@@ -30,6 +30,9 @@ SET SESSION {own}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
 
+# Of what is said outside of transactions. The servers' defaults are 50 seconds, and a day for a table's lock.
+WAITS = "innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
+MOST_SECONDS = 31_536_000  # that lock_wait_timeout takes
 SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a query that is no transaction
 
 # One operation by itself, which waits for nobody's lock: in a compound statement no limit below a second holds.
@@ -57,6 +60,7 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_T
   ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
+SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried again
 # In a look-up on another node of Galera: it waits until it has what was committed on the others.
 GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
 CATCHING_UP = 7

@@ -100,7 +100,11 @@ class PostgreSQLEngine:
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
         deadline = time.monotonic() + timeout
-        raw = self._open(timeout, {"target_session_attrs": "prefer-standby"} if replica else self._role)
+        try:
+            raw = self._open(timeout, {"target_session_attrs": "prefer-standby"} if replica else self._role)
+        except ConnectionLost:
+            self.reached = self.reached or (self.several and self._has_standby(deadline - time.monotonic()))
+            raise
         try:
             refuse(raw.info, self.place)
             raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
@@ -136,6 +140,14 @@ class PostgreSQLEngine:
             )
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
+
+    def _has_standby(self, timeout: float) -> bool:
+        # One that lets this URL in: it is right, and one that writes may be there soon.
+        try:
+            self._open(timeout, {"target_session_attrs": "any"}).close()
+        except ConnectionLost:
+            return False
+        return True
 
     def _is_pooled(self, raw: Limited) -> bool:
         # A pooler gives its clients numbers of its own, by which it knows whose query is to be cancelled.

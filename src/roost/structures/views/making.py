@@ -79,6 +79,8 @@ def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statem
 def drop_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     """Drop the view, and return what it was; `Invalid` when something of the application's own is made of it."""
     found = yield from found_view(plan)
+    if found.objects and (goes_with := _dialect(plan).goes_with):
+        found = yield from goes_with(plan, found)
     if found.users:
         raise Invalid(
             f"{plan.structure.name}: its view has to be dropped, and {', '.join(found.users)} would go with it; "

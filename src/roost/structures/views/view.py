@@ -35,7 +35,8 @@ class Found:
 
     own: the application's own triggers on it, as the statements that make them again.
     said: what else was said about it, the same way: rights, a comment.
-    users: the application's own objects that are made of it and could not be without it.
+    users: the application's own objects that are made of it and could not be without it; on PostgreSQL these and
+        `said` are asked for by themselves (`goes_with`).
     drop: the statements that drop what is there, where only a part of the view may be.
     """
 
@@ -65,6 +66,8 @@ class ViewDialect:
     capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, Found], Generator[Statement, Any, Sequence[str]]] | None = None
+    # What was found with `said` and `users`, where `found` leaves them out.
+    goes_with: Callable[[StructurePlan, Found], Generator[Statement, Any, Found]] | None = None
 
 
 def dollar_tag(text: str) -> str:
