@@ -137,11 +137,11 @@ def processor_seconds(pid: int) -> float:
 def measure(make: Callable[[], Callable[[list[int]], list[bool]]], at_once: int, rows: int, seconds: float) -> int:
     """Ask in several threads; return how many addresses were looked up. A wrong answer is an error."""
     counts: list[int] = []
-    end = time.monotonic() + seconds
 
     def work() -> None:
         ask, number = make(), 0
-        while time.monotonic() < end:
+        end = time.monotonic() + seconds
+        while not number or time.monotonic() < end:
             numbers = [random.randrange(1, 2 * rows + 1) for _ in range(at_once)]
             assert ask(numbers) == [each <= rows for each in numbers]
             number += at_once

@@ -17,8 +17,9 @@ from tests import servers
 ROOT = Path(__file__).parents[1]
 
 STARTS = """
-import sys, time
+import signal, sys
 from tests import servers
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests are told to ignore it
 servers.place = sys.argv[2]
 try:
     daemon = getattr(servers, sys.argv[1])()
