@@ -131,6 +131,29 @@ def test_inserting_evicts_refreshes_pushes_and_counts(write: Bench, session: Ses
     ) == [[3, 4, 2], 10, 0]
 
 
+def test_what_many_connections_insert_in_one_turn_is_answered_to_each(write: Bench, session: Session) -> None:
+    sessions = [session, *[write.session() for _ in range(2)]]
+    for each in sessions[1:]:
+        say(write, each, *OPENED)
+    told: Any = [
+        ("3\t+\t2\t/home\t1", "0\t1"),
+        ("3\t+\t2\t/home\tx", "1\t1\ttype"),
+        ("3\t+\t2\t/home\t\0", "0\t1"),
+        ("3\t+\t2\t\0\t1", "1\t1\tnotnull"),
+        ("3\t+\t2\t/home\t+2", "0\t1"),
+        (f"3\t+\t2\t/home\t{2**63 - 5}", "1\t1\trange"),
+        ("3\t+\t2\t/home\t1", "0\t1"),
+        (f"3\t+\t2\t/home\t{10**19}", "1\t1\ttype"),
+    ]
+    played = write.play(*[(each, "\n".join([line for line, _ in told[n::3]])) for n, each in enumerate(sessions)])
+    assert played.texts == ["".join([f"{answer}\n" for _, answer in told[n::3]]) for n in range(3)]
+    played = write.play(*[(each, f"2\t+\t2\t7\t{n}\n2\t+\t2\t8\t{n}") for n, each in enumerate(sessions)])
+    assert played.texts == [f"0\t1\t{n}\n0\t1\t{n}\n" for n in (1, 2, 3)]
+    played = write.play(*[(each, f"1\t+\t2\t7\t{n // 2}\n1\t+\t2\t7\t{n}") for n, each in enumerate(sessions)])
+    assert played.texts == ["0\t1\n1\t1\t121\n", "1\t1\t121\n0\t1\n", "1\t1\t121\n1\t1\tfull\n"]
+    assert library(write.where.url, "[v.visitor for v in store.run(events.latest(7))]") == [2, 1, 0]
+
+
 def test_one_row_and_one_member_are_found_and_removed(write: Bench, session: Session) -> None:
     say(write, session, *[f"0\t+\t3\t7\t{n}\tn{n}" for n in range(3)], *[f"4\t+\t2\t7\tm{n}" for n in range(3)])
     assert say(write, session, "0\t=\t2\t7\t1", "0\t=\t2\t7\t9", "4\t=\t2\t7\tm1", "4\t=\t2\t7\tm9") == [

@@ -17,7 +17,7 @@ from typing import Any
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error, Missing, StatementFailed
 from roost.protocols.codec import Arrived, Codec, Exchange, Late
-from roost.protocols.handlersocket.exchange import Run, Singles
+from roost.protocols.handlersocket.exchange import Inserts, Run, Singles
 from roost.protocols.handlersocket.requests import Open
 from roost.server.counters import Counted
 from roost.store.served import Budget, Careful, Database, Undone, kept
@@ -201,6 +201,8 @@ class Lines(Part):
                 answer: object
                 if isinstance(asked, Run):
                     answer = yield from database.run(*asked)
+                elif isinstance(asked, Inserts):
+                    answer = yield from database.insert(*asked)
                 elif isinstance(asked, Singles):
                     answer = yield from database.perform(asked.requests)
                 elif isinstance(asked, Open):

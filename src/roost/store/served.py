@@ -167,6 +167,29 @@ class Database(ABC):
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:
         """Do one request by itself; return its result, or its error."""
 
+    def insert(self, wire: Any, columns: Columns) -> Results:
+        """Insert into a structure what these columns bring; return the results of the first requests, at least one.
+
+        Raises: Undone.
+        """
+        made: list[Operation[Any] | Error] = wire.inserts(columns)
+        operations = [each for each in made if isinstance(each, Operation)]
+        requests = [(wire, "insert", (row,)) for row in zip(*columns, strict=True)]
+        try:
+            found = iter((yield from self._performed(operations)) if operations else ())
+        except self.refusals:
+            return (yield from self.perform(requests))
+        inserted = wire.inserted
+        results: list[Any] = []
+        for place, each in enumerate(made):
+            result = each if isinstance(each, Error) else next(found)
+            if isinstance(result, Mismatch):
+                (result,) = yield from self.perform([requests[place]])
+                results.append(result)
+            else:
+                results.append(result if isinstance(result, Error) else inserted(result))
+        return results
+
     def perform(self, requests: Requests) -> Results:
         """Do requests one after the other, those of structures together; return the results of the first, at least one.
 

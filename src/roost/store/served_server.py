@@ -44,6 +44,7 @@ from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.index.schema import Table
 from roost.structures.plan import Careful, Context, each
 from roost.structures.registry import from_definition
+from roost.structures.wire import Wire
 
 log = logging.getLogger("roost.server")
 
@@ -73,6 +74,7 @@ class Remembered:
         self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
         self.indexes: dict[Asked, OpenedIndex] = {}
         self.structures: dict[str, Any] = {}  # by definition: what several clients ask of one is done together
+        self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and what was asked for
         self.version = next(self._versions)
 
 
@@ -257,7 +259,7 @@ class ServerDatabase(Database):
                     structures[definition] = from_definition(definition)
                 plan = self._known.plan(structures[definition])
                 if plan.wire is not None:
-                    return plan.wire(plan.structure, index, columns, filters)
+                    return self._wire(plan, definition, asked)
         except Error as error:
             return error
         table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
@@ -268,6 +270,16 @@ class ServerDatabase(Database):
                 tables.clear()
             tables[schema, name] = table
         return self._kept(indexes, version, asked, index_of(table, *asked[1:]))
+
+    def _wire(self, plan: Any, definition: str, asked: Asked) -> Wire:
+        # The same for all who ask for the same, so that what they insert is done together.
+        wires = self._remembered.wires
+        wire = wires.get((definition, asked))
+        if wire is None:
+            if len(wires) >= MOST_OPENED:
+                wires.clear()
+            wire = wires[definition, asked] = plan.wire(plan.structure, *asked[2:])
+        return wire
 
     def _kept(self, indexes: dict[Asked, OpenedIndex], version: int, asked: Asked, made: Any) -> Opened | Error:
         if isinstance(made, OpenedIndex) and version == self._remembered.version:

@@ -11,10 +11,10 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from roost.dialects import SQLITE
-from roost.errors import Invalid, Missing, StatementFailed, worded
+from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.structures.operation import Operation
 from roost.types.column_types import ColumnType
@@ -22,6 +22,8 @@ from roost.types.columns import Column
 
 Values = tuple[Any, ...]
 Steps = Generator[Operation[Any], Any, Any]  # operations of which each must see the result of the one before
+
+SURE_DIGITS = 19  # a whole number of fewer has 64 bits
 
 SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
@@ -73,9 +75,18 @@ class Wire:
         self._part_places = [places.index(column.name) for column in self._parts]
         self._shown = [places.index(name) for name in columns]
         self._encode = SQLITE.encoder(there)
+        self._adds: Any = next(
+            (getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name)), None
+        )
+        self._shown_names = [column.name for column in self.columns]
+        self._declared_names = [column.name for column in self._declared]
+        self._writes_all = all([self._is_written(column) for column in self.columns])
 
     def _names(self) -> set[str]:
         return {column.name for column in self._declared}
+
+    def _is_written(self, column: Column) -> bool:
+        return column in self._declared or column.name in self.written
 
     # --- what a structure may have otherwise ----------------------------------------------------------------------
 
@@ -99,9 +110,7 @@ class Wire:
 
         given: the values that the client named.
         """
-        structure = self.structure
-        insert = next(getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name))
-        return insert(structure.rows.make(row))  # type: ignore[no-any-return]
+        return self._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
 
     def inserted(self, result: Any) -> int | None:
         """Return the number that an inserted row was given."""
@@ -158,26 +167,48 @@ class Wire:
         stored = row if self._encode is None else self._encode(row)
         return tuple([stored[place] for place in self._shown])
 
-    def _insert(self, values: Sequence[Any]) -> Wanted:
+    def inserts(self, columns: Sequence[Sequence[Any]]) -> list[Operation[Any] | Error]:
+        """Return what inserts become that bring the first columns: an operation each, or the error that says why not.
+
+        Equal ones, such as adds to one hot counter, are read once.
+        """
+        values = [neutrals(column, tokens) for column, tokens in zip(self.columns, columns, strict=False)]
+        made: dict[Values, Operation[Any] | Error] = {}
+        found = []
+        for tokens, row in zip(zip(*columns, strict=True), zip(*values, strict=True), strict=True):
+            operation = made.get(tokens)
+            if operation is None:
+                try:
+                    operation = self._inserting(row)
+                except Error as error:
+                    operation = error
+                made[tokens] = operation
+            found.append(operation)
+        return found
+
+    def _insert(self, tokens: Sequence[Any]) -> Wanted:
+        values = [neutral(column, token) for column, token in zip(self.columns, tokens, strict=False)]
+        return Wanted([self._inserting(values)], lambda results: self.inserted(results[0]))
+
+    def _inserting(self, values: Sequence[Any]) -> Operation[Any]:
         structure = self.structure
-        given: dict[str, Any] = {}
-        for column, token in zip(self.columns, values, strict=False):
-            if column not in self._declared and column.name not in self.written:
-                raise notimpl(f"{structure.name}.{column.name} is not written")
-            value = neutral(column, token)
-            if value is UNHELD:
-                raise worded(StatementFailed(f"{structure.name}.{column.name} cannot hold it"), "type")
-            given[column.name] = value
-        row = tuple([given.get(column.name) for column in self._declared])
-        for column, value in zip(self._declared, row, strict=True):
-            if value is None and not column.nullable:
-                raise worded(StatementFailed(f"{structure.name}.{column.name} takes no NULL"), "notnull")
+        if not self._writes_all or UNHELD in values:
+            for column, value in zip(self.columns, values, strict=False):
+                if not self._is_written(column):
+                    raise notimpl(f"{structure.name}.{column.name} is not written")
+                if value is UNHELD:
+                    raise worded(StatementFailed(f"{structure.name}.{column.name} cannot hold it"), "type")
+        given = dict(zip(self._shown_names, values, strict=False))
+        row = tuple([given.get(name) for name in self._declared_names])
+        if None in row:
+            for column, value in zip(self._declared, row, strict=True):
+                if value is None and not column.nullable:
+                    raise worded(StatementFailed(f"{structure.name}.{column.name} takes no NULL"), "notnull")
         places = self._part_places[: self.key]
         try:
-            operation = self.insert(structure.key.value([row[place] for place in places]), row, given)
+            return self.insert(structure.key.value([row[place] for place in places]), row, given)
         except Invalid as error:
             raise worded(StatementFailed(str(error)), "type") from error
-        return Wanted([operation], lambda results: self.inserted(results[0]))
 
     def _modify(
         self, verb: str, keys: list[Values], limit: int, offset: int, to: Sequence[Any], returning: bool
@@ -217,6 +248,19 @@ class EntriesWire(Wire):
         if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
             return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
         return [(*row, None, None) for row in super().rows(key, found)]
+
+
+def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
+    """Return what `neutral` makes of each token."""
+    kind = column.type.kind
+    if kind in ("int", "text") and None not in tokens:
+        text = "".join(cast(Sequence[str], tokens))
+        if text.isascii():
+            if kind == "text":
+                return tokens
+            if text.isdigit() and "" not in tokens and max(map(len, cast(Sequence[str], tokens))) < SURE_DIGITS:
+                return list(map(int, cast(Sequence[str], tokens)))
+    return [neutral(column, token) for token in tokens]
 
 
 def neutral(column: Column, token: str | None) -> Any | Unheld:

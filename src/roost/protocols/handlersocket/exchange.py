@@ -37,15 +37,22 @@ class Run(NamedTuple):
     last: bool
 
 
+class Inserts(NamedTuple):
+    """Inserts into one opened structure."""
+
+    target: Target
+    columns: Columns
+
+
 class Singles(NamedTuple):
     """Requests of any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
 
-# What is asked of the database, and what the answer is: of a run and of singles the results of the first requests, at
-# least one; of an Open what was opened, or the error.
-Asked = Run | Singles | Open
+# What is asked of the database, and what the answer is: of a run, of inserts and of singles the results of the first
+# requests, at least one; of an Open what was opened, or the error.
+Asked = Run | Inserts | Singles | Open
 Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]
 
@@ -155,7 +162,7 @@ class Exchange(say.Counted):
                 continue
             if opened.version != version:
                 opened = yield from self._resolve(session, text[:first])
-            if opened is None or not opened.target.bulk:
+            if opened is None:
                 others.append(place)
                 continue
             beginning = (opened, text[: text.find("\t", first + 1)])
@@ -165,7 +172,8 @@ class Exchange(say.Counted):
                 begun[beginning] = [place]
         only = len(begun) == 1 and not others
         for (opened, _), places in begun.items():
-            if not (yield from self._together(opened, places, only)):
+            # Operations of several structures are left to `_round`: together they lock what they need in one order.
+            if not (opened.target.bulk or only) or not (yield from self._together(opened, places, only)):
                 others += places
         return sorted(others)
 
@@ -210,7 +218,10 @@ class Exchange(say.Counted):
         while self._budget.open:
             begin = len(answers)
             lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
-            results = yield Run(opened.target, form.shape, lot, only and lot is values)
+            if opened.target.bulk:
+                results = yield Run(opened.target, form.shape, lot, only and lot is values)
+            else:
+                results = yield Inserts(opened.target, lot)
             seconds += self.elapsed
             some = opened.answers.of(results, self)
             answers += some
@@ -266,7 +277,7 @@ class Exchange(say.Counted):
             line = lines.lines[lines.next]
             tokens = line.split("\t")
             opened = yield from self._current(lines.session, tokens[0])
-            form = None if opened is None or "\x01" in line else opened.form(tokens)
+            form = None if opened is None or not opened.target.bulk or "\x01" in line else opened.form(tokens)
             if form is not None and not form.fits(tokens):
                 form = None
             if opened is not None and form is not None:

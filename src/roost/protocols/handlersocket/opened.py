@@ -25,7 +25,7 @@ class Target(Protocol):
     parts: int  # how many columns the key has
     width: int  # how many columns are read and written
     filters: Sequence[str]  # the names of the columns that filters name
-    bulk: bool  # whether like requests are done as a run
+    bulk: bool  # whether like requests are done as a run; otherwise only inserts, see `Inserts` in exchange.py
 
 
 class Form:
@@ -129,7 +129,7 @@ class Opened:
             return None
         op, width = tokens[1], tokens[2]
         if op == "+":
-            return (length, op, width) if self.writes and self.target.bulk else None
+            return (length, op, width) if self.writes else None
         end = self._ends.get(width)
         if end is None or op not in OPS:
             return None
