@@ -12,9 +12,10 @@ import pymysql
 import pytest
 
 import roost
+from roost.databases.mariadb import cluster_lock
 from roost.databases.mariadb.engine import arguments
 from tests import servers
-from tests.campaigns.processes import PATIENCE, Line, Start, children, until
+from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
 from tests.clusters.galera import Galera, galera
 from tests.proxy import Cut, Proxy
@@ -110,6 +111,46 @@ def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]
         ):
             cluster.server.run(statement)
         cluster.wait()
+
+
+def makes(url: str, line: Line) -> None:
+    """Make a structure, and stand still in the middle of it until told to go on."""
+
+    def trace(sql: str, row: object) -> None:
+        if sql.startswith("CREATE TABLE roost_pageviews_rows"):
+            line.say("made")
+            line.hear()
+
+    with roost.Store(url, timeout=PATIENCE, trace=trace) as store:
+        store.create(pageviews)
+
+
+def test_who_is_killed_while_it_creates_blocks_the_others_for_seconds(cluster: Galera, urls: list[str]) -> None:
+    with Child(partial(makes, urls[0])) as child:
+        assert child.hear() == "made"
+        child.kill()
+        child.wait()
+        cluster.wait()
+        with roost.Store(urls[1], timeout=45) as store:  # less than a minute
+            store.create(pageviews, visits)
+            store.run(pageviews.add("/home"))
+            assert store.check() == []
+
+
+def test_who_creates_for_long_is_not_taken_for_killed(cluster: Galera, urls: list[str]) -> None:
+    with Child(partial(makes, urls[0])) as child:
+        assert child.hear() == "made"
+        cluster.wait()
+        with roost.Store(urls[1], timeout=cluster_lock.EXPIRES + 2 * cluster_lock.WATCHED) as hasty:
+            with pytest.raises(roost.Busy, match="another node is making"):
+                hasty.create(visits)
+            child.say("go on")
+            hasty.create(visits)
+        assert child.wait() == 0
+        cluster.wait()
+        with roost.Store(urls[2]) as store:
+            assert [each.name for each in store.structures()] == ["pageviews", "visits"]
+            assert store.check() == []
 
 
 def lose(

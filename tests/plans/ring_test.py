@@ -31,10 +31,10 @@ def ring_plan(structure: Any, dialect: Dialect) -> RingPlan:
     return plan
 
 
-def heads(dialect: Dialect, *found: tuple[Any, ...]) -> list[Any]:
-    """Return what an engine answers to allocating, for heads with their sequences in key order."""
-    if dialect is SQLITE:
-        return [[[head[-1:]] for head in found]]
+def heads(dialect: Dialect, *found: tuple[Any, ...], pushes: int = 1) -> list[Any]:
+    """Return what an engine answers to allocating for so many pushes each, for heads with their sequences, by key."""
+    if dialect is SQLITE:  # it is asked for what is there, and writes it
+        return [[[(head[-1] - pushes,)] for head in found], len(found)]
     if dialect is MYSQL:
         return [len(found), [(i, head[-1]) for i, head in enumerate(found)]]
     return [list(found)]
@@ -130,10 +130,10 @@ def test_a_row_that_is_all_key_has_no_columns_of_its_own(dialect: Dialect) -> No
 
 PUSHES = [visits.push(Visit(6, 1)), visits.push(Visit(5, 7)), visits.push(Visit(6, 2))]
 
-SQLITE_ALLOCATE = """\
+SQLITE_HEAD = 'SELECT sequence FROM roost_visits_head WHERE "uid" = ?'
+SQLITE_PUT_HEAD = """\
 INSERT INTO roost_visits_head ("uid", sequence) VALUES (?, ?)
-  ON CONFLICT ("uid") DO UPDATE SET sequence = sequence + excluded.sequence
-  RETURNING sequence"""
+  ON CONFLICT ("uid") DO UPDATE SET sequence = excluded.sequence"""
 SQLITE_WRITE = """\
 INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor") VALUES (?, ?, ?, ?, ?)
   ON CONFLICT ("uid", slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at,\
@@ -141,10 +141,12 @@ INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor") VALUES (?, 
 
 
 def test_push_on_sqlite_allocates_for_all_pushes_of_a_key_then_writes() -> None:
-    assert play(ON_SQLITE, PUSHES, [[(1,)], [(12,)]], 3) == (
+    assert play(ON_SQLITE, PUSHES, [[], [(10,)]], 2, 3) == (
         [
-            (SQLITE_ALLOCATE, (5, 1)),
-            (SQLITE_ALLOCATE, (6, 2)),
+            (SQLITE_HEAD, (5,)),
+            (SQLITE_HEAD, (6,)),
+            (SQLITE_PUT_HEAD, (5, 1)),
+            (SQLITE_PUT_HEAD, (6, 12)),
             LOCKED,
             (SQLITE_WRITE, (5, 1, 1, AT, 7)),
             (SQLITE_WRITE, (6, 1, 11, AT, 1)),
@@ -206,7 +208,7 @@ INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor")\
 def test_only_the_last_keep_of_many_pushes_are_written_and_no_slot_twice(dialect: Dialect, pushes: int) -> None:
     run = [visits.push(Visit(5, visitor)) for visitor in range(pushes)]
     head = 100 + pushes
-    sent, results = play(plan_for(visits, dialect), run, *heads(dialect, (5, head)), pushes)
+    sent, results = play(plan_for(visits, dialect), run, *heads(dialect, (5, head), pushes=pushes), pushes)
     assert results == list(range(101, head + 1))
     rows = written(dialect, sent)
     assert [(row[2], row[4]) for row in rows] == list(zip(results, range(pushes), strict=True))[-5:]
@@ -553,7 +555,7 @@ STORED: list[tuple[Dialect, list[Any]]] = [
 @pytest.mark.parametrize(("dialect", "stored"), STORED, ids=[dialect.name for dialect, _ in STORED])
 def test_every_type_is_stored_and_read_back(dialect: Dialect, stored: list[Any]) -> None:
     plan = plan_for(EVERYTHING, dialect)
-    sent, _ = play(plan, EVERYTHING.push(ROW), [[(1,)]] if dialect is SQLITE else [(1, 1)], 1)
+    sent, _ = play(plan, EVERYTHING.push(ROW), *([[[]], 1] if dialect is SQLITE else [[(1, 1)]]), 1)
     last = sent[-1]
     assert isinstance(last, tuple)
     values = [column[0] for column in last[1]] if dialect is POSTGRESQL else list(last[1])
@@ -622,12 +624,14 @@ MIXED = [visits.push(Visit(6, 1)), visits.latest(6), visits.push(Visit(5, 2)), v
 
 
 def test_a_mixed_run_on_sqlite_is_locked_where_its_first_push_is() -> None:
-    sent, results = play(ON_SQLITE, MIXED, [[(3,)]], 1, [[(3, 1)]], [[(1,)]], 1, 4, 0, 0)
+    sent, results = play(ON_SQLITE, MIXED, [[(2,)]], 1, 1, [[(3, 1)]], [[]], 1, 1, 4, 0, 0)
     assert [each if isinstance(each, Control) else each[1] for each in sent] == [
-        (6, 1),
+        (6,),
+        (6, 3),
         LOCKED,
         (6, 3, 3, AT, 1),
         (6, 5, 6, 5),
+        (5,),
         (5, 1),
         (5, 1, 1, AT, 2),
         (7,),

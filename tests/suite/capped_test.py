@@ -55,6 +55,16 @@ def test_get_remove_and_count(make: Make) -> None:
     assert store.run_all(small.get(1, 7), small.count(1)) == (None, 1)
 
 
+def test_the_oldest_row_of_a_full_key_is_a_duplicate_too(make: Make) -> None:
+    store = make(small)
+    for egg in (1, 2, 3):
+        store.run(small.add(Egg(1, egg)))
+    for collect in (store.run, store.run_all):
+        with pytest.raises(roost.Duplicate):
+            collect(small.add(Egg(1, 1, "brown")))
+    assert eggs(store, small, 1) == [1, 2, 3]
+
+
 def test_a_removed_row_makes_room(make: Make) -> None:
     store = make(small)
     store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])

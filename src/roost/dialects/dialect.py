@@ -271,6 +271,9 @@ class Dialect:
 def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[Any]], Row] | None:
     if not any(found):
         return None
+    if len(found) == 1:
+        (of_one,) = found
+        return lambda values: (None if values[0] is None or of_one is None else of_one(values[0]),)
     pairs = tuple(enumerate(found))
 
     def convert(values: Sequence[Any]) -> Row:

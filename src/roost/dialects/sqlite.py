@@ -29,7 +29,7 @@ def moment(value: dt.datetime) -> str:
     >>> moment(dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC))
     '2008-01-01 22:03:23.000000'
     """
-    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    return value.isoformat(" ", "microseconds")[:26]  # without the zone
 
 
 def _read_moment(value: str) -> dt.datetime:

@@ -20,7 +20,7 @@ from roost.databases.engine import HASTE, Connection, Engine, Wait
 from roost.errors import Busy, Conflict, Error, Missing, OutcomeUnknown, StatementFailed
 from roost.store.links import Link
 from roost.structures.operation import READS, Operation
-from roost.structures.plan import Careful, Context, StructurePlan
+from roost.structures.plan import Careful, Context, Question, StructurePlan
 
 UNANSWERED: Any = object()  # a batch has to run the operation
 
@@ -74,8 +74,8 @@ class Single:
         begun = deadline - self._timeout
         question = plan.question(op, context) if reads or not self._engine.stale else None
         if question is not None:
-            asked = partial(self._ask, question, plan.by_settings, wait)
-            found = self._alone(self._readers[reader], asked, begun)
+            link = self._readers[reader]
+            found = link.try_use(partial(self._work, question, plan, wait, self._counts[link], begun), UNANSWERED)
             if reads or found is not UNANSWERED:
                 return found
         elif reads:
@@ -86,15 +86,21 @@ class Single:
         if self._crowded:
             self._crowded -= 1
             return UNANSWERED
-        work = partial(self._transact, transaction, wait)
-        return self._writers.try_alone(partial(self._alone, self._writer, work, begun), UNANSWERED)
+        link = self._writer
+        work = partial(self._work, transaction, plan, wait, self._counts[link], begun)
+        return self._writers.try_alone(partial(link.try_use, work, UNANSWERED), UNANSWERED)
 
-    def _alone(self, link: Link, work: Callable[[Any], Any], begun: float) -> Any:
-        return link.try_use(partial(self._work, work, self._counts[link], begun), UNANSWERED)
-
-    def _work(self, work: Callable[[Any], Any], counts: Stats, begun: float, connection: Any) -> Any:
+    def _work(self, work: Any, plan: StructurePlan, wait: Wait, counts: Stats, begun: float, connection: Any) -> Any:
+        # work: a `Question`, or what the connection runs as a transaction.
+        connection.wait = wait
         try:
-            result = work(connection)
+            if type(work) is Question:
+                rows = connection.ask(work.sql, work.row, plan.by_settings)
+                if not rows:
+                    return UNANSWERED
+                result = work.answer(rows)
+            else:
+                result = connection.transact(work)
         except (Busy, Careful, Conflict, Missing, StatementFailed) as error:
             return self._left(error, counts, connection)
         except Error as error:
@@ -107,12 +113,11 @@ class Single:
         except BaseException:  # an interrupt: a statement may still be under way, or have been committed
             connection.broken = True
             raise
-        if result is not UNANSWERED:
-            counts.batches += 1
-            counts.operations += 1
-            micros, taken = counts.micros, int((time.monotonic() - begun) * 1e6)
-            micros.counts[taken.bit_length()] += 1  # not by `add`, which would take a tenth of a microsecond more
-            micros.total += taken
+        counts.batches += 1
+        counts.operations += 1
+        micros, taken = counts.micros, int((time.monotonic() - begun) * 1e6)
+        micros.counts[taken.bit_length()] += 1  # not by `add`, which would take a tenth of a microsecond more
+        micros.total += taken
         return result
 
     def _left(self, error: Exception, counts: Stats, connection: Any) -> Any:
@@ -123,14 +128,3 @@ class Single:
             if isinstance(error, Busy):
                 self._crowded = CROWDED
         return UNANSWERED
-
-    @staticmethod
-    def _ask(question: Any, by_settings: bool, wait: Wait, connection: Any) -> Any:
-        connection.wait = wait
-        rows = connection.ask(question.sql, question.row, by_settings)
-        return question.answer(rows) if rows else UNANSWERED
-
-    @staticmethod
-    def _transact(transaction: Any, wait: Wait, connection: Any) -> Any:
-        connection.wait = wait
-        return connection.transact(transaction)

@@ -18,18 +18,16 @@ from roost.structures.clock import joined_only
 from roost.structures.plan import CUT
 
 if TYPE_CHECKING:
-    from roost.structures.plan import Context, StructurePlan
+    from roost.structures.plan import Context, StructurePlan, Transaction
     from roost.types.columns import Column
 
 EACH = 2  # rows that go with each one that is written: so the table becomes smaller while it is too large
 MOST = 1_000  # that go with one batch
 
 SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole}{committed} ORDER BY {column} LIMIT {hole}{skip}"
-DELETE = {
-    "sqlite": "DELETE FROM {rows} WHERE ({key}) IN ({select})",
-    # An array is made once, before the rows are looked for; a plan may run a subquery more than once.
-    "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({select}))",
-}
+# An array is made once, before the rows are looked for; a plan may run a subquery more than once. The others read first
+# and delete what they have found: MariaDB cannot skip what is locked in a DELETE, SQLite would make a temporary table.
+DELETE = {"postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({select}))"}
 # An index must be named: ordered by another, rows would be locked that stay.
 INDEXED = {"mariadb": " FORCE INDEX ({index})"}
 
@@ -54,18 +52,25 @@ class Sweep:
             "hole": dialect.placeholder,
             "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
         }
-        if dialect.family == "mariadb":
-            same = dialect.same(columns, "q.", "r.")
-            self._deletes = dialect.choose(CUT).format({"rows": rows, "pairs": key, "same_pair": same})
+        if dialect.name not in DELETE:
+            same, equal = dialect.same(columns, "q.", "r."), dialect.equal(columns)
+            pairs = {"pairs": key, "same_pair": same, "equal_pair": equal}
+            self._deletes = dialect.choose(CUT).format({"rows": rows, **pairs})
 
         def statement(committed: str) -> Template:
             select = SELECT.format(**{**words, "committed": committed})
             if self._deletes is not None:
                 return Template(select, answer=Answer.ORDINAL)
-            return Template(DELETE[dialect.name].format(rows=rows, key=key, select=select))
+            return Template(DELETE[dialect.name].format(rows=rows, select=select))
 
-        self.statement = statement("")
+        self._statement = statement("")
         self._joined = statement(joined_only(dialect))
+
+    def remove_alone(self, moment: int) -> Transaction:
+        """Do the same for one operation by itself, on SQLite."""
+        assert self._deletes is not None
+        for key in (yield self._statement.sql, (moment, EACH)):
+            yield self._deletes.sql, tuple(key)
 
     def remove(
         self, moment: int, written: int, context: Context, before: Sequence[Statement] = ()
@@ -76,7 +81,7 @@ class Sweep:
         """
         work = list(before)
         if written:
-            statement = self._joined if context.joined else self.statement
+            statement = self._joined if context.joined else self._statement
             work.append(Statement(statement, [(moment, min(EACH * written, MOST))]))
         if not work:
             return []

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import time
-import uuid
 from typing import Any
 
 import pymysql
@@ -18,6 +16,7 @@ import pymysql.converters
 import pymysql.cursors
 
 from roost.databases.engine import ServerEngine, Wait
+from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
@@ -29,8 +28,6 @@ from roost.databases.mariadb.statements import (
     CREATE_LOCK,
     FORGET,
     GALERA_WAITS,
-    GIVE_LOCK,
-    HAS_LOCK,
     LAST_BATCH,
     LEAST_SECONDS,
     LIMIT,
@@ -40,7 +37,6 @@ from roost.databases.mariadb.statements import (
     SECONDS_PER_VALUE,
     SHORT_WAIT,
     TAKE_LAST,
-    TAKE_LOCK,
     TOO_LONG,
     UNBLOCKED,
     alone,
@@ -98,7 +94,7 @@ class MariaDBConnection(ServerConnection):
         self._open = False
         self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
         self._locked = False
-        self._cluster_lock = 0  # the number by which the lock of all nodes is had
+        self._cluster_lock = ClusterLock()
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
@@ -126,27 +122,17 @@ class MariaDBConnection(ServerConnection):
                 self._locked = True
                 return self.raw.galera
             case Control.LOCK_CLUSTER:
-                self._lock_cluster()
+                self.say_all(f"COMMIT;\n{SHORT_WAIT}")
+                self._cluster_lock.take(self)
+                self.begin(Control.BEGIN_ALONE)
             case _:
                 return super().obey(word)
         return None
 
-    def _lock_cluster(self) -> None:
-        self.say("COMMIT")
-        number = uuid.uuid4().int >> 66
-        while True:
-            try:
-                self.say(TAKE_LOCK, (number,))
-                self.say(HAS_LOCK, (number,))
-                if self._cursor.fetchall() == ((1,),):
-                    break
-            except (Busy, Conflict):
-                pass  # another node takes it in this moment
-            if self.wait.left <= PAUSE:
-                raise Busy(f"{self.engine.place}: another node is making or changing structures")
-            time.sleep(PAUSE * (0.5 + self.engine.random.random()))
-        self._cluster_lock = number
-        self.begin(Control.BEGIN_ALONE)
+    def answer(self, sql: str, row: Row = ()) -> Any:
+        """Run one statement by itself; return its rows, or how many it has changed."""
+        self.say(sql, row)
+        return self._cursor.fetchall() if self._cursor.description else self._cursor.rowcount
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
@@ -377,14 +363,7 @@ class MariaDBConnection(ServerConnection):
                 log.info("%s", error)
 
     def _unlock(self) -> None:
-        if self._cluster_lock:
-            number, self._cluster_lock = self._cluster_lock, 0
-            for _ in range(10):
-                try:
-                    self.say(GIVE_LOCK, (number,))
-                    break
-                except (Busy, Conflict):  # another node tries to take it in this moment
-                    pass
+        self._cluster_lock.give(self)
         if self._locked:
             self._locked = False
             self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
@@ -446,7 +425,6 @@ class MariaDBConnection(ServerConnection):
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
-        self._cluster_lock = 0
         self._limit = None
         self._names.clear()
         super().reconnect(wait)
@@ -481,6 +459,7 @@ class MariaDBConnection(ServerConnection):
 
     def close_raw(self) -> None:
         """Close the driver's connection."""
+        self._cluster_lock.leave()
         if self.raw.open:
             self.raw.limit(PAUSE)  # to say goodbye; a server that stands still does not hear it
             self.raw.close()

@@ -10,16 +10,6 @@ from roost.databases.mariadb.session import NO_LIMIT
 # The name of the lock of those who make or change structures. MySQL takes 64 characters.
 CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
 
-# The same for all nodes of Galera, where GET_LOCK is one node's: a committed row, with the number of who has the lock.
-# Who was killed with it keeps it for a minute.
-LOCK_OWNER = "0" * 32
-TAKE_LOCK = f"""\
-INSERT INTO roost_writers (writer, batch, at) VALUES (X'{LOCK_OWNER}', %s, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(at < UTC_TIMESTAMP() - INTERVAL 1 MINUTE, VALUES(batch), batch),
-    at = IF(batch = VALUES(batch), VALUES(at), at)"""
-HAS_LOCK = f"SELECT batch = %s FROM roost_writers WHERE writer = X'{LOCK_OWNER}'"
-GIVE_LOCK = f"DELETE FROM roost_writers WHERE writer = X'{LOCK_OWNER}' AND batch = %s"
-
 # READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
 BEGIN = """\
 SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};

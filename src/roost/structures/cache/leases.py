@@ -37,7 +37,7 @@ class Leases:
         self.table = plan.create(name, (*key, UNTIL, TOKEN), words["key"]).replace(", WITHOUT ROWID", "")
         self._plan = plan
         self._clock = clock
-        self._mariadb = dialect.family == "mariadb"
+        self._cuts = dialect.name != "postgresql"  # what `_sweep` has found
         lock = dialect.choose(LOCK)
         self._lock = None if lock is None else lock.format(words)
         self._make = Template(MAKE.format(**words))
@@ -76,7 +76,7 @@ class Leases:
 
     def _remove_old(self, now: int, context: Context) -> Generator[Wanted, Any, None]:
         found = yield Statement(self._sweep_joined if context.joined else self._sweep, [(now, SWEEPS)])
-        if self._mariadb and found[0]:
+        if self._cuts and found[0]:
             yield Statement(self._cut, sorted([tuple(row[:-1]) for row in found[0]]))
 
 

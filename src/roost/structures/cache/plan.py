@@ -181,7 +181,8 @@ class CachePlan(CacheReads):
         now = self.clock.row(context)
         row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1], flags)
         yield self._one_set, row
-        yield self._one_sweep, (*now, SWEEPS)
+        for *gone, _ in (yield self._one_sweep, (*now, SWEEPS)):
+            yield self.cut.sql, tuple(gone)
 
     def _set_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Transaction:
         key, value, ttl, flags = op.args
@@ -200,8 +201,9 @@ class CachePlan(CacheReads):
         tally.n += 1
         tally.bytes += size
         yield self._one_set, (*key, value, *now, ttl, now[1], flags, tally.sequence, size)
-        swept = yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))
-        tally.removed([each[-1] for each in swept])
+        for *gone, swept in (yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))):
+            yield self.cut.sql, tuple(gone)
+            tally.removed([swept])
         yield from as_texts(bounds.evict(tally))
         yield bounds.write.sql, (tally.n, tally.bytes, tally.sequence)
 
@@ -432,7 +434,7 @@ class CachePlan(CacheReads):
         if tally is not None and self.bounds is not None:
             most = max(most, self.bounds.excess(tally))  # it goes before what is not over
         found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
-        if self.dialect.family == "mariadb" and found:
+        if self.dialect.name != "postgresql" and found:
             yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
         if tally is not None:
             tally.removed([row[-1] for row in found])

@@ -108,11 +108,12 @@ OVER = (
     "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never}{{committed}} ORDER BY until LIMIT {hole}"
 )
 SWEEP = {
-    "sqlite": "DELETE FROM {rows} WHERE rowid IN ({over}) RETURNING {size}",
-    "mariadb": "{over} FOR UPDATE SKIP LOCKED",  # a DELETE cannot skip; they are removed by their keys then
+    # These are removed by their keys then: a DELETE of MariaDB cannot skip, one of SQLite would make temporary tables.
+    "sqlite": "{over}",
+    "mariadb": "{over} FOR UPDATE SKIP LOCKED",
     "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED)) RETURNING {size}",
 }
-SWEPT = {"sqlite": "rowid", "mariadb": "{key}, {size}", "postgresql": "ctid"}
+SWEPT = {"sqlite": "{key}, {size}", "mariadb": "{key}, {size}", "postgresql": "ctid"}
 
 # One set by itself. It fails where the declaration is not stored: the token is NULL then.
 ONE_SET = {

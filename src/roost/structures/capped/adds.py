@@ -26,26 +26,13 @@ from roost.dialects.dialect import (
 )
 from roost.errors import StatementFailed
 from roost.structures.capped.declaration import Capped
+from roost.structures.capped.reads import HEAD
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, numbered, write
 
-# Creates the head or takes its lock, and raises the sequence by the number of adds.
+# Creates the head or takes its lock, and raises the sequence by the number of adds. SQLite reads the heads, and writes
+# them at the end: RETURNING would take longer.
 ALLOCATE = {
-    "sqlite": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
-  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
-  RETURNING sequence, n""",
-        answer=Answer.ORDINAL,
-        many=Template(
-            """\
-INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
-  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
-  RETURNING {key}, sequence, n""",
-            Gather.VALUES,
-            Answer.KEY,
-        ),
-    ),
     "mariadb": Template(
         """\
 INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
@@ -184,7 +171,9 @@ class OptimisticAdds:
         }
         make_room = {"sqlite": CUT_OLDEST, "mariadb": SWAP, "postgresql": SWEEP}
         self._keep = structure.keep
-        self._allocate = ALLOCATE[dialect.name].format(words).by_key(len(key))
+        allocate = ALLOCATE.get(dialect.name)
+        self._allocate = None if allocate is None else allocate.format(words).by_key(len(key))
+        self._head = HEAD[dialect.name].format(words)
         self._in_key_order = itemgetter(*range(len(key)))
         self._add = ADD[dialect.name].format(words)
         self._by_offset = dialect.name == "sqlite"
@@ -203,7 +192,7 @@ class OptimisticAdds:
         cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template, one: str
     ) -> OptimisticAdds | None:
         """Return it, or None where there is no such way."""
-        if dialect.name not in ALLOCATE or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
+        if dialect.name not in ADD or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
             return None
         if structure.rows.unknown:
             return None  # a swapped row would keep the old one's values there
@@ -246,10 +235,15 @@ class OptimisticAdds:
         columns: those of the key, the id and the others.
         """
         keep = self._keep
-        asked = sorted([(*key, n, 0) for key, n in adds.items()])
-        heads_written = yield Statement(self._allocate, asked)
+        asked = sorted(adds)
+        if self._allocate is None:
+            found = yield Statement(self._head, asked)
+            before = [rows[0] if rows else (0, 0) for rows in found]
+        else:
+            found = yield Statement(self._allocate, [(*key, adds[key], 0) for key in asked])
+            before = [(rows[0][0] - adds[key], rows[0][1]) for key, rows in zip(asked, found, strict=True)]
         yield Control.LOCKED
-        newest = {row[:-2]: head[0][0] - row[-2] for row, head in zip(asked, heads_written, strict=True)}
+        newest = {key: sequence for key, (sequence, _) in zip(asked, before, strict=True)}
         rows: list[Row] = list(zip(*columns, numbered(keys, newest), repeat(at), strict=False))
         rows.sort(key=self._in_key_order)
         put: list[Row] = rows
@@ -259,15 +253,17 @@ class OptimisticAdds:
         victims = end = 0
         if self._older is not None:
             put = []
-        for (*key, n_added, _), ((sequence, n),) in zip(asked, heads_written, strict=True):
+        for key, (sequence, n) in zip(asked, before, strict=True):
             if n > keep:
                 raise Careful
+            n_added = adds[key]
+            sequence += n_added
             out = max(0, n + n_added - keep)
             more = n_added - out
             last = sequence - keep  # of those that may go
             victims += out
             begin, end = end, end + n_added
-            if more:
+            if more or self._allocate is None:
                 heads.append((*key, sequence, n + more))
             if self._older is not None:
                 put += rows[begin : begin + more]

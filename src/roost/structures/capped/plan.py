@@ -211,21 +211,9 @@ class CappedPlan(StructurePlan):
         self._id_of, self._id_columns = self._taking(id_)
         self._others_of, self._other_columns = self._taking(others)
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._one_head = (
-            f"INSERT INTO {head} ({words['key']}, sequence, n) VALUES ({words['key_holes']}, 1, {self.guarded('?')})\n"
-            f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1, n = n + excluded.n"
-            " RETURNING sequence, n"
-        )
-        self._one_cut = (
-            f"DELETE FROM {rows} WHERE {equal} AND sequence ="
-            f" (SELECT min(sequence) FROM {rows} WHERE {equal}) AND sequence <= {hole} RETURNING 1"
-        )
         self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
-        self._one_full = (
-            f"UPDATE {head} SET sequence = sequence + {self.guarded('1')} WHERE {equal} AND n = {structure.keep}"
-            " RETURNING sequence"
-        )
         of_key = dialect.equal(key, "r.")
+        self._one_head = self.asked_alone("r.sequence, r.n", head, of_key)
         r_values = dialect.names(structure.columns, "r.")
         of_id = dialect.equal(id_, "r.")
         self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {of_id}{living}")
@@ -358,15 +346,22 @@ class CappedPlan(StructurePlan):
         others = self._others_of(values)
         refresh = self.structure.on_duplicate == "refresh"
         there = bool((yield self.find.sql, key + id_)) if refresh else False
-        full = [] if there else (yield self._one_full, key)
-        if full:
-            ((sequence,),) = full
-            if self.structure.on_full != "evict" or not (yield self._one_cut, (*key, *key, sequence - keep)):
-                raise Careful  # it rejects, or was miscounted
-        else:
-            ((sequence, n),) = yield self._one_head, (*key, 0 if there else 1)
-            if n > keep:
+        found = yield self._one_head, key
+        if not found:
+            raise Careful  # the declaration is not stored
+        sequence, n = (found[0][0] or 0) + 1, found[0][1] or 0
+        if not there and n == keep:
+            if self.structure.on_full != "evict":
                 raise Careful
+            oldest = yield self.oldest.sql, (*key, 1)
+            if not oldest or oldest[0][-1] > sequence - keep or oldest[0][:-1] == id_:
+                raise Careful  # it was miscounted, or is a duplicate
+            yield self.delete_row.sql, (*key, *oldest[0][:-1])
+        elif not there:
+            n += 1
+        if n > keep:
+            raise Careful
+        yield self.put_head.sql, (*key, sequence, n)
         (at,) = self._at_out((context.clock(),))
         yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
 

@@ -12,11 +12,10 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.structures.expiring_ring.declaration import ExpiringRing
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
-from roost.structures.plan import SLOT, Alteration, Context, Operations, Plan, Question, Rule, Transaction
+from roost.structures.plan import SLOT, Alteration, Careful, Context, Operations, Plan, Question, Rule, Transaction
 from roost.structures.ring.plan import ONE_PUSH, RingPlan
 from roost.structures.ring.reads import FEW
 from roost.structures.rules import lasting
-from roost.structures.sweep import EACH
 from roost.types.columns import Column
 
 
@@ -34,7 +33,7 @@ class ExpiringRingPlan(RingPlan):
         self.tables = (*self.tables, *self.lasting.tables)
         self.indexes = (self.lasting.sweep.name,)
         now = self.lasting.clock.now
-        self._one_now = f"SELECT {now}"
+        self._one_head = self.asked_alone(f"r.sequence, {now}", self.head_table, dialect.equal(key, "r."))
         others = ["%s"] * (len(structure.columns) - len(key))
         holes = ", ".join(["%s", f"{now} + {self.lasting.lasts}", *others])
         self._one_push = ONE_PUSH.get(dialect.name, "").format(**{**self.words, "other_holes": holes})
@@ -65,11 +64,15 @@ class ExpiringRingPlan(RingPlan):
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
         values = op.args[0]
         key = self._key_of(values)
-        ((sequence,),) = yield self._one_allocate, key
-        ((moment,),) = yield self._one_now, self.lasting.clock.row(context)
+        found = yield self._one_head, self.lasting.clock.row(context) + key
+        if not found:
+            raise Careful  # the declaration is not stored
+        last, moment = found[0]
+        sequence = (last or 0) + 1
+        yield self.put_head.sql, (*key, sequence)
         stamp = (*self._at_out((context.clock(),)), moment + self.lasting.lasts)
         yield self.write.sql, (*key, sequence % self.keep, sequence, *stamp, *self._others_of(values))
-        yield self.lasting.sweep.statement.sql, (moment, EACH)
+        yield from self.lasting.sweep.remove_alone(moment)
         return sequence
 
     def exchange_push(self, op: Operation[Any], context: Context) -> Exchange | None:

@@ -171,7 +171,7 @@ class ExpiringSetPlan(EndingPlan):
             raise Careful  # the declaration is not stored
         moment, until = found[0]
         yield self.put.sql, (*pair, moment + self.lasts)
-        yield self.sweep.statement.sql, (moment, EACH)
+        yield from self.sweep.remove_alone(moment)
         return int(until is None or until <= moment)
 
     def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:

@@ -47,11 +47,6 @@ class RankedPlan(CappedPlan):
         self._one_top = self.asked_alone(f"r.sequence, {values}", rows, of_key, f" {best}")
         self._one_rank = self.asked_alone(f"r.sequence, {better}", rows, f"{of_key} AND {of_id}")
         self._one_place = self.asked_alone(f"r.{score}, r.sequence", rows, f"{of_key} AND {of_id}")
-        names, holes = dialect.names(key), dialect.holes(len(key))
-        self._one_next = (
-            f"INSERT INTO {self.head_table} ({names}, sequence, n) VALUES ({holes}, 1, 1)\n"
-            f"  ON CONFLICT ({names}) DO UPDATE SET sequence = sequence + 1, n = n + {hole} RETURNING sequence"
-        )
 
     def game(self) -> RankedGame:
         """Return one key's collection before the run."""
@@ -70,18 +65,19 @@ class RankedPlan(CappedPlan):
                 raise Careful
             if self.structure.on_duplicate == "best" and not self._is_better(values, found[0]):
                 return False
-        full = False
-        if not there:
-            heads = yield self.head.sql, key
-            full = bool(heads) and heads[0][1] >= keep
-            if full:
-                worst = yield self.oldest.sql, (*key, 1)
-                if worst and not self._is_better(values, worst[0][-2:]):
-                    return False
-                if not worst or heads[0][1] > keep or (heads[0][0] + 1) % keep == 0:
-                    raise Careful  # it was miscounted, or is to be counted
-                yield self.delete_row.sql, (*key, *worst[0][:-2])
-        ((sequence,),) = yield self._one_next, (*key, 0 if there or full else 1)
+        heads = yield self.head.sql, key
+        sequence, n = heads[0] if heads else (0, 0)
+        sequence += 1
+        if not there and n >= keep:
+            worst = yield self.oldest.sql, (*key, 1)
+            if worst and not self._is_better(values, worst[0][-2:]):
+                return False
+            if not worst or n > keep or sequence % keep == 0:
+                raise Careful  # it was miscounted, or is to be counted
+            yield self.delete_row.sql, (*key, *worst[0][:-2])
+        elif not there:
+            n += 1
+        yield self.put_head.sql, (*key, sequence, n)
         (at,) = self._at_out((context.clock(),))
         yield self.put_row.sql, (*key, *id_, *others, sequence, at)
         return True

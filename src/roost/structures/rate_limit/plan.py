@@ -21,7 +21,6 @@ from roost.structures.rate_limit.check import rules
 from roost.structures.rate_limit.declaration import RateLimit, Taken
 from roost.structures.rate_limit.view import VIEWS
 from roost.structures.rate_limit.wire import RateLimitWire
-from roost.structures.sweep import EACH
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -172,7 +171,7 @@ class RateLimitPlan(EndingPlan):
         taken = self._taken(debt, n)
         if taken.allowed or self._is_beyond(row):
             yield self.put.sql, self._row(key, moment, debt + n * self.window * taken.allowed)
-            yield self.sweep.statement.sql, (moment - STAYS, EACH)
+            yield from self.sweep.remove_alone(moment - STAYS)
         return taken
 
     def exchange_take(self, op: Operation[Any], context: Context) -> Exchange | None:

@@ -26,6 +26,7 @@ from roost.structures.plan import (
     SEQUENCE,
     SLOT,
     Alteration,
+    Careful,
     Context,
     Operations,
     Plan,
@@ -35,6 +36,7 @@ from roost.structures.plan import (
     Transaction,
     composed,
     dealt,
+    nth,
     numbered,
     replaced,
     same,
@@ -50,23 +52,26 @@ from roost.structures.ring.wire import RingWire
 from roost.structures.rows import Entry
 from roost.types.columns import Column
 
+# SQLite reads the heads and writes them: what RETURNING gives goes through a temporary table, which takes several times
+# as long as both.
+HEAD = Template(
+    "SELECT sequence FROM {head} WHERE {equal}",
+    answer=Answer.ORDINAL,
+    many=Template(
+        "SELECT q.column1, r.sequence FROM (VALUES {{rows}}) q CROSS JOIN {head} r ON {nth_key}",
+        Gather.LIST,
+        Answer.ORDINAL,
+    ),
+)
+PUT_HEAD = write(
+    """\
+INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, ?)
+  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence""",
+    "{key_holes}, ?",
+)
+
 # Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
 ALLOCATE = {
-    "sqlite": Template(
-        """\
-INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, ?)
-  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
-  RETURNING sequence""",
-        answer=Answer.ORDINAL,
-        many=Template(
-            """\
-INSERT INTO {head} ({key}, sequence) VALUES {{rows}}
-  ON CONFLICT ({key}) DO UPDATE SET sequence = sequence + excluded.sequence
-  RETURNING {key}, sequence""",
-            Gather.VALUES,
-            Answer.KEY,
-        ),
-    ),
     "mariadb": Template(
         """\
 INSERT INTO {head} ({key}, sequence) VALUES {{rows}}
@@ -200,6 +205,7 @@ class RingPlan(StructurePlan):
             "h_key": dialect.names(key, "h."),
             "key_holes": dialect.holes(k),
             "key_arrays": dialect.arrays(key),
+            "nth_key": nth(dialect, key),
             "columns": ", ".join([dialect.names(key), "slot", "sequence", "at", *further, *quoted]),
             "holes": dialect.holes(k + 3 + len(further) + len(others)),
             "arrays": dialect.arrays([*key, SLOT, SEQUENCE, AT, *self.further, *others]),
@@ -225,7 +231,8 @@ class RingPlan(StructurePlan):
             self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *self.further, *others], f"{words['key']}, slot")
             + ROWS_OPTIONS.get(name, ""),
         )
-        self.allocate = dialect.choose(ALLOCATE).format(words).by_key(k)
+        self.head, self.put_head = HEAD.format(words), PUT_HEAD.format(words)
+        self.allocate = ALLOCATE[name].format(words).by_key(k) if name in ALLOCATE else None
         allocated = ALLOCATED.get(name)
         self.allocated = None if allocated is None else allocated.format(words)
         self.write = dialect.choose(WRITE).format(words)
@@ -257,11 +264,7 @@ class RingPlan(StructurePlan):
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )
-        self._one_allocate = (
-            f"INSERT INTO {self.head_table} ({words['key']}, sequence)\n"
-            f"  VALUES ({words['key_holes']}, {words['one']})\n"
-            f"  ON CONFLICT ({words['key']}) DO UPDATE SET sequence = sequence + 1 RETURNING sequence"
-        )
+        self._one_head = self.asked_alone("r.sequence", self.head_table, dialect.equal(key, "r."))
         self._one_push = ONE_PUSH.get(name, "").format(**words)
         sequence = SEQUENCE_OF.get(name)
         self._pushed = f"CASE WHEN {sequence} < {MOST_ANSWER} THEN {sequence} END"
@@ -288,14 +291,10 @@ class RingPlan(StructurePlan):
         key_columns, others = self._key_columns(columns), self._other_columns(columns)
         keys: list[Row] = list(zip(*key_columns, strict=True))
         pushes = Counter(keys)
-        asked = sorted([(*key, n) for key, n in pushes.items()])
-        heads = yield Statement(self.allocate, asked)
-        if self.allocated is not None:
-            heads = yield Statement(self.allocated, [row[:-1] for row in asked])
+        newest = yield from self._allocate(pushes)
         if not locked:
             yield Control.LOCKED
         stamp = yield from self.stamp(context)
-        newest = {row[:-1]: head[0][0] - row[-1] for row, head in zip(asked, heads, strict=True)}
         sequences = numbered(keys, newest)
         slots = [sequence % self.keep for sequence in sequences]
         rows = list(zip(*key_columns, slots, sequences, *map(repeat, stamp), *others, strict=False))
@@ -305,6 +304,19 @@ class RingPlan(StructurePlan):
         yield Statement(self.write, rows)
         yield from self.remove_over(stamp, len(rows), context)
         return dealt(run, sequences)
+
+    def _allocate(self, pushes: Mapping[Row, int]) -> Generator[Wanted, Any, dict[Row, int]]:
+        # Takes the locks of the heads, and returns the last sequence of each before these pushes.
+        keys = sorted(pushes)
+        if self.allocate is None:
+            found = yield Statement(self.head, keys)
+            newest = {key: rows[0][0] if rows else 0 for key, rows in zip(keys, found, strict=True)}
+            yield Statement(self.put_head, [(*key, newest[key] + pushes[key]) for key in keys])
+            return newest
+        heads = yield Statement(self.allocate, [(*key, pushes[key]) for key in keys])
+        if self.allocated is not None:
+            heads = yield Statement(self.allocated, keys)
+        return {key: rows[0][0] - pushes[key] for key, rows in zip(keys, heads, strict=True)}
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
         """Return what is written as the moment of rows, and in the columns behind it."""
@@ -322,10 +334,13 @@ class RingPlan(StructurePlan):
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
         values = op.args[0]
         key = self._key_of(values)
-        ((sequence,),) = yield self._one_allocate, key
+        found = yield self._one_head, key
+        if not found:
+            raise Careful  # the declaration is not stored
+        sequence = (found[0][0] or 0) + 1
+        yield self.put_head.sql, (*key, sequence)
         (at,) = self._at_out((context.clock(),))
-        others = self._others_of(values)
-        yield self.write.sql, (*key, sequence % self.keep, sequence, at, *others)
+        yield self.write.sql, (*key, sequence % self.keep, sequence, at, *self._others_of(values))
         return sequence
 
     def exchange_push(self, op: Operation[Any], context: Context) -> Exchange | None:

@@ -184,15 +184,10 @@ class SetPlan(StructurePlan):
         self.first_keys, self.later_keys = self.key_after(head)
         self._columns_out = dialect.column_encoder(pair) or same_columns
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
-        self._one_put = (
-            f"INSERT INTO {rows} ({words['pairs']}) VALUES ({dialect.holes(len(pair) - 1)}, {self.guarded('?')})"
-            " ON CONFLICT DO NOTHING RETURNING 1"
-        )
         one_add = ONE_ADD.get(dialect.name, "")
         lock, locked = (each.format(**words) for each in ONE_LOCK.get(dialect.name, ("", "")))
         self._one_add = one_add.format(**words, lock="", locked="")
         self._one_add_joined = one_add.format(**words, lock=lock, locked=locked)
-        self._one_cut = f"DELETE FROM {rows} WHERE {words['equal_pair']} AND {self.guarded('1')} RETURNING 1"
         of_key = dialect.equal(key, "r.")
         self._one_member = self.asked_alone(
             f"r.{dialect.name_of(key[0])}", rows, f"{of_key} AND {dialect.equal(member, 'r.')}"
@@ -281,21 +276,24 @@ class SetPlan(StructurePlan):
 
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
         """Add one member."""
-        return self._one(op, self._one_put, 1)
+        return self._one(op, self.put, 1)
 
     def transact_remove(self, op: Operation[Any], _: Context) -> Transaction:
         """Remove one member."""
-        return self._one(op, self._one_cut, -1)
+        return self._one(op, self.cut, -1)
 
-    def _one(self, op: Operation[Any], sql: str, change: int) -> Transaction:
+    def _one(self, op: Operation[Any], write: Template, change: int) -> Transaction:
         key, members = op.args
         if len(members) != 1:
             raise Careful
         stored = self.key_out(key)
-        if not (yield sql, stored + self.member_out(members[0])):
-            if change < 0:
-                raise Careful  # or the declaration is not stored
+        pair = stored + self.member_out(members[0])
+        found = yield self._one_member, pair
+        if not found:
+            raise Careful  # the declaration is not stored
+        if _is_there(found) is (change > 0):
             return 0
+        yield write.sql, pair
         yield self.resize.sql, (*stored, change)
         return 1
 
