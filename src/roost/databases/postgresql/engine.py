@@ -36,7 +36,7 @@ from roost.databases.postgresql.statements import (
     REPLAYED,
     alone,
 )
-from roost.databases.postgresql.values import literal
+from roost.databases.postgresql.values import literal, parameter
 from roost.databases.replicas import Replicas
 from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
 from roost.dialects import POSTGRESQL, Control
@@ -189,6 +189,7 @@ class PostgreSQLConnection(ServerConnection):
         self._forgotten = False  # whether the session has others than it should
         self._prepared = 0  # numbers them
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
+        self._session_timeout = 0  # the same of the session, for what is a transaction by itself; 0: not set
         super().__init__(engine, wait, follows)
         self._name = NAMED.format(name=self._id)
 
@@ -197,6 +198,7 @@ class PostgreSQLConnection(ServerConnection):
         for each in (self._names, self._unused, self._evicted):
             each.clear()
         self._forgotten = False
+        self._session_timeout = 0
 
     @property
     def session(self) -> int | None:
@@ -258,13 +260,20 @@ class PostgreSQLConnection(ServerConnection):
         So all of an exchange is one text. One that comes again and again is prepared by a statement of its own: to plan
         it takes as long as to run it for a hundred rows.
         """
-        if not row:
-            return sql
+        return self._spelt(sql, row, self._prepared_name(sql, row))
+
+    def _prepared_name(self, sql: str, row: Row) -> str | None:
+        # By which a statement is known to the session; None where it is sent as it is.
         name = self._names.pop(sql, None)
         if name:
             self._names[sql] = name  # behind those that were not used for longer
-        else:
-            name = self._prepare(sql, len(row))
+            return name
+        return self._prepare(sql, len(row)) if row else None
+
+    @staticmethod
+    def _spelt(sql: str, row: Row, name: str | None) -> str:
+        if not row:
+            return sql
         values = tuple([str(value) if type(value) is int else literal(value) for value in row])
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
@@ -319,11 +328,31 @@ class PostgreSQLConnection(ServerConnection):
         return number
 
     def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "", commits: bool = False) -> list[Row]:
-        # A text of several statements is a transaction.
+        # What is prepared is executed by its name, a transaction by itself. The server then takes the locks of all its
+        # tables before its snapshot, so `first` is not needed; within a text of several statements, which otherwise is
+        # the transaction, it would take the snapshot first. What the server shows as its text is that of PREPARE, mark
+        # included.
         if self._forgotten:
             self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
-        written = self._text(sql, row)
+        name = self._prepared_name(sql, row)
+        if name and not sets:
+            if self._trace is not None:
+                self._trace(sql, row)
+                if commits:
+                    self._trace("COMMIT", ())
+            values = [parameter(value) for value in row]
+            self._bound(len(sql) + sum([len(value) for value in values if value]))
+            try:
+                if self._session_timeout != wait:
+                    self.raw.results(f"SET lock_timeout = {wait}")
+                    self._session_timeout = wait
+                return self.raw.executed(name, values)
+            except FAILURES as error:
+                raise self.failed(error, sql) from error
+            finally:
+                self._drop_evicted()
+        written = self._spelt(sql, row, name)
         begin = f"SET LOCAL lock_timeout = {wait}{sets}"
         if first:
             begin = f"{begin};\n{first}"
@@ -433,6 +462,7 @@ class PostgreSQLConnection(ServerConnection):
         """Return our error; note when the connection is lost."""
         if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
             self._forgotten = True
+            self._session_timeout = 0
             return Conflict(f"{self.engine.place}: {str(error).strip()}")
         found = translate(error, self.engine.place, sql)
         if self.raw.closed or self.raw.broken:

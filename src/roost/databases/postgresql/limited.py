@@ -48,6 +48,14 @@ class Limited(psycopg.Connection[Row]):
     def results(self, text: str) -> list[list[Row]]:
         """Send a text; return the rows of each of its statements that has any. (A cursor takes longer.)"""
         self.pgconn.send_query(text.encode())
+        return self._answered()
+
+    def executed(self, name: str, row: list[bytes | None]) -> list[Row]:
+        """Execute what was prepared; return its rows."""
+        self.pgconn.send_query_prepared(name.encode(), row)
+        return self._answered()[0]
+
+    def _answered(self) -> list[list[Row]]:
         read, found = self._read, []
         for result in self.wait(execute(self.pgconn)):
             if result.status == TUPLES:

@@ -34,6 +34,22 @@ def literal(value: Any) -> str:
     return _quoted(_text(value))
 
 
+def parameter(value: Any) -> bytes | None:
+    """Return a value as a parameter of a prepared statement, in the text format.
+
+    >>> parameter(7), parameter("it's"), parameter(None), parameter(b"\\0")
+    (b'7', b"it's", None, b'\\\\x00')
+    """
+    kind = type(value)
+    if kind is int:
+        return b"%d" % value
+    if value is None:
+        return None
+    if kind is bool:
+        return b"t" if value else b"f"
+    return _whole(_text(value)).encode()
+
+
 def spelt_out(value: Any) -> str:
     """Return a value as a literal that does not depend on array_nulls either; an array with NULL needs a cast.
 
@@ -46,9 +62,13 @@ def spelt_out(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    if "\0" in text:  # libpq would take the text of the statement up to there
+    return POSTGRESQL.literal(_whole(text))
+
+
+def _whole(text: str) -> str:
+    if "\0" in text:  # libpq would take the text up to there
         raise Invalid("PostgreSQL has no text with NUL in it")
-    return POSTGRESQL.literal(text)
+    return text
 
 
 def _text(value: Any) -> str:
