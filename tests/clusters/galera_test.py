@@ -63,7 +63,7 @@ def test_f73_a_node_is_killed_and_comes_back_under_load(cluster: Galera, urls: l
     each = [f"mysql://root@{','.join(servers[n:] + servers[:n])}/{name}" for n in range(3)]
 
     def meanwhile() -> None:
-        with roost.Store(urls[0]) as store:
+        with roost.Store(urls[0], timeout=PATIENCE) as store:  # a node that gives another one its data locks its tables
             until(lambda: store.run(load.hot.total(1)) > 10, "some operations")
             cluster.nodes[2].kill()
             before = store.run(load.hot.total(1))
