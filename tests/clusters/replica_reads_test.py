@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import roost
-from tests.clusters.replicas import Pair, wait_for
+from tests import servers
+from tests.clusters.replicas import Pair, mariadb_pair, run_as_standby, wait_for
 from tests.suite.shapes import likes, pageviews, visits
 
 pages = roost.Cache("pages", value=str)
@@ -98,6 +99,66 @@ def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -
         for n in range(5):
             store.run(pageviews.add("/"))
             assert store.run(pageviews.total("/")) == n + 2
+
+
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_a_standby_of_postgresql_that_was_not_rewound_is_not_read(pair: Pair) -> None:
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        store.create(pageviews)
+        wait_for(lambda: pageviews_are(pair, 0))
+        pair.run(pair.second, "ALTER SYSTEM SET primary_conninfo = ''")
+        pair.run(pair.second, "SELECT pg_reload_conf()")
+        wait_for(lambda: pair.run(pair.second, "SELECT FROM pg_stat_wal_receiver") == [])
+        for _ in range(200):
+            store.run(pageviews.add("/lost"))
+        pair.first.kill()
+        pair.promote()
+        assert store.run(pageviews.total("/lost")) == 0
+        run_as_standby(pair.first, pair.second)
+        ((written,),) = pair.run(pair.second, "SELECT pg_current_wal_lsn()")
+        ahead = f"SELECT pg_last_wal_replay_lsn() > '{written}'"
+        assert pair.run(pair.first, ahead) == [(True,)]  # it has more than the one that writes
+        with roost.Store(f"{pair.url('app')}?reads=replica&staleness=0", timeout=60) as reader:
+            for n in range(5):
+                reader.run(pageviews.add("/"))
+                assert reader.run(pageviews.total("/")) == n + 1
+                assert reader.run(pageviews.total("/lost")) == store.run(pageviews.total("/lost"))
+
+
+def test_a_replica_of_mariadb_that_has_what_was_lost_is_not_read() -> None:
+    try:
+        pair = mariadb_pair()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with pair:
+        pair.run(pair.first, "CREATE DATABASE app")
+        read_what_was_lost(pair)
+
+
+def read_what_was_lost(pair: Pair) -> None:
+    """Have a MariaDB's replica be ahead of it by GTIDs of a former server; a store reads none of what it has."""
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        store.create(pageviews)
+        wait_for(lambda: pageviews_are(pair, 0))
+        # As a replica that had more of a former server than the one that was promoted: number 7 wrote what was lost.
+        pair.run(pair.second, "STOP SLAVE")
+        (position,) = pair.run(pair.second, "SELECT @@gtid_slave_pos")[0]
+        ahead = f"0-7-{int(position.rpartition('-')[2]) + 1000}"
+        pair.run(pair.second, f"SET GLOBAL gtid_slave_pos = '{ahead}'")
+        store.run(pageviews.add("/"))
+        with roost.Store(f"{pair.url('app')}?reads=replica&staleness=0", timeout=60) as reader:
+            for n in range(5):
+                reader.run(pageviews.add("/"))
+                assert reader.run(pageviews.total("/")) == n + 2
+
+
+def pageviews_are(pair: Pair, total: int) -> bool:
+    """Whether the replica has the counter, with this total."""
+    try:
+        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
+            return store.run(pageviews.total("/")) == total
+    except roost.Error:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,17 @@ def postgresql_switch(replica: Daemon, primary: Daemon) -> None:
     """Have two PostgreSQLs change places, as planned: who writes is shut down, and comes back as the standby."""
     primary.stop(signal.SIGINT)  # which has sent all it has written
     _promote_postgresql(replica)
-    data, port = primary.folder / "data", urlsplit(replica.url).port
+    run_as_standby(primary, replica)
+    wait_for(lambda: _on_postgresql(replica, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
+
+
+def run_as_standby(former: Daemon, primary: Daemon) -> None:
+    """Start a PostgreSQL that has ended as the standby of another one."""
+    data, port = former.folder / "data", urlsplit(primary.url).port
     with (data / "postgresql.auto.conf").open("a") as settings:
         settings.write(f"primary_conninfo = 'host=127.0.0.1 port={port} user=roost'\n")
     (data / "standby.signal").touch()
-    primary.start()
-    wait_for(lambda: _on_postgresql(replica, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
+    former.start()
 
 
 def _on_mariadb(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:

@@ -72,7 +72,9 @@ def codec_of(server: Server, database: Database) -> Memcached:
     settings = server.settings
     assert settings.cache is not None
     values = Values(database.structure(settings.cache), time.time)
-    return Memcached(values, _stats(server, min(values.most_value, settings.max_answer)))
+    if settings.memcached_once:
+        database.prepare_once()
+    return Memcached(values, _stats(server, min(values.most_value, settings.max_answer)), settings.memcached_once)
 
 
 def _stats(server: Server, most_value: int) -> Callable[[Sequence[bytes]], Mapping[str, object] | None]:

@@ -244,6 +244,14 @@ class Settings:
     memcached_secret: str | None = _setting(
         "What a client of memcached's protocol must know, user:password.", _secret, None, secret=True
     )
+    memcached_once: float = _setting(
+        "Seconds for which the opaque of a meta command that modifies is its token: the same one again does nothing, "
+        "and is answered as before; 0: opaques are no tokens.",
+        _seconds,
+        0.0,
+        metavar="SECONDS",
+        fixed=True,
+    )
 
     def __post_init__(self) -> None:
         scheme = self.url.partition(":")[0]

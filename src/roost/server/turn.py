@@ -19,6 +19,7 @@ from roost.errors import Busy, Error, Missing, StatementFailed
 from roost.protocols.codec import Arrived, Codec, Exchange, Late
 from roost.protocols.handlersocket.exchange import Inserts, Run, Singles
 from roost.protocols.handlersocket.requests import Open
+from roost.protocols.memcached.asked import Kept
 from roost.server.counters import Counted
 from roost.store.served import Budget, Careful, Database, Undone, kept
 
@@ -209,6 +210,9 @@ class Lines(Part):
                     answer = yield from database.open(
                         asked.database, asked.table, asked.key, asked.columns, asked.fcolumns
                     )
+                elif isinstance(asked, Kept):
+                    (token, seconds, (operations, answered, *_)) = asked
+                    answer = yield from database.once(token, seconds, operations, answered, context)
                 else:
                     answer = yield from database.operate(asked, context)
                 exchange.elapsed = monotonic() - begun

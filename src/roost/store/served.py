@@ -11,15 +11,16 @@ import functools
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar
 
 from roost.batching.atoms import Atom
 from roost.batching.batch import retried
 from roost.batching.known import Known, perform
+from roost.batching.once import Once
 from roost.batching.parts import Part, SlowPath
 from roost.batching.stats import Stats
-from roost.databases.engine import Undone
+from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, Error, Mismatch, Missing
 from roost.store.core import utc_now
@@ -75,6 +76,7 @@ class Database(ABC):
         self._context = Context(utc_now, 0)
         self._lenient = Known(dialect)  # for operations that are not of what a client has opened
         self._stats = Stats()
+        self._tokens: dict[float, Once] = {}  # by the seconds for which they are kept
 
     @abstractmethod
     def limit(self, limits: Limits) -> None:
@@ -115,6 +117,48 @@ class Database(ABC):
         """Run operations of structures, each with its own outcome; what a statement refuses is everybody's error."""
         self.budget.request()
         return (yield from perform(operations, self._lenient, context))
+
+    def prepare_once(self) -> None:
+        """Make the table of tokens where it is missing; not inside a transaction."""
+        connection, known = self._connection, self._known
+
+        def work() -> Generator[Any, Any, None]:
+            if not (yield from known.once.is_made()):
+                yield from known.once.make(known.catalog)
+
+        try:
+            connection.execute(Control.BEGIN_ALONE)
+            drive(work(), connection)
+            connection.execute(Control.COMMIT)
+        finally:
+            connection.settle()
+
+    def once(
+        self,
+        token: str,
+        seconds: float,
+        operations: Sequence[Operation[Any]],
+        answered: Callable[[Sequence[Any]], bytes],
+        context: Context,
+    ) -> Generator[Any, Any, bytes | Error]:
+        """Run operations and return their answer, which is kept for a token; or the one that it has.
+
+        The first error among their results is returned, and nothing was done then.
+        """
+        self.budget.request()
+        tokens = self._tokens.get(seconds) or self._tokens.setdefault(seconds, Once(self._dialect, seconds))
+
+        def work() -> Plan:
+            results = yield from perform(operations, self._lenient, context)
+            error = next((each for each in results if isinstance(each, Error)), None)
+            return [answered(results).decode("latin-1") if error is None else error]
+
+        yield Control.SAVEPOINT
+        (answer,) = yield from tokens.perform(token, work(), context)
+        if isinstance(answer, Error):
+            yield Control.BACK
+        yield Control.RELEASE
+        return kept(answer) if isinstance(answer, Error) else answer.encode("latin-1")
 
     @abstractmethod
     def look(self, context: Context) -> Generator[Any, Any, None]:

@@ -18,6 +18,7 @@ import pymysql.cursors
 from roost.databases.engine import ServerEngine, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, translate
+from roost.databases.mariadb.gtids import follows
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
 from roost.databases.mariadb.statements import (
@@ -184,17 +185,19 @@ class MariaDBConnection(ServerConnection):
         return bool(only_reads)
 
     def position(self) -> str:
-        """Return the GTIDs that a replica must have."""
-        self.say("SELECT @@log_bin, @@gtid_binlog_pos")
-        ((logged, position),) = self._cursor.fetchall()
+        """Return the GTIDs that a replica must have, and the number of the server that writes."""
+        self.say("SELECT @@log_bin, @@gtid_binlog_pos, @@server_id")
+        ((logged, gtids, server),) = self._cursor.fetchall()
         if not logged:
             raise Invalid(f"{self.engine.place}: reads=replica takes a binary log (log_bin) on the server that writes")
-        return str(position)
+        return f"{gtids} {server}"
 
     def reaches(self, position: str, seconds: float) -> bool:
-        """Return whether this is a replica that has applied these GTIDs."""
-        self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0", (position, seconds))
-        return bool(self._cursor.fetchall() == ((1,),))
+        """Return whether this is a replica that has applied these GTIDs, and no others."""
+        gtids, _, server = position.partition(" ")
+        self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos", (gtids, seconds))
+        ((reached, applied),) = self._cursor.fetchall()
+        return bool(reached == 1 and follows(applied, gtids, server))
 
     def limit(self, seconds: float) -> None:
         """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""

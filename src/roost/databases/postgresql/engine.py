@@ -33,6 +33,7 @@ from roost.databases.postgresql.statements import (
     LAST_BATCH,
     NAMED,
     NOTE,
+    POSITION,
     REPLAYED,
     alone,
 )
@@ -226,22 +227,24 @@ class PostgreSQLConnection(ServerConnection):
         return bool(only_reads)
 
     def position(self) -> str:
-        """Return what a standby must have replayed."""
-        self.say("SELECT pg_current_wal_flush_lsn()::text")
+        """Return what a standby must have replayed, and of which timeline."""
+        self.say(POSITION)
         ((position,),) = self._cursor.fetchall()
         return str(position)
 
     def reaches(self, position: str, seconds: float) -> bool:
         """Return whether this is a standby that has replayed a position; it has to be asked again and again."""
         end = time.monotonic() + seconds
+        lsn, timeline = position.split()
+        asked = REPLAYED.format(lsn=lsn, timeline=int(timeline, 16))
         self._bound(0)
         while True:
             try:
-                ((in_recovery, reached),) = self.raw.results(REPLAYED.format(position))[0]
+                ((in_recovery, reached, follows),) = self.raw.results(asked)[0]
             except FAILURES as error:
-                raise self.failed(error, REPLAYED) from error
+                raise self.failed(error, asked) from error
             if not in_recovery or reached or time.monotonic() > end:
-                return bool(in_recovery and reached)
+                return bool(in_recovery and reached and follows)
             time.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:

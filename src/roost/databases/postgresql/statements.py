@@ -50,4 +50,13 @@ INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, n
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
-REPLAYED = "SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{}'::pg_lsn"
+# What a standby must have replayed, and of which timeline: one that was not rewound after a failover may be ahead of
+# the one that writes now, with what was lost.
+POSITION = """\
+SELECT pg_current_wal_flush_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"""
+# The last of the timelines is what the standby receives at the moment, for an account that may see it (pg_monitor).
+REPLAYED = """\
+SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn,
+    {timeline} IN (c.timeline_id, r.min_recovery_end_timeline)
+    OR EXISTS (SELECT 1 FROM pg_stat_wal_receiver w WHERE w.received_tli = {timeline})
+  FROM pg_control_checkpoint() c, pg_control_recovery() r"""

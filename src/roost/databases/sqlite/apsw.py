@@ -75,6 +75,7 @@ class ApswConnection:
         self._writes = writes
         self._obeyed: dict[Wanted, Callable[[], None]] = {
             Control.BEGIN: self.begin,
+            Control.BEGIN_ALONE: self.begin,
             Control.BEGIN_READ: self.begin_read,
             Control.COMMIT: self.commit,
             Control.ROLLBACK: self.settle,
@@ -82,6 +83,7 @@ class ApswConnection:
             Control.BACK: self._back,
             Control.RELEASE: self._release,
             Control.LOCKED: lambda: None,  # BEGIN IMMEDIATE has locked everything
+            Control.LOCK_CATALOG: lambda: None,
         }
         self._lock: FileLock | None = None
         self._begun = False

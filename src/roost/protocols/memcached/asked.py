@@ -61,6 +61,17 @@ class Write(NamedTuple):
     number: bool = False
 
 
+class Kept(NamedTuple):
+    """A write that is done once for its token: its answer is kept with it, and the same token gets that again.
+
+    seconds: for how long.
+    """
+
+    token: str
+    seconds: float
+    write: Write
+
+
 class Special(NamedTuple):
     """What is about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
 
@@ -68,7 +79,7 @@ class Special(NamedTuple):
     words: Sequence[bytes] = ()
 
 
-Asked = bytes | Read | Write | Special
+Asked = bytes | Read | Write | Kept | Special
 
 
 def refusal(error: Error, number: bool) -> bytes:

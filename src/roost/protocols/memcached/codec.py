@@ -30,9 +30,9 @@ class Memcached:
     full: ClassVar[bytes] = b"ERROR Too many open connections\r\n"
     too_long: ClassVar[bytes] = b"CLIENT_ERROR line too long\r\n"
 
-    def __init__(self, values: Values, stats: Stats) -> None:
+    def __init__(self, values: Values, stats: Stats, once_for: float = 0.0) -> None:
         self.most_value = values.most_value
-        self._requests = Requests(values)
+        self._requests = Requests(values, once_for)
         self._stats = stats
 
     def framing(self, most_line: int, most_block: int) -> Framing:

@@ -2,7 +2,8 @@
 
 `Exchange.play` is a generator: it yields operations of the cache, is sent their results, and makes answers of them. The
 requests of a connection are done in their order: each round takes from every connection the next ones that only read,
-or the next ones that write. All that reads is one operation, and what writes goes together.
+or the next ones that write. All that reads is one operation, and what writes goes together; but for what is done once
+for a token, one after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from roost.errors import Error
 from roost.protocols.codec import Late
-from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Read, Special, Write, refusal
+from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Read, Special, Write, refusal
 from roost.protocols.memcached.framing import MOST_LENGTH, block_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
@@ -27,7 +28,7 @@ UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
 Arrived = Sequence[tuple[Session, bytes]]  # the whole requests of each connection
-Playing = Generator[Sequence[Operation[Any]], Sequence[Any], None]
+Playing = Generator[Sequence[Operation[Any]] | Kept, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # Requests that are each `get` with one key.
@@ -99,7 +100,7 @@ class Exchange:
 
     # --- gets of one key --------------------------------------------------------------------------------------------
 
-    def _gets(self) -> Generator[Sequence[Operation[Any]], Sequence[Any], list[int]]:
+    def _gets(self) -> Generator[Sequence[Operation[Any]], Any, list[int]]:
         # Answers the connections that have nothing but these, all together; returns the others.
         others: list[int] = []
         places: list[int] = []
@@ -151,13 +152,14 @@ class Exchange:
 
     # --- all others -------------------------------------------------------------------------------------------------
 
-    def _round(self, going: list[_Chunk]) -> Generator[Sequence[Operation[Any]], Sequence[Any], list[_Chunk]]:
+    def _round(self, going: list[_Chunk]) -> Generator[Sequence[Operation[Any]] | Kept, Any, list[_Chunk]]:
         # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
+        once: list[tuple[_Chunk, Kept]] = []
         most = self._requests.lot(LOT)
         for chunk in going:
-            self._take(chunk, reads, writes, most)
+            self._take(chunk, reads, writes, once, most)
         if reads:
             before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
@@ -188,6 +190,14 @@ class Exchange:
                 self.seconds[chunk.place] += each
                 self._reply(chunk, self._written(write, results[begin:end]))
                 begin = end
+        for chunk, kept in once:
+            answered = yield kept
+            self.seconds[chunk.place] += self.elapsed
+            if isinstance(answered, Error):
+                self._reply(chunk, self._written(kept.write, [answered]))
+            else:
+                self.rows += 1
+                self._reply(chunk, answered)
         return [chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.late or chunk.session.foreign)]
 
     def _written(self, write: Write, results: Sequence[Any]) -> bytes:
@@ -199,7 +209,12 @@ class Exchange:
         return write.answer(results)
 
     def _take(
-        self, chunk: _Chunk, reads: list[tuple[_Chunk, Read]], writes: list[tuple[_Chunk, Write]], most: int
+        self,
+        chunk: _Chunk,
+        reads: list[tuple[_Chunk, Read]],
+        writes: list[tuple[_Chunk, Write]],
+        once: list[tuple[_Chunk, Kept]],
+        most: int,
     ) -> None:
         # Gathers the next requests that read, or that write, and answers those before them that ask for nothing.
         kind: type | None = None
@@ -213,14 +228,14 @@ class Exchange:
                 if chunk.late:
                     return
                 continue
-            if len(reads) + len(writes) >= most:
+            if len(reads) + len(writes) + len(once) >= most:
                 return
             asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
             if kind is not None and found is not kind:
                 return
             chunk.next = end
-            if found is Read or found is Write:
+            if found is Read or found is Write or found is Kept:
                 if self._failed is not None:
                     write = isinstance(asked, Write)
                     self.errors += 1
@@ -232,6 +247,8 @@ class Exchange:
                     reads.append((chunk, asked))
                 elif isinstance(asked, Write):
                     writes.append((chunk, asked))
+                elif isinstance(asked, Kept):
+                    once.append((chunk, asked))
             elif isinstance(asked, bytes):
                 self.errors += asked not in (b"", END, b"OK\r\n", b"MN\r\n")
                 self._reply(chunk, asked)

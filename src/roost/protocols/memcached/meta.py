@@ -12,6 +12,7 @@ from roost.protocols.memcached.asked import (
     ERROR,
     TOO_LARGE,
     Asked,
+    Kept,
     Read,
     Write,
     flags_of,
@@ -100,10 +101,21 @@ class Flags:
 
 
 class Meta:
-    """The meta commands on one cache."""
+    """The meta commands on one cache.
 
-    def __init__(self, values: Values) -> None:
+    once_for: seconds for which an opaque is the token of a request that modifies; 0: it is none.
+    """
+
+    def __init__(self, values: Values, once_for: float) -> None:
         self._values = values
+        self._once_for = once_for
+
+    def _once(self, flags: Flags, write: Write) -> Write | Kept:
+        opaque = flags.tokens.get(ord("O"))
+        if not opaque or not self._once_for:
+            return write
+        # Not one that an application has given: clients share what they know of each other's.
+        return Kept(f"memcached {self._values.cache.name} {opaque.hex()}", self._once_for, write)
 
     def _flags(self, words: Sequence[bytes]) -> Flags:
         flags = Flags(words[0], words[1:], self._values)
@@ -189,7 +201,7 @@ class Meta:
             ((code, stored),) = results
             return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({"c": stored}))
 
-        return Write([asked], answer)
+        return self._once(flags, Write([asked], answer))
 
     # --- md, ma, me -----------------------------------------------------------------------------------------------
 
@@ -210,7 +222,7 @@ class Meta:
             (code,) = results
             return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({}))
 
-        return Write([asked], answer)
+        return self._once(flags, Write([asked], answer))
 
     def arithmetic(self, words: list[bytes]) -> Asked:
         """Read a `ma`."""
@@ -240,7 +252,7 @@ class Meta:
                 return b"VA %d%b\r\n%d\r\n" % (len(str(number)), shown, number)
             return b"HD%b\r\n" % shown
 
-        return Write([asked], answer, number=True)
+        return self._once(flags, Write([asked], answer, number=True))
 
     def debug(self, words: list[bytes]) -> Asked:
         """Read a `me`."""

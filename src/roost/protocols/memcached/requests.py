@@ -51,12 +51,12 @@ _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", 
 
 
 class Requests:
-    """Requests of clients of one cache."""
+    """Requests of clients of one cache. once_for: see `Meta`."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, once_for: float = 0.0) -> None:
         self.values = values
         self._size = 0.0  # bytes of an answer, lately
-        self._meta = Meta(values)
+        self._meta = Meta(values, once_for)
         self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
             b"get": lambda words: self._get(words, False),
             b"gets": lambda words: self._get(words, True),
