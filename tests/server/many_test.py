@@ -63,5 +63,7 @@ def test_many_connections_have_eight_to_the_database(kind: str, tmp_path: Path) 
             assert ask(writers, add(1)) == {b"0\t1\t1\n"}
             assert db.sql(SESSIONS[kind]) == [(8,)]
             assert {each.recv(100) for each in readers} == {b"0\t3\t3\tthree\t30\n"}
+            # Turns had many clients, and now have one: it is answered although nobody comes with it.
+            assert ask(readers[:1], "0\t=\t1\t2") == {b"0\t3\t2\ttwo\t20\n"}
             assert db.sql("SELECT n FROM t WHERE id = 1") == [(10 + len(writers),)]
         assert "Traceback" not in served.log

@@ -65,7 +65,11 @@ def serve(db: Database, tmp_path: Path) -> Iterator[Serve]:
 def connect(served: Serving, db: Database, role: str = "write") -> Client:
     """Connect, and open the table."""
     made = served.connect(role)
-    assert made.ask(opening(db)) == ["0\t1"]
+    try:
+        assert made.ask(opening(db)) == ["0\t1"]
+    except BaseException:  # its worker may have been killed
+        made.close()
+        raise
     return made
 
 
