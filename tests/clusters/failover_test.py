@@ -45,7 +45,7 @@ def under_load(pair: Pair, leave: Callable[[], object]) -> None:
         answers = load.write(urls, 2 * PATIENCE, **LOAD, meanwhile=meanwhile)
         assert not answers.errors
         assert load.wrong(answers, store) == []
-    with roost.Store(f"{pair.second.url}/app") as second:
+    with roost.Store(f"{pair.second.url}/app", timeout=30) as second:
         assert load.wrong(answers, second) == []
 
 

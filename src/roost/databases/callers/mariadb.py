@@ -26,7 +26,7 @@ from roost.databases.mariadb.connection import (
     PlainCursor,
     number_of,
 )
-from roost.databases.mariadb.errors import INTERRUPTED, translate
+from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.session import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
@@ -136,7 +136,9 @@ class MariaDBCaller(Caller):
         if is_gone(error):
             self.is_set = False
             return Conflict(f"{self.place}: {GONE}")
-        return translate(error, self.place, sql)
+        found = translate(error, self.place, sql)
+        table = unparsed(error, sql)
+        return to_flush(found, table) if table and is_galera(self.raw) else found
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it: a driver's literals are right in some sql_modes only."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from typing import Any
 
 import pymysql
@@ -17,7 +16,7 @@ import pymysql.cursors
 
 from roost.databases.engine import ServerEngine, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
-from roost.databases.mariadb.errors import INTERRUPTED, translate
+from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.gtids import follows
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
@@ -62,10 +61,6 @@ log = logging.getLogger("roost")
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 NO_SAVEPOINT = 1305
-# A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
-# they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
-UNPARSED = 1064
-WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
 IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
 NOT_PREPARED = 1243
 
@@ -446,11 +441,11 @@ class MariaDBConnection(ServerConnection):
             self._names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")
         found = translate(error, self.engine.place, sql)
-        if self.raw.galera and error.args[0] == UNPARSED and (table := WITH_TRIGGERS.search(sql)):
-            if self._may_flush:
-                self._unparsed = table.group()
-                return Conflict(str(found))
-            return StatementFailed(f"{found}; FLUSH TABLES {table.group()} on this node mends it")
+        if self.raw.galera and (table := unparsed(error, sql)):
+            if not self._may_flush:
+                return to_flush(found, table)
+            self._unparsed = table
+            return Conflict(str(found))
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
             return ConnectionLost(str(found))

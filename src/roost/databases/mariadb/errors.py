@@ -68,6 +68,23 @@ def advice(code: int, sql: str) -> str:
     return ADVICE.get(code, "")
 
 
+# A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
+# they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
+UNPARSED = 1064
+WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
+
+
+def unparsed(error: Exception, sql: str) -> str:
+    """Return the table of Roost's whose triggers a node of Galera takes for broken; "" where the error is another."""
+    found = WITH_TRIGGERS.search(sql) if error.args[:1] == (UNPARSED,) else None
+    return found.group() if found else ""
+
+
+def to_flush(found: Error, table: str) -> Error:
+    """Return the error with what mends it."""
+    return StatementFailed(f"{found}; FLUSH TABLES {table} on this node mends it")
+
+
 def translate(error: Exception, place: str, sql: str = "") -> Error:
     """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -19,7 +19,30 @@ FACTS = ("per", "keep", "newest_by", "id", "index")
 VALUES = (str, bytes, bool, float, decimal.Decimal, uuid.UUID, dt.date)  # beside int, whose size is bounded
 
 
-class Adopted(Structure):
+class ApplicationTable(Structure):
+    """A table of the application's own, whose columns and rows are the application's."""
+
+    @staticmethod
+    def _checked(name: str) -> str:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise Invalid(f"{shown(name)} is no name of a table")
+        return name
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """None: they may change at any time."""
+        return ()
+
+    def clear(self, key: Any) -> NoReturn:
+        """Raise `Invalid`: the application deletes its rows by its own SQL."""
+        raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
+
+    def forget(self, key: Any) -> NoReturn:
+        """Raise `Invalid`; see `clear`."""
+        self.clear(key)
+
+
+class Adopted(ApplicationTable):
     """A table of the application's own, capped by `roost cap`: at most `keep` rows per key, the oldest go first.
 
     Made by `Capped.of`. The application writes it with its own SQL, or by `add`, and Python reads it. Rows come as
@@ -30,19 +53,12 @@ class Adopted(Structure):
     kind = "adopted"
 
     def __init__(self, name: str, facts: dict[str, Any] | None = None) -> None:
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise Invalid(f"{shown(name)} is no name of a table")
+        self.name = self._checked(name)
         if facts is not None:
             _check_facts(name, facts)
-        self.name = name
         self.facts = facts
         self.key = _Key(name, () if facts is None else facts["per"])
         self._define({"name": name, "facts": facts}, **(facts or {}))
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """None: they are the application's, and may change at any time."""
-        return ()
 
     def latest(self, key: Any, n: int | None = None) -> Operation[list[Any]]:
         """Ask for the newest `n` rows of a key (all, when None), newest first."""
@@ -84,14 +100,6 @@ class Adopted(Structure):
             name: str = operation.args[0][path[1]][0]
             return name
         return self.key.names[path[-1]] if path[-1] < len(self.key.names) else "key"
-
-    def clear(self, key: Any) -> NoReturn:
-        """Raise `Invalid`: the rows are the application's, which deletes them by its own SQL."""
-        raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
-
-    def forget(self, key: Any) -> NoReturn:
-        """Raise `Invalid`; see `clear`."""
-        self.clear(key)
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Adopted:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from roost.errors import Invalid
+from roost.structures.adopted.declaration import ApplicationTable
 from roost.structures.operation import Operation
-from roost.structures.structure import Group, Structure
+from roost.structures.structure import Group
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
@@ -17,7 +18,7 @@ OLDEST = 18_250 * DAY  # seconds: fifty years, as numbers count from 1970
 FURTHEST = 14 * 60  # minutes that a zone is beside UTC
 
 
-class Aged(Structure):
+class Aged(ApplicationTable):
     """A table of the application's own whose rows go when they are older than `older_than`. The catalog has it.
 
     The application reads and writes it with its own SQL; Roost only tells how far it has come.
@@ -27,30 +28,15 @@ class Aged(Structure):
     reads = ("state",)
 
     def __init__(self, name: str, facts: dict[str, Any]) -> None:
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise Invalid(f"{shown(name)} is no name of a table")
+        self.name = self._checked(name)
         _check_facts(name, facts)
-        self.name = name
         self.facts = facts
         self.key = Group(name, "key", [Column("table", ColumnType("text", 4000))])  # the table itself
         self._define({"name": name, "facts": facts}, **facts)
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """None: they are the application's, and may change at any time."""
-        return ()
-
     def state(self) -> Operation[tuple[int, Any, Any]]:
         """Ask how many rows are over, and for the oldest and the newest time."""
         return Operation(self, "state", ())
-
-    def clear(self, key: Any) -> NoReturn:
-        """Raise `Invalid`: the rows are the application's, which deletes them by its own SQL."""
-        raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
-
-    def forget(self, key: Any) -> NoReturn:
-        """Raise `Invalid`; see `clear`."""
-        self.clear(key)
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Aged:

@@ -123,12 +123,12 @@ INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {neve
     SET value = excluded.value, until = excluded.until, token = max(excluded.token, token + 1),
       flags = excluded.flags{more}""",
     "mariadb": """\
-INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token}, {hole}{one_more})
+INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {never}), {one_token}, {hole})
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
     token = GREATEST(VALUES(token), token + 1), flags = VALUES(flags)""",
     "postgresql": """\
 a AS (INSERT INTO {rows} AS r ({columns})
-    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}, {hole}{one_more})
+    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}, {hole})
   ON CONFLICT ({key}) DO UPDATE
     SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1),
       flags = excluded.flags),

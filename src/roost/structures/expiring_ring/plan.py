@@ -12,9 +12,8 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.structures.expiring_ring.declaration import ExpiringRing
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
-from roost.structures.plan import SLOT, Alteration, Careful, Context, Operations, Plan, Question, Rule, Transaction
+from roost.structures.plan import SLOT, Alteration, Careful, Context, Operations, Plan, Rule, Transaction
 from roost.structures.ring.plan import ONE_PUSH, RingPlan
-from roost.structures.ring.reads import FEW
 from roost.structures.rules import lasting
 from roost.types.columns import Column
 
@@ -64,7 +63,7 @@ class ExpiringRingPlan(RingPlan):
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
         values = op.args[0]
         key = self._key_of(values)
-        found = yield self._one_head, self.lasting.clock.row(context) + key
+        found = yield self._one_head, self.now(context) + key
         if not found:
             raise Careful  # the declaration is not stored
         last, moment = found[0]
@@ -99,20 +98,13 @@ class ExpiringRingPlan(RingPlan):
         found = yield from super().newest_rows(asked, context)
         return [[row[:-1] for row in rows if row[-1] > moment] for rows in found]
 
-    def ask_latest(self, op: Operation[Any], context: Context) -> Question | None:
-        """Read all slots of one key, where they are few, and put them in order."""
-        if self.keep > FEW:
-            return None
-        key, n = op.args
-        stored = self.key_out(key)
+    def of_ring(self, rows: list[Row]) -> list[Row]:
+        """Return the values beside the key of those that are not over."""
+        return [row[1:-2] for row in rows if row[-2] > row[-1]]
 
-        def newest(rows: list[Row]) -> list[Any]:
-            if rows[0][0] is None:
-                return []
-            rows.sort(reverse=True)
-            return self.rows_of([self._in_order(stored + row[1:-2]) for row in rows[:n] if row[-2] > row[-1]])
-
-        return Question(self._one_ring, self.lasting.clock.row(context) + stored, newest)
+    def now(self, context: Context) -> Row:
+        """Return the parameters of the present moment."""
+        return self.lasting.clock.row(context)
 
     def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read all slots beyond `after`: those that are over come first."""

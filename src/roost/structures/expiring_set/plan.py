@@ -28,7 +28,7 @@ from roost.structures.plan import (
     write,
 )
 from roost.structures.rules import lasting
-from roost.structures.set.plan import answers, pairs_of
+from roost.structures.set.plan import answers, changes_of
 from roost.structures.set.wire import SetWire
 from roost.structures.sweep import EACH
 
@@ -114,12 +114,7 @@ class ExpiringSetPlan(EndingPlan):
 
     def plan_change(self, run: Operations, context: Context, _: bool) -> Plan:
         """Lock the members' rows, play adds and removes in Python, in their order, and write what remains of them."""
-        rows: list[Row] = []
-        adds: list[bool] = []
-        for op in run:
-            of_one = pairs_of(op)
-            rows += of_one
-            adds += [op.verb != "remove"] * len(of_one)
+        rows, adds = changes_of(run)
         if not rows:
             return answers(run, [])
         pairs: list[Row] = list(zip(*self._columns_out(list(zip(*rows, strict=True))), strict=True))

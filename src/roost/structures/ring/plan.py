@@ -360,7 +360,7 @@ class RingPlan(StructurePlan):
             results.append(self.rows_of([self._in_order(key + row[1:]) for row in rows[: ask[-1]]]))
         return results
 
-    def ask_latest(self, op: Operation[Any], _: Context) -> Question | None:
+    def ask_latest(self, op: Operation[Any], context: Context) -> Question | None:
         """Read all slots of one key, where they are few, and put them in order."""
         if self.keep > FEW:
             return None
@@ -371,9 +371,17 @@ class RingPlan(StructurePlan):
             if rows[0][0] is None:
                 return []
             rows.sort(reverse=True)
-            return self.rows_of([self._in_order(stored + row[1:]) for row in rows[:n]])
+            return self.rows_of([self._in_order(stored + row) for row in self.of_ring(rows[:n])])
 
-        return Question(self._one_ring, stored, newest)
+        return Question(self._one_ring, self.now(context) + stored, newest)
+
+    def of_ring(self, rows: list[Row]) -> list[Row]:
+        """Return the values beside the key of what `ask_latest` has read."""
+        return [row[1:] for row in rows]
+
+    def now(self, context: Context) -> Row:
+        """Return the parameters of the present moment."""
+        return ()
 
     def newest_rows(self, asked: list[Row], context: Context) -> Plan:
         """Return the rows of each request, newest first."""

@@ -214,12 +214,7 @@ class SetPlan(StructurePlan):
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
         """Play adds and removes in Python, in their order, and write what remains of them."""
-        rows: list[Row] = []
-        adds: list[bool] = []
-        for op in run:
-            of_one = pairs_of(op)
-            rows += of_one
-            adds += [op.verb != "remove"] * len(of_one)
+        rows, adds = changes_of(run)
         columns = self._columns_out(list(zip(*rows, strict=True))) if rows else ()
         pairs: list[Row] = list(zip(*columns, strict=True))
         keys: list[Row] = list(zip(*columns[: self.key_width], strict=True))
@@ -348,6 +343,17 @@ def pairs_of(op: Operation[Any]) -> Sequence[Row]:
         return op.args
     key, members = op.args
     return [key + member for member in members]
+
+
+def changes_of(run: Operations) -> tuple[list[Row], list[bool]]:
+    """Return the pairs of operations in their order, and which of them are added."""
+    rows: list[Row] = []
+    adds: list[bool] = []
+    for op in run:
+        of_one = pairs_of(op)
+        rows += of_one
+        adds += [op.verb != "remove"] * len(of_one)
+    return rows, adds
 
 
 def answers(run: Operations, changed: Sequence[bool]) -> list[Any]:
