@@ -91,6 +91,7 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MYSQL, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MYSQL, {"read_only": "ON"}, "writing", "primary"),
     (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
+    (MARIADB, {"log_bin": "ON", "sync_binlog": "0"}, "durability", "sync_binlog = 1"),
     (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
     (MARIADB, {"may trigger": ""}, "views", "GRANT TRIGGER"),
     (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "views", "log_bin_trust_function_creators"),

@@ -60,6 +60,71 @@ def test_the_same_token_does_nothing_and_answers_what_was_answered(any_url: str)
     assert tokens(any_url) == ["a", "b", "c"]
 
 
+def test_a_token_is_of_the_operations_that_it_was_first_used_for(any_url: str) -> None:
+    with roost.Store(any_url) as store:
+        store.create(*STRUCTURES)
+        store.run_all(pageviews.add("/"), visits.push(Visit(1, 1)), once="a")
+        for others in ((pageviews.add("/"),), (visits.push(Visit(1, 1)), pageviews.add("/")), (likes.add(1, "x"),)):
+            with pytest.raises(roost.Invalid, match=r"'a' was used for pageviews\.add, visits\.push before, not for"):
+                store.run_all(*others, once="a")
+        assert store.run_all(pageviews.add("/other"), visits.push(Visit(2, 2)), once="a") == (None, 1)
+        assert store.run_all(pageviews.total("/"), pageviews.total("/other"), likes.size(1)) == (1, 0, 0)
+
+
+def test_a_table_of_tokens_that_has_gone_is_made_again(any_url: str) -> None:
+    with roost.Store(any_url) as store:
+        store.create(*STRUCTURES)
+        store.run(pageviews.increment("/"), once="a")
+        with contextlib.closing(clients.connect(any_url)) as sql:
+            sql.execute("DROP TABLE roost_once")
+        assert store.run(pageviews.increment("/"), once="a") == 2
+        assert store.run(pageviews.increment("/"), once="a") == 2
+
+    async def main() -> None:
+        async with roost.AsyncStore(any_url) as store:
+            await store.run(pageviews.increment("/"), once="b")
+            with contextlib.closing(clients.connect(any_url)) as sql:
+                sql.execute("DROP TABLE roost_once")
+            assert await store.run(pageviews.increment("/"), once="b") == 4
+            assert await store.run_all(pageviews.increment("/"), once="b") == (4,)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", servers.SERVERS)
+def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str) -> None:
+    try:
+        servers.SERVERS[kind]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
+        parts = urlsplit(url)
+        name = f"teller_{parts.path[1:]}"
+        user = f"{name}@'%'" if kind == "mariadb" else name
+        sql.execute(f"CREATE USER {user}")
+        try:
+            with roost.Store(url) as store:
+                store.create(*STRUCTURES)
+                for table in sql.private_tables():
+                    sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")
+                theirs = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+                if kind == "postgresql":
+                    sql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+                with roost.Store(theirs) as teller:
+                    with pytest.raises(roost.Missing, match="this account may not make it"):
+                        teller.run(pageviews.increment("/"), once="a")
+                    assert store.run(pageviews.increment("/"), once="a") == 1
+                    with pytest.raises(roost.Missing, match="needs SELECT, INSERT, UPDATE and DELETE on it"):
+                        teller.run(pageviews.increment("/"), once="b")
+                    sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON roost_once TO {user}")
+                    assert teller.run(pageviews.increment("/"), once="a") == 1
+                    assert teller.run(pageviews.increment("/"), once="b") == 2
+        finally:
+            for table in sql.private_tables() if kind == "postgresql" else ():
+                sql.execute(f"REVOKE ALL ON {table} FROM {name}")
+            sql.execute(f"DROP USER {user}")
+
+
 def test_a_failed_operation_leaves_its_token_free(any_url: str) -> None:
     with roost.Store(any_url) as store:
         store.create(*STRUCTURES)
@@ -179,7 +244,7 @@ def test_a_token_of_the_applications_own_transaction_goes_with_it(any_url: str) 
         assert store.run_all(pageviews.total("/"), visits.latest(1)) == (1, [Visit(1, 1)])
 
 
-@pytest.mark.parametrize("once", ["", "x" * 256, "a\0b", 7])
+@pytest.mark.parametrize("once", ["", "x" * 256, "a\0b", "a\ud800", 7])
 def test_what_is_no_token_is_refused(url: str, once: Any) -> None:
     with roost.Store(url) as store:
         store.create(pageviews)

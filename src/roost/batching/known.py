@@ -212,7 +212,9 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
 def performed(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None) -> Plan:
     """Run one atom's operations inside a transaction that is open, or return what its token was answered."""
     work = perform(operations, known, context)
-    return work if once is None else known.once.perform(once, work, context)
+    if once is None:
+        return work
+    return known.once.perform(once, work, context, [f"{op.structure.name}.{op.verb}" for op in operations])
 
 
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.catalog.catalog import ONCE as TABLE
 from roost.catalog.catalog import Catalog, guarded, lock
 from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Error, Invalid
+from roost.errors import Error, Invalid, Missing
 from roost.structures.clock import CLOCK, microseconds
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Plan
@@ -23,6 +24,7 @@ COLUMNS = (
     Column("answer", ColumnType("text", 1_000_000)),
 )
 LONGEST = 255  # characters of a token
+LONE = re.compile("[\ud800-\udfff]")  # surrogates, which UTF-8 does not have
 SWEPT = 2  # tokens whose time is over that go with each new one
 
 TAKE = {
@@ -35,8 +37,8 @@ OVER = "SELECT {token} FROM {table} WHERE {until} <= {clock} ORDER BY {until} LI
 
 def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:
     """Return a token; `Invalid` where it is none, or where an operation only reads."""
-    if type(once) is not str or not once or len(once) > LONGEST or "\0" in once:
-        raise Invalid(f"once is a text of 1 to {LONGEST} characters without NUL, not {once!r}")
+    if type(once) is not str or not once or len(once) > LONGEST or "\0" in once or LONE.search(once):
+        raise Invalid(f"once is a text of 1 to {LONGEST} characters without NUL and lone surrogates, not {once!r}")
     for op in operations:
         if isinstance(op, Operation) and not op.writes:
             raise Invalid(f"{op!r} only reads: once is for operations that write")
@@ -47,6 +49,7 @@ class Once:
     """The table of tokens, in one dialect's words.
 
     seconds: for how long a token is kept.
+    made: whether the table was seen, or made.
     """
 
     def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
@@ -56,6 +59,7 @@ class Once:
             raise Invalid(
                 f"once_for is a number of seconds, or a timedelta, from a second to ten years, not {seconds!r}"
             )
+        self.made = False
         self._microseconds = round(seconds * 1_000_000)
         self._dialect = dialect
         token, until, answer = map(dialect.name_of, COLUMNS)
@@ -93,22 +97,34 @@ class Once:
             yield Statement(Template(self._table), [()])
             yield Statement(Template(self._index), [()])
 
-    def perform(self, token: str, work: Plan, context: Context) -> Plan:
-        """Run what a token is for, or return the answers that it had."""
+    def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
+        """Run what a token is for, or return the answers that it had.
+
+        verbs: what is done, for comparing: `Invalid` where the token was used for something else.
+        """
         clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
-        yield Statement(self._forget_over, [(token, *clock)])
+        try:
+            yield Statement(self._forget_over, [(token, *clock)])
+        except Missing:  # dropped, or the database is an older copy
+            self.made = False
+            raise
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:
             work.close()
             found = yield Statement(self._answer, [(token,)])
-            answers: list[Any] = json.loads(found[0][0][0])
+            kept = json.loads(found[0][0][0])
+            if verbs is not None and kept["of"] != verbs:
+                before, now = ", ".join(kept["of"]), ", ".join(verbs)
+                raise Invalid(f"the token {token!r} was used for {before} before, not for {now}")
+            answers: list[Any] = kept if verbs is None else kept["answers"]
             return answers
         results = yield from work
         if any([isinstance(each, Error) for each in results]):
             return results
         if not all(map(_is_plain, results)):
             raise Invalid("the answer of such an operation cannot be kept with a token")
-        yield Statement(self._keep, [(json.dumps(results), token)])
+        kept = results if verbs is None else {"of": verbs, "answers": results}
+        yield Statement(self._keep, [(json.dumps(kept), token)])
         over = yield Statement(self._over, [clock])
         for (each,) in over[0]:
             yield Statement(self._remove, [(each,)])

@@ -142,14 +142,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _innodb(facts: Facts) -> Iterator[Finding]:
     flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
-    if flush == "1":
+    logged = facts.get("log_bin") in ("1", "ON")
+    if flush == "1" and logged and sync not in ("", "1"):
+        yield Finding(
+            "durability", f"innodb_flush_log_at_trx_commit = 1, binary log on, sync_binlog = {sync}",
+            "a power failure can lose the last answered writes: after it InnoDB keeps what the binary log has",
+            "SET GLOBAL sync_binlog = 1: every answered write is on disk",
+        )  # fmt: skip
+    elif flush == "1":
         yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "every answered write is on disk")
     else:
         yield Finding(
             "durability", f"innodb_flush_log_at_trx_commit = {flush}", "a crash can lose the writes of the last second",
             "SET GLOBAL innodb_flush_log_at_trx_commit = 1: every answered write is on disk",
         )  # fmt: skip
-    if facts.get("log_bin") in ("1", "ON"):
+    if logged:
         form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
         exact = form != "STATEMENT"  # MIXED logs rows at READ COMMITTED, at which Roost writes
         yield Finding(

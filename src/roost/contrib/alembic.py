@@ -196,7 +196,7 @@ class _Executor:
                 with suppress(Missing):  # the first structure is about to be made
                     self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
-                from roost.databases.postgresql.engine import CREATE_LOCK as NUMBER
+                from roost.databases.postgresql.connection import CREATE_LOCK as NUMBER
 
                 self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
             case "mariadb":

@@ -25,7 +25,17 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.forks import at_fork
 from roost.dialects import Control, Statement, Wanted
-from roost.errors import Busy, Closed, Conflict, Error, Invalid, OutcomeUnknown, ReadOnly
+from roost.errors import (
+    Busy,
+    Closed,
+    Conflict,
+    Error,
+    Invalid,
+    Missing,
+    OutcomeUnknown,
+    ReadOnly,
+    StatementFailed,
+)
 from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
@@ -65,7 +75,6 @@ class Core:
         self._clock = in_utc(clock)
         self.known = Known(self.engine.dialect)
         self.closed = False
-        self.has_once = False  # whether there is a table of tokens
         self._start()
         _cores[id(self)] = self
 
@@ -223,16 +232,32 @@ class Core:
 
     def prepare_once(self) -> None:
         """Make the table of tokens, with the first token that a store is given."""
+        once = self.known.once
+        if once.made:
+            return
         with self._preparing:
-            if self.has_once:
+            if once.made:
                 return
             try:
-                there = self.snapshot(self.known.once.is_made())
+                there = self.snapshot(once.is_made())
             except Invalid:  # perhaps somebody makes it in this moment; the lock of who makes it tells
                 there = False
             if not there:
-                self.repeated(partial(self.known.once.make, self.known.catalog))
-            self.has_once = True
+                try:
+                    self.repeated(partial(once.make, self.known.catalog))
+                except (Missing, StatementFailed) as error:
+                    if error.word not in ("denied", Missing.word):
+                        raise
+                    raise Missing(
+                        f"roost_once, which keeps the tokens of once=, is not there, and this account may not make it: "
+                        f"{error}; use once= from an account that may, then GRANT this one SELECT, INSERT, UPDATE and "
+                        "DELETE on it"
+                    ) from error
+            once.made = True
+
+    def is_once_gone(self, atom: Atom) -> bool:
+        """Return whether an operation failed because the table of tokens is no longer there; nothing was done."""
+        return atom.once is not None and isinstance(atom.error, Missing) and not self.known.once.made
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""

@@ -92,11 +92,7 @@ class AsyncRunner(ABC):
 
     async def run(self, operation: Operation[T], *, once: str | None = None) -> T:
         """Run one operation and return its result, or raise its error; for `once` see `Runner.run`."""
-        atom = _atom((operation,), once)
-        if once is not None:
-            await self._prepare_once()
-        await self._answered(atom)
-        result: T = atom.answer[0]
+        result: T = (await self._answer(_atom((operation,), once)))[0]
         return result
 
     @overload
@@ -146,12 +142,18 @@ class AsyncRunner(ABC):
 
         once: a token for all of them, as for `run`.
         """
-        if not operations:
-            return ()
-        atom = _atom(operations, once)
-        if once is not None:
-            await self._prepare_once()
+        return await self._answer(_atom(operations, once)) if operations else ()
+
+    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        if atom.once is None:
+            await self._answered(atom)
+            return atom.answer
+        await self._prepare_once()
         await self._answered(atom)
+        if self._is_once_gone(atom):
+            await self._prepare_once()
+            atom = Atom(atom.operations, atom.once)
+            await self._answered(atom)
         return atom.answer
 
     @abstractmethod
@@ -160,6 +162,10 @@ class AsyncRunner(ABC):
     async def _prepare_once(self) -> None:
         """Make sure that there is a table of tokens, where `_answered` does not."""
         return
+
+    def _is_once_gone(self, atom: Atom) -> bool:
+        # Whether it failed because the table of tokens is no longer there, where it can be made now.
+        return False
 
 
 def _atom(operations: tuple[Operation[Any], ...], once: str | None) -> Atom:

@@ -288,9 +288,13 @@ class Store(_Base, Runner):
                 error = failed
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is not None and not self._core.has_once:
+        if atom.once is not None:
             self._core.prepare_once()
         self._working.submit([atom])
+        if self._core.is_once_gone(atom):
+            self._core.prepare_once()
+            atom = Atom(atom.operations, atom.once)
+            self._working.submit([atom])
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
@@ -441,8 +445,11 @@ class AsyncStore(_Base, AsyncRunner):
         return (queues.writes if atom.writes else queues.reads).join(atom, loop)
 
     async def _prepare_once(self) -> None:
-        if not self._core.has_once:
+        if not self._core.known.once.made:
             await self._in_thread(self._core.prepare_once)
+
+    def _is_once_gone(self, atom: Atom) -> bool:
+        return self._core.is_once_gone(atom)
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:

@@ -208,7 +208,7 @@ class DjangoExecutor(ServerExecutor):
             with suppress(Missing):  # the first structure is about to be made
                 self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
-            from roost.databases.postgresql.engine import CREATE_LOCK
+            from roost.databases.postgresql.connection import CREATE_LOCK
 
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         if self._vendor == "mysql":  # tables are made outside of transactions: the lock is the session's

@@ -127,7 +127,7 @@ class DjangoStore(Runner):
         connection = connections[self.using]
         store = self._store(connection)
         core = store._core
-        if atom.once is not None and not core.has_once:
+        if atom.once is not None:
             core.prepare_once()
         joins = self._joins or connection.vendor == "sqlite"
         if joins and connection.in_atomic_block:

@@ -20,8 +20,8 @@ from roost.databases.callers.caller import (
     play,
 )
 from roost.databases.engine import Engine
+from roost.databases.postgresql.connection import FAILURES
 from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
-from roost.databases.postgresql.engine import FAILURES
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import BINARY, TEXT, local, refuse
 from roost.databases.postgresql.values import literal

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
@@ -35,6 +37,17 @@ def read(url: str) -> tuple[str, str, bool, float | None]:
     except psycopg.ProgrammingError as error:
         raise Invalid(f"{place}: {error}") from error
     return made, place, prepared == "on", staleness
+
+
+def each_host(known: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what libpq is to be told to connect to each of a URL's hosts alone.
+
+    >>> each_host({"host": "a,b", "port": "5432,5433"})
+    [{'host': 'a', 'port': '5432'}, {'host': 'b', 'port': '5433'}]
+    """
+    named = {name: str(known[name]).split(",") for name in ("host", "hostaddr", "port") if known.get(name)}
+    hosts = len(named.get("host", ""))
+    return [{name: texts[place if len(texts) > 1 else 0] for name, texts in named.items()} for place in range(hosts)]
 
 
 def _quoted(part: str) -> str:

@@ -1,64 +1,32 @@
-"""PostgreSQL, by psycopg 3: connections, and errors by their SQLSTATE.
-
-No state of a session outlives a transaction, so a pooler may give each transaction another one: behind a pooler nothing
-is prepared, as prepared statements are such state. A batch is known by its number in the row of its writer: when the
-connection is lost during COMMIT, that row tells on another one what became of it.
-
-Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
-was on disk to a later one, whose COMMIT would be taken for that of the lost one.
-"""
+"""PostgreSQL: which of a URL's servers is connected to, and how."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import psycopg
 
 from roost.databases.engine import GRACE, Events, Trace, Wait
-from roost.databases.postgresql.address import read
-from roost.databases.postgresql.errors import translate
+from roost.databases.postgresql.address import each_host, read
+from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
-from roost.databases.postgresql.session import ADAPTERS, CONNECT, local, refuse
-from roost.databases.postgresql.statements import (
-    BEGIN,
-    BEGIN_READ,
-    END,
-    FORGET,
-    FORGET_OLD,
-    LAST_BATCH,
-    NAMED,
-    NOTE,
-    POSITION,
-    REPLAYED,
-    alone,
-)
-from roost.databases.postgresql.values import literal, parameter
+from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
 from roost.databases.replicas import Replicas
-from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
-from roost.dialects import POSTGRESQL, Control
-from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    StatementFailed,
-)
-from roost.structures.plan import Careful
+from roost.dialects import POSTGRESQL
+from roost.errors import ConnectionLost, Invalid
 
 log = logging.getLogger("roost")
 
-CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
-
-FAILURES = psycopg.Error
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
+# Whether a server is another one than that.
+ONLY_READS = {
+    "read-write": "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean",
+    "primary": "SELECT pg_is_in_recovery()",
+}
 
 STATEMENT_POOLING = "statement pooling mode"
 
@@ -88,6 +56,7 @@ class PostgreSQLEngine:
         if self._hosts > 1:
             self._role["target_session_attrs"] = known.get("target_session_attrs", WRITING[0])
         self.several = self._role.get("target_session_attrs") in WRITING
+        self._each = each_host(known)
         self.home = ""
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
@@ -101,30 +70,62 @@ class PostgreSQLEngine:
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
         deadline = time.monotonic() + timeout
-        try:
-            raw = self._open(timeout, {"target_session_attrs": "prefer-standby"} if replica else self._role)
-        except ConnectionLost:
-            self.reached = self.reached or (self.several and self._has_standby(deadline - time.monotonic()))
-            raise
+        if replica:
+            try:
+                raw, is_standby = self._let_in(timeout, {"target_session_attrs": "prefer-standby"}, WRITING[1])
+            except ConnectionLost as error:  # it looked like a standby
+                log.debug("no replica can be read: %s", error)
+            else:
+                if is_standby:
+                    raw.replica = True
+                    return raw
+                raw.close()
+            self.replicas.leave()  # for a while, none is looked for
+        left = max(0.0, deadline - time.monotonic())
+        return self._open_writing(left) if self.several else self._let_in(left, self._role, None)[0]
+
+    def _open_writing(self, timeout: float) -> Limited:
+        # libpq goes by what is said to who connects: a PgBouncer repeats what its server was before a failover. So the
+        # server itself is asked.
+        failed: list[str] = []
+        # The last one first. Sorting is stable: the others are in the order of the URL.
+        for host in sorted(self._each, key=lambda each: _home(each) != self.home):
+            try:
+                role = {**host, "target_session_attrs": "any"}
+                raw, only_reads = self._let_in(timeout / self._hosts, role, self._role["target_session_attrs"])
+            except ConnectionLost as error:
+                failed.append(str(error).removeprefix(f"{self.place}: "))
+                continue
+            if not only_reads:
+                return self._at_home(raw)
+            raw.close()
+            self.reached = True  # the URL is right: one that writes may be there soon
+            failed.append(f"{_home(host)} only reads")
+        raise ConnectionLost(f"{self.place}: {'; '.join(failed)}")
+
+    def _at_home(self, raw: Limited) -> Limited:
+        raw.home = f"{raw.info.host}:{raw.info.port}"
+        if self.home not in ("", raw.home):
+            self.events.count("moves")
+            log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
+        self.home = raw.home
+        return raw
+
+    def _let_in(self, timeout: float, role: dict[str, Any], wanted: str | None) -> tuple[Limited, bool]:
+        # A connection that is ready, and whether its server is another one than is wanted.
+        deadline = time.monotonic() + timeout
+        raw = self._open(timeout, role)
         try:
             refuse(raw.info, self.place)
             raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
             raw.pooled = self._is_pooled(raw)
-            raw.replica = replica and raw.results("SELECT pg_is_in_recovery()") == [[(True,)]]
+            return raw, wanted is not None and raw.results(ONLY_READS[wanted]) == [[(True,)]]
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
+                self.reached = True  # whoever has let it in, such as a pooler without a free session, is there
                 raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
             raise
-        if replica and not raw.replica:
-            self.replicas.leave()  # for a while, none is looked for
-        if self.several and not raw.replica:
-            raw.home = f"{raw.info.host}:{raw.info.port}"
-            if self.home not in ("", raw.home):
-                self.events.count("moves")
-                log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
-            self.home = raw.home
-        return raw
 
     def _open(self, timeout: float, role: dict[str, Any]) -> Limited:
         limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
@@ -141,14 +142,6 @@ class PostgreSQLEngine:
             )
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
-
-    def _has_standby(self, timeout: float) -> bool:
-        # One that lets this URL in: it is right, and one that writes may be there soon.
-        try:
-            self._open(timeout, {"target_session_attrs": "any"}).close()
-        except ConnectionLost:
-            return False
-        return True
 
     def _is_pooled(self, raw: Limited) -> bool:
         # A pooler gives its clients numbers of its own, by which it knows whose query is to be cancelled.
@@ -175,308 +168,5 @@ class PostgreSQLEngine:
         return True
 
 
-class PostgreSQLConnection(ServerConnection):
-    """One connection."""
-
-    failures = FAILURES
-    raw: Limited
-    engine: PostgreSQLEngine
-
-    def __init__(self, engine: PostgreSQLEngine, wait: Wait, follows: bool = False) -> None:
-        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
-        self._names: dict[str, str] = {}  # of those that are
-        self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
-        self._evicted: list[str] = []  # such as it may have
-        self._forgotten = False  # whether the session has others than it should
-        self._prepared = 0  # numbers them
-        self._lock_timeout = 1  # milliseconds, of the transaction that is begun
-        self._session_timeout = 0  # the same of the session, for what is a transaction by itself; 0: not set
-        super().__init__(engine, wait, follows)
-        self._name = NAMED.format(name=self._id)
-
-    def _connect(self, wait: Wait) -> None:
-        super()._connect(wait)
-        for each in (self._names, self._unused, self._evicted):
-            each.clear()
-        self._forgotten = False
-        self._session_timeout = 0
-
-    @property
-    def session(self) -> int | None:
-        """The number by which the server knows it."""
-        return self.raw.info.backend_pid
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open, one that has failed included."""
-        return self.raw.info.transaction_status in (
-            psycopg.pq.TransactionStatus.INTRANS,
-            psycopg.pq.TransactionStatus.INERROR,
-        )
-
-    def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
-        if word is Control.LOCK_CATALOG:
-            return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
-        return super().obey(word)
-
-    def only_reads(self) -> bool:
-        """Return whether the server is a standby."""
-        self.say("SELECT pg_is_in_recovery()")
-        ((only_reads,),) = self._cursor.fetchall()
-        return bool(only_reads)
-
-    def position(self) -> str:
-        """Return what a standby must have replayed, and of which timeline."""
-        self.say(POSITION)
-        ((position,),) = self._cursor.fetchall()
-        return str(position)
-
-    def reaches(self, position: str, seconds: float) -> bool:
-        """Return whether this is a standby that has replayed a position; it has to be asked again and again."""
-        end = time.monotonic() + seconds
-        lsn, timeline = position.split()
-        asked = REPLAYED.format(lsn=lsn, timeline=int(timeline, 16))
-        self._bound(0)
-        while True:
-            try:
-                ((in_recovery, reached, follows),) = self.raw.results(asked)[0]
-            except FAILURES as error:
-                raise self.failed(error, asked) from error
-            if not in_recovery or reached or time.monotonic() > end:
-                return bool(in_recovery and reached and follows)
-            time.sleep(seconds / 50)
-
-    def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer."""
-        self.raw.patience = self.waits_on if self.wait.lasts else None
-        self.raw.seconds = seconds
-        self.raw.most, self.raw.received = self.most, 0
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it."""
-        return self._mark + sql, row or None
-
-    def written(self, sql: str, row: Row) -> str:
-        """Return a statement with its parameters written into it.
-
-        So all of an exchange is one text. One that comes again and again is prepared by a statement of its own: to plan
-        it takes as long as to run it for a hundred rows.
-        """
-        return self._spelt(sql, row, self._prepared_name(sql, row))
-
-    def _prepared_name(self, sql: str, row: Row) -> str | None:
-        # By which a statement is known to the session; None where it is sent as it is.
-        name = self._names.pop(sql, None)
-        if name:
-            self._names[sql] = name  # behind those that were not used for longer
-            return name
-        return self._prepare(sql, len(row)) if row else None
-
-    @staticmethod
-    def _spelt(sql: str, row: Row, name: str | None) -> str:
-        if not row:
-            return sql
-        values = tuple([str(value) if type(value) is int else literal(value) for value in row])
-        return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
-
-    def _prepare(self, sql: str, parameters: int) -> str | None:
-        if self.raw.pooled or not self.engine.prepares:
-            return None
-        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if uses < USES:
-            if len(self._uses) > MOST_PREPARED:
-                self._uses.clear()
-            return None
-        while len(self._names) >= MOST_PREPARED:
-            self._evicted.append(self._names.pop(next(iter(self._names))))
-        self._prepared += 1
-        name = f"roost_{self._id}_{self._prepared}"
-        # It takes locks on the tables as the statement does, and stands before the transaction.
-        text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
-        said = [f"DEALLOCATE {each}" for each in self._unused]
-        self._unused.clear()
-        said += [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
-        inside = self.in_transaction
-        try:
-            self.say_all(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
-        except ConnectionLost:
-            raise
-        except Error:  # it is sent as it is, and fails behind the savepoint that is its own
-            if inside:
-                self.say_all("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
-            self._uses[sql] = 0
-            return None
-        del self._uses[sql]
-        self._names[sql] = name
-        return name
-
-    def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
-        self._mark = ""
-        self.stay()
-        return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
-
-    def exchanged(self, exchange: Exchange) -> int:
-        """Begin, do the work, and commit: one text. Return the number that was written.
-
-        Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
-        """
-        work, row, answer, source, _, _, first = exchange
-        self._mark = self._name
-        rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
-        if not rows:
-            raise Careful
-        number: int = rows[0][0]
-        return number
-
-    def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "", commits: bool = False) -> list[Row]:
-        # What is prepared is executed by its name, a transaction by itself. The server then takes the locks of all its
-        # tables before its snapshot, so `first` is not needed; within a text of several statements, which otherwise is
-        # the transaction, it would take the snapshot first. What the server shows as its text is that of PREPARE, mark
-        # included.
-        if self._forgotten:
-            self._compare_prepared()
-        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
-        name = self._prepared_name(sql, row)
-        if name and not sets:
-            if self._trace is not None:
-                self._trace(sql, row)
-                if commits:
-                    self._trace("COMMIT", ())
-            values = [parameter(value) for value in row]
-            self._bound(len(sql) + sum([len(value) for value in values if value]))
-            try:
-                if self._session_timeout != wait:
-                    self.raw.results(f"SET lock_timeout = {wait}")
-                    self._session_timeout = wait
-                return self.raw.executed(name, values)
-            except FAILURES as error:
-                raise self.failed(error, sql) from error
-            finally:
-                self._drop_evicted()
-        written = self._spelt(sql, row, name)
-        begin = f"SET LOCAL lock_timeout = {wait}{sets}"
-        if first:
-            begin = f"{begin};\n{first}"
-        if self._trace is not None:
-            if first:
-                self._trace(first, ())
-            self._trace(sql, row)
-            if commits:
-                self._trace("COMMIT", ())
-        text = f"{self._mark}{begin};\n{written}"
-        self._bound(len(text))
-        try:
-            return self.raw.results(text)[0]
-        except FAILURES as error:
-            raise self.failed(error, text) from error
-        finally:
-            self._drop_evicted()
-
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool = False) -> list[Any]:
-        answers = super()._exchange(said, returns, ends)
-        self._drop_evicted()
-        return answers
-
-    def _drop_evicted(self) -> None:
-        self._unused += self._evicted
-        self._evicted.clear()
-
-    def _compare_prepared(self) -> None:
-        # What was prepared may be gone, and what is there may not be known: the session says what it has.
-        self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, %s)", (f"roost_{self._id}_",))
-        there = {name for (name,) in self._cursor.fetchall()}
-        self._names = {sql: name for sql, name in self._names.items() if name in there}
-        self._evicted.clear()
-        self._unused = sorted(there - {*self._names.values()})
-        self._forgotten = False
-
-    def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
-        if self._forgotten:
-            self._compare_prepared()
-        wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
-        sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
-        if self.wait.work is not None:
-            sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
-        if word in READS:
-            self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
-            return None
-        begin = BEGIN.format(wait=wait, local=sets)
-        if word is Control.BEGIN_ALONE:
-            return self.say_all(begin)
-        if not self._noted:
-            self._enrol()
-        former = self._next_batch()
-        self._mark = self._name
-        self._begin = [begin]
-        if self._noted:
-            self._begin += [FORGET.format(writer=former)] if former else []
-            self._begin.append(self.written(NOTE, (self._writer, self._batch)))
-        return None
-
-    def _enrol(self) -> None:
-        # With the first batch; who comes anew removes those of processes that were killed.
-        try:
-            self.say_all(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
-            self._noted = True
-        except Missing:
-            pass  # nothing was created yet: the plans tell better what is missing
-
-    def commit(self) -> None:
-        """Commit; a transaction that has failed cannot be."""
-        self.say("COMMIT")
-        if self._cursor.statusmessage != "COMMIT":
-            raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
-
-    def roll_back(self) -> None:
-        """Roll back what is open."""
-        if not self.raw.closed and self.in_transaction:
-            self.say("ROLLBACK")
-
-    def end_lost(self) -> None:
-        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
-        try:
-            self.say(END, (self._name,))
-        except ConnectionLost:
-            raise
-        except Error as error:
-            log.debug("a session that was lost could not be ended: %s", error)
-
-    def look_up(self, wait: Wait) -> bool | None:
-        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
-        if not self._noted:
-            return None
-        while True:
-            try:
-                last = self._batch + MOST_ANSWER
-                wait_ = round(1000 * PAUSE)
-                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, last=last, wait=wait_))
-                ((found,),) = self._cursor.fetchall()
-                return self._is_committed(found)
-            except Busy:
-                if wait.left <= 0:
-                    return None
-            log.info("ending the transaction of a connection that was lost")  # the server has not noticed that it is
-            self.end_lost()
-
-    def failed(self, error: psycopg.Error, sql: str) -> Error:
-        """Return our error; note when the connection is lost."""
-        if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
-            self._forgotten = True
-            self._session_timeout = 0
-            return Conflict(f"{self.engine.place}: {str(error).strip()}")
-        found = translate(error, self.engine.place, sql)
-        if self.raw.closed or self.raw.broken:
-            self.broken = True
-            return ConnectionLost(f"{self.engine.place}: {str(error).strip()}")
-        return found
-
-    def close_raw(self) -> None:
-        """Close the driver's connection."""
-        self.raw.close()
-
-    def forget(self) -> None:
-        """Remove the writer's row."""
-        self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
+def _home(host: dict[str, str]) -> str:
+    return f"{host['host']}:{host.get('port') or 5432}"

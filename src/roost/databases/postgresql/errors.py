@@ -22,7 +22,7 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
-HIDDEN = re.compile(r"\broost_(writers|catalog)\b")  # as 42501 names them to who has no right
+HIDDEN = re.compile(r"\broost_(writers|catalog|once)\b")  # as 42501 names them to who has no right
 # What a statement was refused for, in the words of `StatementFailed`.
 WORDS = {
     "23505": "121",
@@ -54,9 +54,11 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     match state[:2], state:
         case _, "40001" | "40P01":
             return Conflict(told)
-        case _, "55P03" | "57014":
+        case _, "55P03":
             told = f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})"
-            return worded(Busy(told), "146" if state == "55P03" else "timeout")
+            return worded(Busy(told), "146")
+        case _, "57014":  # by statement_timeout, or by somebody
+            return worded(Busy(f"{place}: a statement was cancelled ({error.diag.message_primary})"), "timeout")
         case _, "22P05":
             return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
         case _, "3F000":

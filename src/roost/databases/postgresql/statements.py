@@ -53,7 +53,8 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 # What a standby must have replayed, and of which timeline: one that was not rewound after a failover may be ahead of
 # the one that writes now, with what was lost.
 POSITION = """\
-SELECT pg_current_wal_flush_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"""
+SELECT CASE WHEN NOT pg_is_in_recovery()
+  THEN pg_current_wal_flush_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"""
 # The last of the timelines is what the standby receives at the moment, for an account that may see it (pg_monitor).
 REPLAYED = """\
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn,
