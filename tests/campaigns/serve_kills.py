@@ -240,7 +240,7 @@ def kills(folder: Path, kind: str, rounds: int, seed: object) -> Told:
 
 
 def _kill_worker(served: Serving, role: str, chance: random.Random, load: Load) -> float:
-    until(served.spare, "a process in advance")  # without, it is the start of Python that is measured
+    until(served.standby, "a process in advance")  # without, it is the start of Python that is measured
     pid = chance.choice(served.pids(role))
     os.kill(pid, signal.SIGSTOP)  # so that who is connected to it can be listed
     load.may_break |= ports_of(pid)

@@ -41,7 +41,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "comma": lambda: Index("a", "b", "", ["id,name"]),
     "empty name": lambda: Index("a", "b", "", [""]),
     "control characters": lambda: Index("a\t", "b", "", ["id"]),
-    "is no address": lambda: HandlerSocket("localhost"),
+    "is not an address": lambda: HandlerSocket("localhost"),
     "'a:70000'": lambda: HandlerSocket("a:70000"),
     "timeout": lambda: HandlerSocket("a:1", timeout=0),
     "at least one connection": lambda: Pool("a:1", size=0),

@@ -97,14 +97,14 @@ def test_f63_a_database_in_memory_works() -> None:
 def test_f63_a_file_of_sqlite_is_refused_in_words_and_nothing_is_made(tmp_path: Path) -> None:
     ran = run(USED.format(url=f"sqlite:///{tmp_path}/app.db"))
     assert ran.stderr.splitlines()[-1].startswith("roost.errors.CannotOpen: ")
-    assert "this system has no flock (Windows has none)" in ran.stderr
+    assert "this system (Windows, say) has no flock" in ran.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["create", "counter", "hits"], "this system has no flock"),
+        (["create", "counter", "hits"], "this system (Windows, say) has no flock"),
         (["serve"], "roost serve needs a system with forks and flock"),
     ],
     ids=["create", "serve"],

@@ -67,15 +67,15 @@ def test_a_worker_that_was_killed_is_replaced(serve: Serve, role: str) -> None:
 
 def test_a_process_that_was_started_in_advance_takes_the_place(serve: Serve) -> None:
     served = serve("--workers", "1")
-    for kill_the_spare in (False, True, False):
-        until(served.spare, "a process in advance")
-        (spare,) = served.spare()
-        if kill_the_spare:
-            os.kill(spare, signal.SIGKILL)
+    for kill_the_standby in (False, True, False):
+        until(served.standby, "a process in advance")
+        (standby,) = served.standby()
+        if kill_the_standby:
+            os.kill(standby, signal.SIGKILL)
         (dead,) = served.pids("write")
         os.kill(dead, signal.SIGKILL)
         until(lambda dead=dead: served.pids("write") not in ([], [dead]), "the next writer")  # type: ignore[misc]
-        assert (served.pids("write") == [spare]) is not kill_the_spare
+        assert (served.pids("write") == [standby]) is not kill_the_standby
         with served.connect("write") as client:
             assert client.ask("a") == ["0\t1"]
     assert served.stop() == 0

@@ -21,7 +21,7 @@ def test_settings_are_read_again(serve: Serve, tmp_path: Path) -> None:
         assert reader.ask("setting") == writer.ask("setting") == ["2.5"]
         config.write_text("slow = 3.5\nworker = 1\n")
         served.send(signal.SIGHUP)
-        served.logged(r"the settings stay as they were: roost.toml: worker is no setting; the nearest is workers")
+        served.logged(r"the settings stay as they were: roost.toml: worker is not a setting; the nearest is workers")
         assert reader.ask("setting") == writer.ask("setting") == ["2.5"]
         config.write_text('slow = 4.5\nworkers = 3\nhttp = "127.0.0.1:0"\ntls_cert = "cert.pem"\n')
         served.send(signal.SIGHUP)

@@ -118,9 +118,9 @@ class Serving:
                 found[int(words[2])] = pid
         return [found[number] for number in sorted(found)]
 
-    def spare(self) -> list[int]:
+    def standby(self) -> list[int]:
         """Return the process that waits for a place, when it is ready for one."""
-        return [pid for pid in self.children() if called(pid) == ["roost", "spare"]]
+        return [pid for pid in self.children() if called(pid) == ["roost", "standby"]]
 
     def children(self) -> list[int]:
         """Return all processes that it has started and not buried."""

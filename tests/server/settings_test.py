@@ -138,17 +138,17 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({"ROOST_SERVE_WORKER": "1"}, "ROOST_SERVE_WORKER is no setting; the nearest is ROOST_SERVE_WORKERS"),
-        ({"ROOST_SERVE_WORKERS": "0"}, "workers: '0' is no whole number of at least 1"),
-        ({"ROOST_SERVE_WORKERS": "two"}, "workers: 'two' is no whole number of at least 1"),
-        ({"ROOST_SERVE_MAX_LINE": "1T"}, "max_line: '1T' is no number of bytes: 1048576, 1024K or 1MiB"),
-        ({"ROOST_SERVE_SLOW": "nan"}, "slow: 'nan' is no number of seconds"),
-        ({"ROOST_SERVE_SLOW": "-1"}, "slow: '-1' is no number of seconds"),
+        ({"ROOST_SERVE_WORKER": "1"}, "ROOST_SERVE_WORKER is not a setting; the nearest is ROOST_SERVE_WORKERS"),
+        ({"ROOST_SERVE_WORKERS": "0"}, "workers: '0' is not a whole number of at least 1"),
+        ({"ROOST_SERVE_WORKERS": "two"}, "workers: 'two' is not a whole number of at least 1"),
+        ({"ROOST_SERVE_MAX_LINE": "1T"}, "max_line: '1T' is not a number of bytes: 1048576, 1024K or 1MiB"),
+        ({"ROOST_SERVE_SLOW": "nan"}, "slow: 'nan' is not a number of seconds"),
+        ({"ROOST_SERVE_SLOW": "-1"}, "slow: '-1' is not a number of seconds"),
         ({"ROOST_SERVE_LOG_VALUES": "maybe"}, "log_values: 'maybe' is neither true nor false"),
         ({"ROOST_SERVE_TABLES": " , "}, "tables: no table could be opened; '*' allows all of them"),
         (
             {"ROOST_SERVE_READ": "here"},
-            r"read: 'here' is no address: 127.0.0.1:9998, \[::1\]:9998 or unix:/run/roost.sock",
+            r"read: 'here' is not an address: 127.0.0.1:9998, \[::1\]:9998 or unix:/run/roost.sock",
         ),
         ({"ROOST_SERVE_READ": "none", "ROOST_SERVE_WRITE": "none"}, "neither read nor write has an address"),
         ({"ROOST_SERVE_TLS_KEY": "k.pem"}, "tls_key is of no use without tls_cert"),
@@ -156,8 +156,8 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_READ": "unix:/r,[::]:1"}, r"read \[::\]:1 can be reached from other machines"),
         ({"ROOST_SERVE_URL": "memcached://root:geheim@db"}, "works on sqlite, .* not on memcached:$"),
         ({"ROOST_SERVE_URL": "sqlite://"}, "sqlite:// is in memory"),
-        ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: say write = none"),
-        ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is no option"),
+        ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: set write = none"),
+        ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync=1 is not an option"),
         ({"ROOST_SERVE_HTTP": "unix:/run/h"}, "http unix:/run/h: /metrics and /healthz take a port"),
         ({"ROOST_SERVE_READ": "127.0.0.1:9999"}, "127.0.0.1:9999 is named twice"),
         ({"ROOST_SERVE_HTTP": "127.0.0.1:9998"}, "127.0.0.1:9998 is named twice"),
@@ -182,11 +182,11 @@ def test_beyond_loopback_with_a_secret_or_tls(more: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('read-secret = "s"', "read-secret is no setting; the nearest is read_secret"),
-        ("[server]\nworkers = 2", "server is no setting"),
-        ("workers = true", "workers: True is no whole number"),
-        ("workers = ", r"roost\.toml is no TOML: "),
-        ("\xff", r"roost\.toml is no TOML: "),
+        ('read-secret = "s"', "read-secret is not a setting; the nearest is read_secret"),
+        ("[server]\nworkers = 2", "server is not a setting"),
+        ("workers = true", "workers: True is not a whole number"),
+        ("workers = ", r"roost\.toml is not valid TOML: "),
+        ("\xff", r"roost\.toml is not valid TOML: "),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str, told: str) -> None:

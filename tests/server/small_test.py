@@ -16,10 +16,10 @@ from tests.campaigns import hostile
 
 @pytest.mark.parametrize("secret", ["a\tb", "a\nb", "ab\r", "\0", "a\x01"])
 def test_f59_a_secret_that_cannot_be_said_is_refused(tmp_path: Path, secret: str) -> None:
-    with pytest.raises(roost.Invalid, match="cannot be said"):
+    with pytest.raises(roost.Invalid, match="cannot be sent"):
         load(None, {}, {"write_secret": secret})
     (tmp_path / "secret").write_bytes(f"{secret}\r\r\n".encode())
-    with pytest.raises(roost.Invalid, match="cannot be said"):
+    with pytest.raises(roost.Invalid, match="cannot be sent"):
         load(None, {}, {"write_secret_file": str(tmp_path / "secret")})
 
 

@@ -110,7 +110,7 @@ def test_a_bad_certificate_keeps_the_old_one(serve: Serve, authority: Authority,
     client.close()
     authority.certificate.write_bytes(b"nonsense")
     served.send(signal.SIGHUP)
-    served.logged(r"the settings stay as they were: TLS: cert\.pem with key\.pem is no certificate in PEM")
+    served.logged(r"the settings stay as they were: TLS: cert\.pem with key\.pem is not a PEM certificate")
     client, second = authority.connect(served)
     client.close()
     assert first == second

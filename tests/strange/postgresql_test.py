@@ -63,7 +63,7 @@ ALL = [
     Strange(DATABASE, "statement_timeout", "30s"),
     Strange(DATABASE, "idle_in_transaction_session_timeout", "30s"),
     Strange(DATABASE, "search_path", "tenant"),
-    Strange(DATABASE, "search_path", "nowhere", refused="search_path names no schema"),
+    Strange(DATABASE, "search_path", "nowhere", refused="no schema in search_path exists"),
     Strange(DATABASE, "row_security", "off"),
     Strange(DATABASE, "backslash_quote", "off"),
     Strange(DATABASE, "transform_null_equals", "on"),

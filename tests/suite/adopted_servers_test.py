@@ -194,7 +194,7 @@ def test_what_could_not_be_kept_by_triggers_is_refused(
 @commit
 def test_a_foreign_key_without_an_index_is_refused(open_store: Open, visits: Application) -> None:
     visits("CREATE TABLE notes (visit bigint REFERENCES visits ON DELETE CASCADE)")
-    with pytest.raises(roost.Invalid, match="would read all of notes"):
+    with pytest.raises(roost.Invalid, match="would scan all of notes"):
         cap(open_store())
     visits("CREATE INDEX ON notes (visit)")
     cap(open_store())

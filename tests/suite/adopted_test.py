@@ -261,7 +261,7 @@ def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Ope
         ("CREATE TABLE notes (visit BIGINT, FOREIGN KEY (visit) REFERENCES visits (id))", "with ON DELETE"),
         (
             "CREATE TABLE notes (visit BIGINT, FOREIGN KEY (visit) REFERENCES visits (id) ON DELETE RESTRICT)",
-            "notes.visit refers to rows of visits with ON DELETE RESTRICT, so they cannot be deleted",
+            "notes.visit refers to rows of visits with ON DELETE RESTRICT, so excess rows cannot be deleted",
         ),
         (
             "CREATE TABLE middle (id BIGINT PRIMARY KEY REFERENCES visits (id) ON DELETE CASCADE,"
@@ -272,7 +272,7 @@ def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Ope
         (
             "ALTER TABLE visits ADD COLUMN re BIGINT REFERENCES visits (id) ON DELETE CASCADE;"
             "CREATE INDEX re ON visits (re)",
-            "would take newer ones of the table with it",
+            "would delete newer rows of the table too",
         ),
     ],
 )

@@ -454,12 +454,12 @@ REFUSED = {
     "a self-reference that cascades": (
         "CREATE TABLE visits (id INTEGER PRIMARY KEY, uid INT, re INT REFERENCES visits ON DELETE CASCADE);"
         "CREATE INDEX re ON visits (re)",
-        "would take newer ones of the table with it",
+        "would delete newer rows of the table too",
     ),
     "a circle of cascades": (
         VISITS + "CREATE TABLE a (id INTEGER PRIMARY KEY, v REFERENCES visits ON DELETE CASCADE);"
         "CREATE INDEX av ON a (v); ALTER TABLE visits ADD COLUMN a INT REFERENCES a ON DELETE CASCADE",
-        "would take newer ones of the table with it",
+        "would delete newer rows of the table too",
     ),
     "SET NULL where NULL may not be": (
         VISITS + "CREATE TABLE notes (visit INTEGER NOT NULL REFERENCES visits ON DELETE SET NULL)",
@@ -472,7 +472,7 @@ REFUSED = {
     ),
     "a foreign key without an index": (
         VISITS + "CREATE TABLE notes (visit INTEGER REFERENCES visits ON DELETE CASCADE)",
-        "would read all of notes",
+        "would scan all of notes",
     ),
     "a trigger that ignores a DELETE": (
         VISITS + "CREATE TRIGGER soft BEFORE DELETE ON visits BEGIN SELECT RAISE(IGNORE); END;"

@@ -164,7 +164,7 @@ class Fewer:
 REFUSED: list[tuple[Any, Any, str]] = [
     (visits, roost.Ring("visits", NoDefault, per="uid", keep=5), "without a default"),
     (visits, roost.Ring("visits", OtherType, per="uid", keep=5), "column visitor cannot change from int"),
-    (visits, roost.Ring("visits", Fewer, per="uid", keep=5), "column visitor cannot go"),
+    (visits, roost.Ring("visits", Fewer, per="uid", keep=5), "column visitor cannot be dropped"),
     (visits, roost.Ring("visits", Visit, per="visitor", keep=5), "per cannot change.*other keys"),
     (visits, roost.Set("visits"), "kind cannot change from ring to set: it is another structure"),
     (baskets, capped(unique="colour"), "unique cannot change"),

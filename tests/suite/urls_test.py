@@ -75,7 +75,7 @@ def test_f62_of_an_unknown_scheme_every_known_one_is_told_and_no_password(kind: 
         kind(url)
     told = str(caught.value)
     assert told.startswith(f"'{url.partition(':')[0]}://")
-    assert "is no store; it takes the URL of a database: " in told
+    assert "is not a store; a store takes the URL of a database: " in told
     assert [
         each for each in ("sqlite://", "mysql://", "mariadb://", "postgresql://", "memcached://") if each not in told
     ] == []
@@ -89,7 +89,7 @@ def test_f62_what_is_no_url_is_told_so(url: Any) -> None:
 
 
 def test_f62_an_unknown_driver_of_sqlite_is_refused() -> None:
-    with pytest.raises(roost.Invalid, match=r"is no file of SQLite: sqlite:///relative\.db"):
+    with pytest.raises(roost.Invalid, match=r"is not the URL of a SQLite file: sqlite:///relative\.db"):
         roost.Store("sqlite+pysqlcipher:///app.db")
 
 

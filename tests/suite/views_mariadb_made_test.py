@@ -103,7 +103,7 @@ def test_an_alter_that_is_refused_leaves_the_view(open_store: Open, sql: Any) ->
     sql.execute(MINE)
     store.run_all(both.add(Visit(5, 1)), both.add(Visit(5, 2)))
     view = sql.view_objects()
-    with pytest.raises(roost.Invalid, match="cannot go"):
+    with pytest.raises(roost.Invalid, match="cannot be dropped"):
         store.alter(roost.Ring("visits", Other, per="uid", keep=5))
     with pytest.raises(roost.Invalid, match="cannot go down to 1"):
         store.alter(

@@ -256,24 +256,24 @@ REFUSED: list[tuple[Any, Any, str]] = [
     ),
     (dt.date, NAIVE, f"{NAIVE!r} is of type datetime; it takes date"),
     (dt.date, "2008-01-01", "'2008-01-01' is of type str; it takes date"),
-    (Price, Decimal("1.505"), "Decimal('1.505') has more than 2 digits behind the point"),
-    (Price, Decimal("1E-3"), "Decimal('0.001') has more than 2 digits behind the point"),
-    (Price, Decimal("1E-1000000"), "Decimal('1E-1000000') has more than 2 digits behind the point"),
-    (Price, Decimal("9999.999"), "Decimal('9999.999') has more than 2 digits behind the point"),
-    (Price, Decimal("10000"), "Decimal('10000') does not fit in 6 digits, 2 behind the point"),
-    (Price, Decimal("-1E+4"), "Decimal('-1E+4') does not fit in 6 digits, 2 behind the point"),
-    (Price, Decimal("1E+1000000"), "Decimal('1E+1000000') does not fit in 6 digits, 2 behind the point"),
-    (Price, 10_000, "Decimal('10000') does not fit in 6 digits, 2 behind the point"),
+    (Price, Decimal("1.505"), "Decimal('1.505') has more than 2 digits after the decimal point"),
+    (Price, Decimal("1E-3"), "Decimal('0.001') has more than 2 digits after the decimal point"),
+    (Price, Decimal("1E-1000000"), "Decimal('1E-1000000') has more than 2 digits after the decimal point"),
+    (Price, Decimal("9999.999"), "Decimal('9999.999') has more than 2 digits after the decimal point"),
+    (Price, Decimal("10000"), "Decimal('10000') does not fit in 6 digits, 2 after the decimal point"),
+    (Price, Decimal("-1E+4"), "Decimal('-1E+4') does not fit in 6 digits, 2 after the decimal point"),
+    (Price, Decimal("1E+1000000"), "Decimal('1E+1000000') does not fit in 6 digits, 2 after the decimal point"),
+    (Price, 10_000, "Decimal('10000') does not fit in 6 digits, 2 after the decimal point"),
     (Price, Decimal("NaN"), "Decimal('NaN') is not a finite number"),
     (Price, Decimal("sNaN"), "Decimal('sNaN') is not a finite number"),
     (Price, Decimal("-Infinity"), "Decimal('-Infinity') is not a finite number"),
     (Price, 1.5, "1.5 is of type float; it takes Decimal"),
     (Price, True, "True is of type bool; it takes Decimal"),
     (Price, "1.50", "'1.50' is of type str; it takes Decimal"),
-    (Whole, Decimal("1E+38"), "Decimal('1E+38') does not fit in 38 digits, 0 behind the point"),
-    (Whole, Decimal("0.5"), "Decimal('0.5') has more than 0 digits behind the point"),
-    (Tiny, Decimal(1), "Decimal('1') does not fit in 38 digits, 38 behind the point"),
-    (Tiny, Decimal("1E-39"), "Decimal('1E-39') has more than 38 digits behind the point"),
+    (Whole, Decimal("1E+38"), "Decimal('1E+38') does not fit in 38 digits, 0 after the decimal point"),
+    (Whole, Decimal("0.5"), "Decimal('0.5') has more than 0 digits after the decimal point"),
+    (Tiny, Decimal(1), "Decimal('1') does not fit in 38 digits, 38 after the decimal point"),
+    (Tiny, Decimal("1E-39"), "Decimal('1E-39') has more than 38 digits after the decimal point"),
     (uuid.UUID, str(uuid.UUID(int=0)), f"{str(uuid.UUID(int=0))!r} is of type str; it takes UUID"),
     (uuid.UUID, b"\0" * 16, f"{bytes(16)!r}"[:57] + "... is of type bytes; it takes UUID"),
     (Colour, "white", "'white' is of type str; it takes Colour"),
@@ -477,7 +477,7 @@ def test_a_foreign_decimal_context_changes_nothing(value: str) -> None:
     assert repr(found) == repr(wanted)
     assert flags == []
     with decimal.localcontext(FOREIGN):
-        assert refused(Price, Decimal("1.505")) == "Decimal('1.505') has more than 2 digits behind the point"
+        assert refused(Price, Decimal("1.505")) == "Decimal('1.505') has more than 2 digits after the decimal point"
 
 
 @settings(deadline=None)

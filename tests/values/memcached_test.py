@@ -74,7 +74,7 @@ def test_declarations_are_equal_when_all_is() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda: roost.MemcachedSet("Likes"), "no name for a structure"),
+        (lambda: roost.MemcachedSet("Likes"), "cannot name a structure"),
         (lambda: roost.MemcachedSet("likes", float), "a float is no key"),
         (lambda: roost.MemcachedSet("likes", encoding="json"), "encoding is"),  # type: ignore[call-overload]
         (lambda: roost.MemcachedSet("likes", shards=-1), "shards is a whole number from 0 to 1,024"),

@@ -88,7 +88,7 @@ def test_a_structure_may_not_be_called(declare: Declare, name: Any) -> None:
     with pytest.raises(roost.Invalid) as caught:
         declare(name)
     assert str(caught.value) == (
-        f"{name!r} is no name for a structure: lower-case letters, digits and _, a letter first, at most 40 characters"
+        f"{name!r} cannot name a structure: lower-case letters, digits and _, a letter first, at most 40 characters"
     )
 
 
@@ -97,7 +97,7 @@ def test_a_structure_may_not_be_called(declare: Declare, name: Any) -> None:
 def test_the_private_prefix_is_refused(declare: Declare, name: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         declare(name)
-    assert str(caught.value) == f"{name!r} is no name for a structure: roost_ is kept for its private tables"
+    assert str(caught.value) == f"{name!r} cannot name a structure: roost_ is reserved for its private tables"
 
 
 # Words of SQL's, soft keywords of Python's, capitals: names of columns are quoted, so all of them do.
@@ -117,13 +117,13 @@ def test_a_column_may_not_be_called(name: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         ring_of("uid", name)
     assert str(caught.value) == (
-        f"r: {name!r} is no name for a column: ASCII letters, digits and _, no digit first, no word of Python's, "
+        f"r: {name!r} cannot name a column: ASCII letters, digits and _, no digit first, not a Python keyword, "
         "at most 40 characters"
     )
 
 
 def test_a_long_name_is_shown_in_short() -> None:
-    with pytest.raises(roost.Invalid, match=rf"^'{'x' * 56}\.\.\. is no name for a structure"):
+    with pytest.raises(roost.Invalid, match=rf"^'{'x' * 56}\.\.\. cannot name a structure"):
         roost.Counter("x" * 1000)
 
 

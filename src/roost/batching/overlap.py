@@ -51,7 +51,7 @@ def _refused(plan: StructurePlan, op: Operation[object], demanded: str) -> Misma
     if not isinstance(structure, RowStructure) or op.verb not in WRITING:
         return None
     if demanded:
-        return Mismatch(f"{op!r}: what is stored has {demanded}, without a default, and the declaration has not")
+        return Mismatch(f"{op!r}: what is stored has {demanded}, without a default; the declaration lacks it")
     for row in op.args:
         if lost := structure.rows.loses(row):
             return Mismatch(

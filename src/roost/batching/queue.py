@@ -17,7 +17,7 @@ from roost.batching.atoms import Atom, Load, refuse_all
 from roost.databases.engine import GRACE
 from roost.errors import Busy, Closed, Error
 
-LATE = "the calls before this one are still waiting for the database; it was not begun"
+LATE = "the calls before this one are still waiting for the database; this call was not started"
 
 _NOBODY = threading.Lock()  # of those who need not be woken
 

@@ -102,7 +102,7 @@ class Age(Cap):
     def check_offset(self) -> None:
         """Raise `Invalid` where an offset was given and the column needs none."""
         if self.offset and self.time not in ("plain", "date"):
-            raise Invalid(f"{self.table}.{self.by} tells the time without a zone's help: leave out --utc-offset")
+            raise Invalid(f"{self.table}.{self.by} needs no time zone: leave out --utc-offset")
 
     def check_unit(self, oldest: Any, newest: Any) -> None:
         """Raise `Invalid` where the oldest or the newest value shows that the numbers are of another unit.
@@ -122,7 +122,7 @@ class Age(Cap):
         else:
             return
         raise Invalid(
-            f"{self.table}.{self.by}: its {which} value, {value:,}, is no time of our days in {self.time} since 1970"
+            f"{self.table}.{self.by}: its {which} value, {value:,}, is not a recent time in {self.time} since 1970"
             f"{hint}"
         )
 

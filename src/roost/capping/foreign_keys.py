@@ -32,19 +32,19 @@ class ForeignKeys(ABC):
                 where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
                 if action not in SAFE:
                     raise Invalid(
-                        f"{where}, so they cannot be deleted when they are too many; a foreign key must say ON DELETE "
+                        f"{where}, so excess rows cannot be deleted; the foreign key must say ON DELETE "
                         f"{' or '.join(SAFE)}"
                     )
                 if action == "SET NULL":
                     yield from self._may_be_null(other, columns, where)
                 elif self.folded(other) == self.folded(table):
-                    raise Invalid(f"{where}: a row that is too many would take newer ones of the table with it")
+                    raise Invalid(f"{where}: deleting an excess row would delete newer rows of the table too")
                 elif self.folded(other) not in map(self.folded, gone):
                     gone.append(other)
                     waiting.append(other)
                 if not (yield from self.is_indexed(other, columns)):
                     raise Invalid(
-                        f"{where} without an index: each row that goes would read all of {other}. CREATE INDEX … "
+                        f"{where} without an index: each deletion would scan all of {other}. CREATE INDEX … "
                         f"({', '.join(map(self.dialect.quoted, columns))})"
                     )
         return gone[1:]
@@ -52,9 +52,9 @@ class ForeignKeys(ABC):
     def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
         fixed = {self.folded(name) for name in (yield from self.fixed_columns(other))}
         if any(self.folded(column) in fixed for column in columns):
-            raise Invalid(f"{where}, but may not be NULL, so a row could not go")
+            raise Invalid(f"{where}, but may not be NULL, so a row could not be deleted")
         for child, column in (yield from self.referring(other, columns)):
-            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid it, so a row could not go")
+            raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid a deletion")
 
     @abstractmethod
     def foreign_keys(self, parent: str) -> Asking:

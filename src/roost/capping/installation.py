@@ -242,7 +242,7 @@ class Adoption(ForeignKeys):
         """Return how the table is capped now; raise `Invalid` when that is not as it was found, or as it is to be."""
         now = yield from self.capped(cap.table)
         if now not in (old, cap, replace(cap, index=True)):
-            raise Invalid(f"{cap.table} was capped differently by somebody else in this moment; look again")
+            raise Invalid(f"{cap.table} was capped differently by another process just now; try again")
         return now
 
     def leads(self, cap: Cap) -> Asking:

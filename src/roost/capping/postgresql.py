@@ -134,7 +134,7 @@ class PostgreSQLAdoption(Adoption):
         if not owned:
             raise Invalid(f"{table} belongs to somebody else, and only its owner can cap it")
         if hidden:
-            raise Invalid(f"{table} has FORCE ROW LEVEL SECURITY: rows that are too many may be hidden")
+            raise Invalid(f"{table} has FORCE ROW LEVEL SECURITY: excess rows may be hidden")
         found = yield read(
             "SELECT a.attname, t.typname, a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%'\n"
             "  FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)\n"

@@ -124,7 +124,7 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
     before, after = dict(old["columns"]), dict(new["columns"])
     for name, spec in before.items():
         if name not in after:
-            raise Invalid(f"{structure.name}: column {name} cannot go: what it holds would be lost")
+            raise Invalid(f"{structure.name}: column {name} cannot be dropped: its values would be lost")
         if after[name] != spec:
             raise Invalid(
                 f"{structure.name}: column {name} cannot change from {spec} to {after[name]}: stored values might not "
@@ -157,8 +157,8 @@ def _default(structure: RowStructure[Any, Any], column: Column) -> Any:
         value = structure.rows.default(column)
     except LookupError:
         raise Invalid(
-            f"{structure.name}: column {column.name} cannot be added without a default or `| None`: what would the "
-            "rows have that are there?"
+            f"{structure.name}: column {column.name} cannot be added without a default or `| None`: existing "
+            "rows need a value"
         ) from None
     return column.checker(structure.name)(value)
 

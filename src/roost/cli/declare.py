@@ -117,7 +117,7 @@ def imported(target: str) -> list[Structure]:
     """Return the structures at the top level of `module`, or the one that is `module:name`."""
     path, _, name = target.partition(":")
     if path.endswith(".py") or not all([part.isidentifier() for part in path.split(".")]):
-        raise click.UsageError(f"{target!r} is no module: write it as an import does, such as app.structures")
+        raise click.UsageError(f"{target!r} is not a module: write its name as an import does, such as app.structures")
     found = {word: value for word, value in vars(_module(path)).items() if isinstance(value, Structure)}
     if not found:
         raise Failure(f"{path} has no structures at its top level, such as hits = roost.Counter('hits')")
@@ -221,7 +221,7 @@ def _columns(given: Options) -> Options:
 def _named(text: str) -> tuple[str, str]:
     found = _NAMED.match(text)
     if not found:
-        raise click.UsageError(f"{text!r} is no column: a name, a colon and a type, such as uid:int")
+        raise click.UsageError(f"{text!r} is not a column: write NAME:TYPE, such as uid:int")
     return found[1], found[2]
 
 
@@ -251,7 +251,7 @@ def _added(structure: str, text: str) -> tuple[str, Any, Any]:
     name, rest = _named(text)
     found = _DEFAULTED.match(rest)
     if not found:
-        raise click.UsageError(f"{text!r} is no column: a name, a colon and a type, such as note:text(40)?")
+        raise click.UsageError(f"{text!r} is not a column: write NAME:TYPE, such as note:text(40)?")
     spec, default = found.groups()
     column = parse_column(structure, name, spec)
     if default is None and not column.nullable:

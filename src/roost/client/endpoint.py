@@ -33,7 +33,7 @@ class Endpoint:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16:
-            raise Invalid(f"{text!r} is no address: host:port, [ip:v6]:port or unix:/path")
+            raise Invalid(f"{text!r} is not an address: host:port, [ip:v6]:port or unix:/path")
         return cls(host, int(port))
 
     def __str__(self) -> str:

@@ -128,7 +128,7 @@ class _Index(Generic[T]):
         if isinstance(columns, str) or isinstance(filters, str):
             raise Invalid("columns and filters are lists of names")
         if not self.columns:
-            raise Invalid(f"an index of {table} without columns cannot tell what it found")
+            raise Invalid(f"an index of {table} without columns cannot return anything")
         opened = [name(database, "database"), name(table, "table"), name(index, "index"), names(self.columns, "column")]
         if self.filters:
             opened.append(names(self.filters, "filter column"))

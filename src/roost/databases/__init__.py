@@ -31,7 +31,7 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
         raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
     shown = repr(redacted(url)) if isinstance(url, str) else repr(url)
     raise Invalid(
-        f"{shown} is no store; it takes the URL of a database: {SQLITE_URLS}; "
+        f"{shown} is not a store; a store takes the URL of a database: {SQLITE_URLS}; "
         "mysql://user:password@host/database (or mariadb://), postgresql://user:password@host/database, "
         "memcached://host:11211; with +driver, as SQLAlchemy has it, they are the same"
     )

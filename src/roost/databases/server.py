@@ -208,7 +208,7 @@ class ServerConnection(Reconnecting):
             self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
 
     def arrived(self) -> None:
-        """Look at what the server has told beside its answers."""
+        """Examine the status that the server has sent along with its answers."""
 
     def again(self, error: Exception, text: str) -> str | None:
         """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""

@@ -46,13 +46,13 @@ def take_apart(url: str) -> tuple[str, str | None, str, str]:
     """
     found = _AUTHORITY.match(url)
     if not found:
-        raise Invalid(f"{redacted(url)!r} is no URL of a database")
+        raise Invalid(f"{redacted(url)!r} is not a database URL")
     _, authority, rest = found.groups()
     account, _, servers = authority.rpartition("@")
     if not _is_only_server(servers, "" if account else rest):
         raise Invalid(
-            f"{redacted(url)!r} is no URL of a database: behind the last : stands no port. In a password / is written "
-            "as %2F, ? as %3F, # as %23"
+            f"{redacted(url)!r} is not a database URL: no port follows the last colon. In a password, write %2F "
+            "for /, %3F for ? and %23 for #"
         )
     user, colon, password = account.partition(":")
     return user, password if colon else None, servers, rest
@@ -67,17 +67,17 @@ def parse_file(url: str) -> tuple[str | None, dict[str, str]]:
     told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SQLITE_SCHEMES:
-        raise Invalid(f"{told!r} is no file of SQLite: {SQLITE_URLS}")
+        raise Invalid(f"{told!r} is not the URL of a SQLite file: {SQLITE_URLS}")
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []
     except ValueError:
-        raise Invalid(f"{told!r}: behind ? stands no list of options") from None
+        raise Invalid(f"{told!r}: what follows ? is not a list of options") from None
     options = {}
     for name, value in pairs:
         choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
         if choices is None or value.lower() not in choices:
-            raise Invalid(f"{told!r}: {name}={value} is no option; there are synchronous=full|normal and mode=ro")
+            raise Invalid(f"{told!r}: {name}={value} is not an option; use synchronous=full|normal, mode=ro")
         options[name] = value.upper() if name == "synchronous" else value.lower()
     if path in ("", "/", "/:memory:"):
         return None, options

@@ -2,7 +2,7 @@
 
 The server notices neither that a definer was dropped nor that it has lost a right: each use fails from then on. Rights
 come from the account, from PUBLIC, and from accounts of the same name or without one whose host fits too; not from
-roles. Who may not see others' rights is told nothing of them, so that nothing is taken to be wrong.
+roles. An account that may not see others' rights gets no findings, rather than false ones.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Address:
             return cls(path=path)
         found = _FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
-            raise Invalid(f"{text!r} is no address: 127.0.0.1:9998, [::1]:9998 or unix:/run/roost.sock")
+            raise Invalid(f"{text!r} is not an address: 127.0.0.1:9998, [::1]:9998 or unix:/run/roost.sock")
         return cls(host=found["v6"] or found["host"], port=int(found["port"]))
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Address:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
-            raise Invalid(f"{self}: {self.host} is no host that is known here ({error.strerror})") from error
+            raise Invalid(f"{self}: {self.host} is not a known host ({error.strerror})") from error
         return list(dict.fromkeys((family, cast(Place, place)) for family, _, _, _, place in found))
 
     @property

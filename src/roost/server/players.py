@@ -1,12 +1,12 @@
-"""Who plays a worker's turns: on a file the loop itself, on a server threads, one for each connection.
+"""Runs a worker's turns: for a file in the event loop, for a server in threads, one for each connection.
 
-On a file nothing is played while somebody else holds the write lock, but the loop goes on: who comes meanwhile waits
-with the others, and nobody longer than `LOCK_WAIT`.
+For a file no turn runs while another process holds the write lock, but the loop goes on: requests that arrive meanwhile
+wait too, none of them longer than `LOCK_WAIT`.
 
 On a server several turns are played at the same time, each on a connection of its own; a client is in one of them. A
-turn waits for a lock that somebody else holds for a tenth of a second. Then the line that needs it is told from the
-others, which are answered, and tried again and again until it has had its time. Meanwhile other lines that modify by
-the same key wait with it; nobody else does.
+turn waits for a lock that somebody else holds for a tenth of a second. Then the line that needs it is isolated; the
+others are answered, and it is retried until its timeout. Meanwhile only lines that modify by the same key wait with
+it.
 """
 
 from __future__ import annotations

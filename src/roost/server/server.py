@@ -1,10 +1,10 @@
 """One worker's sockets: bytes are gathered from all connections that are ready, played as a turn, and answered.
 
 A turn is scheduled when the first bytes arrive and runs when the loop has read every socket that was ready; what comes
-meanwhile is the next turn. A client that does not take its answers is not read from; one that sends an endless line is
-told so and closed. Nobody waits for a slow client but itself. A turn has room for so many requests, bytes of answers
-and seconds; what it has no room for is played in the next ones, those first who were answered nothing, and short pieces
-before long ones. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
+meanwhile is the next turn. A client that does not take its answers is not read from; an endless line is answered with
+an error, and the connection is closed. A slow client delays only itself. A turn is bounded in requests, bytes of
+answers and seconds; the rest is left to the next turns, which begin with the connections that were passed over, and
+with short pieces. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
 so a connection that asks for much has a share like the others.
 Who plays the turns, and what is done about locks that somebody else holds, is in `players.py`.
 """

@@ -51,7 +51,7 @@ def _secret(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise Invalid("a secret is a text of at least one character")
     if min(value) < "\x10":  # the tokens of a request have these in another form, or not at all
-        raise Invalid("a secret with a TAB, an end of line or another of the characters 00 to 0F cannot be said")
+        raise Invalid("a secret with a TAB, an end of line or another of the characters 00 to 0F cannot be sent")
     return value
 
 
@@ -61,7 +61,7 @@ def _whole(least: int) -> Callable[[object], int]:
         if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value, re.ASCII):
             found = int(value)
         if type(found) is not int or found < least:
-            raise Invalid(f"{value!r} is no whole number of at least {least}")
+            raise Invalid(f"{value!r} is not a whole number of at least {least}")
         return found
 
     return read
@@ -73,7 +73,7 @@ def _bytes(value: object) -> int:
         size = re.fullmatch("([0-9]{1,15})([KMG]?)(iB)?", value, re.ASCII)
         found = int(size[1]) * _SIZES[size[2]] if size else None
     if type(found) is not int or found < 1:
-        raise Invalid(f"{value!r} is no number of bytes: 1048576, 1024K or 1MiB")
+        raise Invalid(f"{value!r} is not a number of bytes: 1048576, 1024K or 1MiB")
     return found
 
 
@@ -83,7 +83,7 @@ def _seconds(value: object) -> float:
     except ValueError:
         found = math.nan
     if not 0 <= found < 10**9:
-        raise Invalid(f"{value!r} is no number of seconds")
+        raise Invalid(f"{value!r} is not a number of seconds")
     return found
 
 
@@ -99,7 +99,7 @@ def _flag(value: object) -> bool:
 def _list(value: object) -> list[str]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all([isinstance(part, str) for part in parts]):
-        raise Invalid(f"{value!r} is no list of texts")
+        raise Invalid(f"{value!r} is not a list of texts")
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -139,7 +139,7 @@ def _setting(
 
 @dataclass(frozen=True)
 class Settings:
-    """What `roost serve` was told. `Invalid` when it cannot be, or would be careless.
+    """The settings of `roost serve`. `Invalid` when they are inconsistent or unsafe.
 
     >>> settings = Settings("sqlite:///app.db", tables=("users", "log_*"))
     >>> settings.path, settings.synchronous, settings.allows("log_2026"), settings.allows("salaries")
@@ -196,7 +196,7 @@ class Settings:
     log_values: bool = _setting("Log the values of slow and failed requests too.", _flag, False, metavar="BOOL")
     max_line: int = _setting("The longest request, in bytes.", _bytes, 16 * 2**20, metavar="BYTES")
     max_connections: int = _setting(
-        "Connections of one process; who comes beyond is told `2 1 limit` and closed.", _whole(1), 2**14, metavar="N"
+        "Connections of one process; each further one gets `2 1 limit` and is closed.", _whole(1), 2**14, metavar="N"
     )
     max_indexes: int = _setting("Opened indexes of one connection.", _whole(1), 1024, metavar="N")
     max_unanswered: int = _setting(
@@ -209,10 +209,10 @@ class Settings:
         "The largest answer to one request, and the longest value, in bytes.", _bytes, 64 * 2**20, metavar="BYTES"
     )
     timeout: float = _setting(
-        "How long one request may take in the database; 0: any time.", _seconds, 5.0, metavar="SECONDS"
+        "How long one request may take in the database; 0: no limit.", _seconds, 5.0, metavar="SECONDS"
     )
     auth_timeout: float = _setting(
-        "How long a connection may be without saying the secret, where there is one; 0: any time.",
+        "How long a connection may take to send the secret, if there is one; 0: no limit.",
         _seconds,
         60.0,
         metavar="SECONDS",
@@ -262,7 +262,7 @@ class Settings:
         if not any([self.listeners(service) for service in SERVICES]):
             raise Invalid("neither read nor write has an address: there is nothing to serve")
         if self.write and self.read_only:
-            raise Invalid(f"{self.url} is read only: say write = none")
+            raise Invalid(f"{self.url} is read only: set write = none")
         if self.memcached and self.read_only:
             raise Invalid(f"{self.url} is read only, and memcached's clients write")
         if bool(self.memcached) != bool(self.cache):
@@ -428,7 +428,7 @@ def _file(path: str) -> dict[str, object]:
     except OSError as error:
         raise Invalid(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} is no TOML: {error}") from error
+        raise Invalid(f"{path} is not valid TOML: {error}") from error
     for name in found:
         _must_be_known(name, f"{path}: {name}", str, KEYS)
     return found
@@ -437,7 +437,7 @@ def _file(path: str) -> dict[str, object]:
 def _must_be_known(name: str, shown: str, spelt: Callable[[str], str], known: list[str]) -> None:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise Invalid(f"{shown} is no setting; the nearest is {spelt(near)}")
+        raise Invalid(f"{shown} is not a setting; the nearest is {spelt(near)}")
 
 
 def _secret_of(path: object) -> str:

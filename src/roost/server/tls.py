@@ -29,7 +29,7 @@ def _load(into: ssl.SSLContext, certificate: str, key: str | None) -> None:
     try:
         into.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
-        raise Invalid(f"TLS: {files} is no certificate in PEM with its private key ({error.reason})") from error
+        raise Invalid(f"TLS: {files} is not a PEM certificate with its private key ({error.reason})") from error
     except OSError as error:
         raise Invalid(f"TLS: {files} cannot be read: {error.strerror}") from error
 

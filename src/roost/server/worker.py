@@ -1,4 +1,4 @@
-"""One worker process: it serves what the supervisor's sockets bring, and leaves when it is told to, or is alone.
+"""One worker process: it serves connections to the supervisor's sockets, until the supervisor says so or is gone.
 
 Started as `python -m roost.server.worker`; the settings come over the control line, so that no secret is in its
 arguments. It ignores the signals that end a process politely, since a service manager sends them to everybody: the
@@ -238,7 +238,7 @@ def main(make: Make) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.addaudithook(_no_second_sqlite)
-    _be_called("roost spare")
+    _be_called("roost standby")
     line = socket.socket(fileno=int(sys.argv[1]))
     said, files, _, _ = socket.recv_fds(line, 1, MOST_SOCKETS)
     if not said:  # the supervisor is gone, or has no place for it

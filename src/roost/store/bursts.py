@@ -132,7 +132,7 @@ def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, No
         if deleted:
             deadline = time.monotonic() + core.timeout
         elif time.monotonic() > deadline:
-            raise Busy(f"{made.table}: rows that are too many are held by other transactions")
+            raise Busy(f"{made.table}: excess rows are locked by other transactions")
 
 
 def work_off(store: Store, made: Cap) -> Generator[int, None, None]:

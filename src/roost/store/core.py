@@ -256,8 +256,8 @@ class Core:
             once.made = True
 
     def is_once_gone(self, atom: Atom) -> bool:
-        """Return whether an operation failed because the table of tokens is no longer there; nothing was done."""
-        return atom.once is not None and isinstance(atom.error, Missing) and not self.known.once.made
+        """Return whether one with a token failed because the table of tokens is no longer there; nothing was done."""
+        return isinstance(atom.error, Missing) and not self.known.once.made
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
         """Run one transaction of its own kind (create, alter) among the writers."""

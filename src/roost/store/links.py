@@ -48,7 +48,7 @@ class Link:
         with _turnstile:
             pass
         if self.user == threading.get_ident():  # a trace function, or a signal handler, in the middle of a call
-            raise Busy("this thread is in the middle of another call of the same store")
+            raise Busy("this thread is already inside another call of the same store")
         try:
             with self.using:
                 self.user = threading.get_ident()

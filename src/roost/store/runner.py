@@ -77,7 +77,7 @@ class Runner(ABC):
     def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
 
-        No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+        Without operations it does nothing. If one fails, its error is raised and all of them are undone.
 
         once: a token for all of them, as for `run`.
         """
@@ -138,7 +138,7 @@ class AsyncRunner(ABC):
     async def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
 
-        No operation at all is no work. When one fails, its error is raised and nothing of the others is kept.
+        Without operations it does nothing. If one fails, its error is raised and all of them are undone.
 
         once: a token for all of them, as for `run`.
         """

@@ -1,6 +1,6 @@
 """A database as a server has it: connections, each of whose transactions answers what many clients have asked.
 
-A request that fails costs itself alone: what it did is undone, and its result is the error. Where an error undoes the
+A failing request affects no other: what it did is undone, and its result is the error. Where an error undoes the
 whole transaction, or COMMIT fails, nothing was done at all: the batch runs its part again in smaller ones. What is one
 database's own is in `served_file.py` and `served_server.py`.
 """

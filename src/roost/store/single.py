@@ -34,7 +34,7 @@ class Single:
 
     readers: the links for reading.
     writers, writer: the queue and the link for writing.
-    report: told of a connection that may be broken.
+    report: called with a connection that may be broken.
     timeout: seconds from a call to its deadline.
     engine: says whether readers may lack what was written just now; then no write is answered by what they find.
     """

@@ -133,10 +133,10 @@ class Store(_Base, Runner):
         `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
         `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
         password.
-    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is away or says
-        nothing; docs/guarantees.md tells what comes to it.
-    lock_wait: seconds after which a waiting thread looks whether it waits for its own transaction, and after which a
-        batch goes on without those who need the lock, where rows have locks.
+    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is down or
+        does not answer; docs/guarantees.md lists what may be added to it.
+    lock_wait: seconds that a batch waits for a row's lock before it goes on without the operations that need it; on
+        SQLite, seconds after which a waiting thread checks whether it waits for its own transaction.
     trace: called with the text and the parameters of every statement.
     clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
     random: for jitter, and the slots of counters.
@@ -188,7 +188,7 @@ class Store(_Base, Runner):
         return self._check(structures)
 
     def doctor(self) -> list[Finding]:
-        """Look at the database: which guarantee holds there how, and what would be gained by changing what."""
+        """Examine the database: how each guarantee holds there, and which settings would improve it."""
         return self._doctor()
 
     def on(self, connection: Transaction) -> Runner:
@@ -288,8 +288,10 @@ class Store(_Base, Runner):
                 error = failed
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is not None:
-            self._core.prepare_once()
+        if atom.once is None:
+            self._working.submit([atom])
+            return atom.answer
+        self._core.prepare_once()
         self._working.submit([atom])
         if self._core.is_once_gone(atom):
             self._core.prepare_once()

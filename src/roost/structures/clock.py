@@ -12,7 +12,7 @@ clock. Its time is
 
 which never goes back. A writer that finds the clock more than a second behind `latest` makes `ahead` larger by the
 difference: time goes on from where it was, at the clock's pace. (Time that only stood still until the clock has caught
-up would let nobody's wait end.) One that jumps forward cannot be told from a database that nobody has used: things end
+up would let nobody's wait end.) A jump forward cannot be distinguished from a database that nobody has used: things end
 early then, and when it jumps back, time goes on.
 
 `latest` is written at most once in a second, by whoever writes then and finds the row unlocked, so it is no hot spot.

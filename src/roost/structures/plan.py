@@ -399,7 +399,7 @@ def locking(template: Template, dialect: Dialect) -> Template:
     """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
 
     Plain reads of MariaDB and MySQL see the snapshot under REPEATABLE READ, rows that others have evicted since; a
-    locking read never does. PostgreSQL has told by then (40001): whoever changes rows writes a new version of their
+    locking read never does. PostgreSQL has failed by then (40001): whoever changes rows writes a new version of their
     head, and to lock one that the snapshot does not have is refused. SQLite's one writer has the newest state.
     """
     if dialect.family != "mariadb":

@@ -249,13 +249,13 @@ def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
         if not value.is_finite():
             raise Refused(f"{value!r} is not a finite number")
         if value and value.adjusted() >= digits - scale:
-            raise Refused(f"{shown(value)} does not fit in {digits} digits, {scale} behind the point")
+            raise Refused(f"{shown(value)} does not fit in {digits} digits, {scale} after the decimal point")
         try:
             fixed: Decimal = value.quantize(step, context=_EXACT)
         except InvalidOperation:
             fixed = Decimal("NaN")
         if fixed != value:
-            raise Refused(f"{shown(value)} has more than {scale} digits behind the point")
+            raise Refused(f"{shown(value)} has more than {scale} digits after the decimal point")
         return fixed if fixed else fixed.copy_abs()
 
     return check

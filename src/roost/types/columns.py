@@ -121,13 +121,13 @@ def structure_name(name: object) -> str:
     """Return the name of a structure, or raise `Invalid`."""
     if not isinstance(name, str) or not _STRUCTURE_NAME.match(name) or len(name) > NAME_LENGTH:
         raise Invalid(
-            f"{shown(name)} is no name for a structure: lower-case letters, digits and _, "
+            f"{shown(name)} cannot name a structure: lower-case letters, digits and _, "
             f"a letter first, at most {NAME_LENGTH} characters"
         )
     if name.startswith("roost_"):
-        raise Invalid(f"{name!r} is no name for a structure: roost_ is kept for its private tables")
+        raise Invalid(f"{name!r} cannot name a structure: roost_ is reserved for its private tables")
     if name.startswith(("sqlite_", "pragma_")):
-        raise Invalid(f"{name!r} is no name for a structure: SQLite keeps {name.partition('_')[0]}_ for itself")
+        raise Invalid(f"{name!r} cannot name a structure: SQLite reserves {name.partition('_')[0]}_")
     return name
 
 
@@ -135,8 +135,8 @@ def column_name(structure: str, name: str, *, key: bool) -> str:
     """Return the name of a column, or raise `Invalid`."""
     if not _IDENTIFIER.match(name) or len(name) > NAME_LENGTH or keyword.iskeyword(name):
         raise Invalid(
-            f"{structure}: {shown(name)} is no name for a column: ASCII letters, digits and _, no digit first, "
-            f"no word of Python's, at most {NAME_LENGTH} characters"
+            f"{structure}: {shown(name)} cannot name a column: ASCII letters, digits and _, no digit first, "
+            f"not a Python keyword, at most {NAME_LENGTH} characters"
         )
     if name.lower() in (RESERVED_IN_KEYS if key else RESERVED):
         raise Invalid(f"{structure}: a column cannot be called {name!r}, which is a column of Roost's own")

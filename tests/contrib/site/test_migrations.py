@@ -145,7 +145,7 @@ class MigrateTests(TransactionTestCase):
         self.apply(written)
         found = store.run(ring(row=LongVisit, name="extra").latest(1))
         self.assertEqual(found, [LongVisit(1, 2)])
-        with self.assertRaisesMessage(roost.Invalid, "cannot go"):
+        with self.assertRaisesMessage(roost.Invalid, "cannot be dropped"):
             self.apply(written, back=True)
 
     def test_a_structure_of_ones_own_is_made_used_and_dropped(self) -> None:

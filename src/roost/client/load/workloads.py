@@ -102,7 +102,7 @@ def _keys(load: Load, dice: random.Random) -> Callable[[], int]:
     if not load.zipf:
         return lambda: dice.randint(1, load.rows)
     if load.zipf == 1:
-        raise Invalid("the exponent of zipf may be any but exactly 1: say 0.99")
+        raise Invalid("the exponent of zipf must not be exactly 1: use 0.99")
     power, rows = 1 - load.zipf, load.rows
     span = rows**power - 1
     # Ranks by the inverse of the (continuous) distribution; a prime spreads the frequent ones over the table.

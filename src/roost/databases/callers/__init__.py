@@ -40,7 +40,7 @@ def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
     kind = _kind_of(connection, engine)
     if kind is None or kind.awaits is None:
         if kind is not None:
-            raise Invalid(f"AsyncStore.on: {kind.words} would hold up the loop; use Store.on")
+            raise Invalid(f"AsyncStore.on: {kind.words} would block the event loop; use Store.on")
         raise Invalid(_refused("AsyncStore.on", connection, [each.words for each in _KINDS.values() if each.awaits]))
     return kind.awaits(connection, engine)
 

@@ -109,7 +109,7 @@ class MariaDBCaller(Caller):
     def begin(self) -> Words:
         """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
 
-        Whether there is one is told by the server's answer to it: after a deadlock, what the driver remembers is old.
+        The server's answer to it says whether there is one: after a deadlock, the driver's flag is stale.
         """
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")

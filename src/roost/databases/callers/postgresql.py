@@ -90,7 +90,7 @@ class PostgreSQLCaller(Caller):
         """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
         if error.sqlstate == "25P02":
             return Invalid(
-                "store.on: an earlier statement of this transaction has failed, so PostgreSQL takes no more of it; "
+                "store.on: an earlier statement of this transaction has failed, so PostgreSQL rejects all others; "
                 "roll it back, or back to a savepoint, first"
             )
         if error.sqlstate in PREPARED:

@@ -56,7 +56,7 @@ def read(url: str) -> Address:
         each = [urlsplit(f"//{server}") for server in servers.split(",")]
         hosts = [(one.hostname or "localhost", one.port or 3306) for one in each]
     except ValueError as error:
-        raise Invalid(f"this is no URL of a database: {error}") from error
+        raise Invalid(f"this is not a database URL: {error}") from error
     name = unquote(parts.path[1:])
     if not name:
         raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
@@ -64,7 +64,7 @@ def read(url: str) -> Address:
     if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
         raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
     if unknown := sorted(options.keys() - set(OPTIONS)):
-        raise Invalid(f"{place}: {', '.join(unknown)} is no option; there are {', '.join(OPTIONS)}")
+        raise Invalid(f"{place}: {', '.join(unknown)} is not an option; the options are {', '.join(OPTIONS)}")
     dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
     if dialect is None:
         raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")

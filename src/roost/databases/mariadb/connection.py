@@ -323,7 +323,7 @@ class MariaDBConnection(ServerConnection):
         return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
 
     def again(self, error: Exception, text: str) -> str | None:
-        """Return how a statement is said that had its time: without waiting for a lock, it is told whether it did."""
+        """Return a timed-out statement for its retry without waiting for locks: it fails at once if one is held."""
         limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
         return None if limit is None else self._unblocked() + text[limit.end() :]
 

@@ -101,7 +101,7 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
         case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
             return worded(Busy(f"{place}: a statement took longer than max_statement_time allows ({code})"), "timeout")
         case 1317:
-            return Busy(f"{place}: somebody has interrupted a statement ({code})")
+            return Busy(f"{place}: the statement was interrupted (KILL QUERY or the like) ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case 1142 if HIDDEN.search(told):

@@ -14,14 +14,14 @@ def read(url: str) -> tuple[str, list[tuple[str, int]]]:
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         asked = "a password" if "@" in url else parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment
-        raise Invalid(f"memcached://host:port,host:port has nothing more, and not {asked!r}")
+        raise Invalid(f"memcached://host:port,host:port takes no path and no options, not {asked!r}")
     found = []
     for each in parts.netloc.split(","):
         host, colon, port = each.rpartition(":") if not each.endswith("]") else (each, "", "")
         if not colon:
             host, port = each, str(PORT)
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise Invalid(f"{each!r} is no server of memcached; write memcached://host:port,host:port")
+            raise Invalid(f"{each!r} is not a memcached server; write memcached://host:port,host:port")
         found.append((host.strip("[]"), int(port)))
     if len(set(found)) < len(found):
         raise Invalid(f"{url} names a server twice")

@@ -344,7 +344,7 @@ class MemcachedEngine:
         except (OSError, MemcacheUnexpectedCloseError) as error:
             client.close()
             raise OutcomeUnknown(
-                f"memcached at {server.name} was told and did not answer: {_message(error)}; it may have been done"
+                f"memcached at {server.name} did not answer a command: {_message(error)}; it may have been done"
             ) from error
         except MemcacheServerError as error:
             client.close()  # as pymemcache does: what it answers next may belong to this
@@ -352,7 +352,7 @@ class MemcachedEngine:
             if "too large" in answer:
                 raise TooLarge(answer) from error
             if "out of memory" in answer:
-                raise DiskFull(f"memcached at {server.name} has no memory left, and may evict nothing") from error
+                raise DiskFull(f"memcached at {server.name} has no memory left and is set to evict nothing") from error
             raise DatabaseError(f"memcached at {server.name} failed: {answer}") from error
         except MemcacheError as error:
             client.close()

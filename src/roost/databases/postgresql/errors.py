@@ -60,9 +60,9 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case _, "57014":  # by statement_timeout, or by somebody
             return worded(Busy(f"{place}: a statement was cancelled ({error.diag.message_primary})"), "timeout")
         case _, "22P05":
-            return Invalid(f"{told}: the database's encoding has no such character; one in UTF8 has all")
+            return Invalid(f"{told}: the database's encoding has no such character; a UTF8 database has all of them")
         case _, "3F000":
-            return Invalid(f"{told}: search_path names no schema that is there")
+            return Invalid(f"{told}: no schema in search_path exists")
         case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
             return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
         case _, "42501" if HIDDEN.search(error.diag.message_primary or ""):

@@ -378,7 +378,7 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
             "back and begin it with BEGIN IMMEDIATE"
         )
     if code == _IOERR_SHMSIZE:
-        return DiskFull(f"{path}: no room for the index of the write-ahead log ({message})")
+        return DiskFull(f"{path}: no space for the write-ahead log's index (-shm) ({message})")
     match code & 0xFF:
         case 0:  # sqlite3 itself refused: a parameter it cannot bind
             return StatementFailed(told)

@@ -36,8 +36,8 @@ class FileLock:
     def __init__(self, path: str) -> None:
         if not HAS_FLOCK:
             raise CannotOpen(
-                f"{path}: this system has no flock (Windows has none), by which those who write a file of SQLite take "
-                "turns; here there are mysql://…, postgresql://…, and sqlite:// in memory"
+                f"{path}: this system (Windows, say) has no flock, which the writers of a SQLite file need; use "
+                "mysql://…, postgresql://…, or sqlite:// in memory"
             )
         self.path = path
         self._held = False

@@ -53,11 +53,11 @@ class Cache(Structure, Generic[K, V]):
     key: the type of a key, as for `Counter`.
     value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
     max_items: how many values it holds at most, exactly; None is no bound.
-    max_bytes: of how many bytes all keys and values are at most; a number or another type of fixed size counts as 8.
+    max_bytes: how many bytes all keys and values may have together; a number or another type of fixed size counts as 8.
 
-    Where a bound would be passed, what is over goes first, then what was used longest ago. Storing is a use. Reading is
-    one when an eighth of all values were used since the last use that is written down; no read writes, so a store notes
-    it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
+    Where a bound would be exceeded, expired values go first, then those used longest ago. Storing a value counts as a
+    use; reading it counts if an eighth of all values were used since its last recorded use. No read writes: a store
+    records it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
 
     Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
     clock is the database server's; on SQLite the store's. `flags` is a number of 32 bits, kept beside a value, that

@@ -1,7 +1,7 @@
-"""Optimistic adds to a capped collection: what careful ones look up is assumed, and checked.
+"""Optimistic adds to a capped collection: they assume what careful adds look up, and check it afterwards.
 
-That no id is there already shows in how many rows were inserted, that the rows are those which the head counts in how
-many made room. Where it is otherwise the run is done again in the other way, and so are some that follow.
+The number of inserted rows shows whether an id existed already, the number of evicted rows whether the head's count was
+right. If an assumption fails, the run is repeated carefully, and so are some that follow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a turn of a server may take: bytes of answers, and seconds. What it has no room for is left to a later turn.
+"""What a turn of a server may take: bytes of answers, and seconds. The rest is left to a later turn.
 
-A turn always has room for its first request, so everybody gets on; and one request has limits of its own.
+A turn always runs its first request, so every client makes progress; and one request has limits of its own.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class Index(Target):
         stock.returning(stock.decrement('=', (7,), (1,)))
         """
         if operation.structure != self or operation.verb in ("find", "insert"):
-            raise Invalid(f"{operation!r} is no modification of {self!r}")
+            raise Invalid(f"{operation!r} is not a modification of {self!r}")
         return Operation(self, operation.verb, (*operation.args[:-1], True))
 
     def _modify(
@@ -244,7 +244,7 @@ class Index(Target):
         self, op: str, values: Values, limit: int, offset: int, in_: In | None, filters: Filters
     ) -> tuple[Any, ...]:
         if op not in OPS:
-            raise Invalid(f"{self.name}: {shown(op)} is none of {' '.join(OPS)}")
+            raise Invalid(f"{self.name}: {shown(op)} is not one of {' '.join(OPS)}")
         row = self._values(values)
         if not row:
             raise Invalid(f"{self.name}: a find takes a value of the index's first column at least")
@@ -268,7 +268,7 @@ class Index(Target):
         if made.column not in self.filters:
             raise Invalid(f"{self.name}: {shown(made.column)} is not among the filters it was opened with")
         if made.op not in COMPARISONS:
-            raise Invalid(f"{self.name}: {shown(made.op)} is none of {' '.join(COMPARISONS)}")
+            raise Invalid(f"{self.name}: {shown(made.op)} is not one of {' '.join(COMPARISONS)}")
         self._value(made.value)
         return made
 
@@ -290,5 +290,5 @@ class Index(Target):
                 raise Invalid(f"{self.name}: {shown(value)} has lone surrogates, which are no characters")
             found = str(value)
         else:
-            raise Invalid(f"{self.name}: {shown(value)} is no value of a column: str, bytes, a number, a date or None")
+            raise Invalid(f"{self.name}: {shown(value)} is not a column value: str, bytes, a number, a date or None")
         return found

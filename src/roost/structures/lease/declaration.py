@@ -23,7 +23,7 @@ RESERVED = frozenset(["expires", "holder", "token", "ttl"])  # columns beside th
 
 @dataclass(frozen=True, slots=True)
 class Grant(Generic[K]):
-    """That somebody holds a lease.
+    """A granted lease.
 
     token: the fencing number. Of all grants of one key the later one has the larger; renewing keeps it. What is guarded
         by the lease refuses whoever comes with a smaller one than it has seen.
@@ -111,7 +111,7 @@ class Lease(Structure, Generic[K]):
         return super().clear(key)
 
     def forget(self, key: K) -> Operation[int]:
-        """End the lease, as `clear` does: a row is never removed before its token can be forgotten."""
+        """End the lease, as `clear` does: the row stays until its token may be forgotten."""
         return super().forget(key)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:

@@ -264,7 +264,7 @@ class MemcachedPlan:
                     "%s: %d of %d shards are gone: evicted, or lost with a server",
                     *(item, len(names) - len(found), len(names)),
                 )
-        raise Busy(f"{item}: others changed it whenever it was looked at")
+        raise Busy(f"{item}: it changed during every attempt to read it")
 
     def _shards(self, item: str, generation: int, shards: int, only: Collection[Member] | None = None) -> list[str]:
         numbers: Iterable[int] = range(shards) if only is None else {home(member, shards) for member in only}
@@ -302,7 +302,7 @@ class MemcachedPlan:
                 return
             retried = False
             if late():
-                raise Busy(f"{item} is full, and others changed it whenever it was to be written anew")
+                raise Busy(f"{item} is full, and it changed during every attempt to rewrite it")
 
     def _make(self, item: str, data: bytes) -> Work[bool]:
         expires = self._expires()
@@ -337,7 +337,7 @@ class MemcachedPlan:
             left = yield Left(item)
             if left is None:
                 raise Full(
-                    f"{item} is full, and was made by another program; until when it is to live cannot be asked here, "
+                    f"{item} is full, and was made by another program; its expiry time cannot be read here, "
                     "so it is not written anew"
                 )
             expires = int(self.memory.clock()) + left if left else 0

@@ -26,7 +26,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 class Taken:
     """What `take` answers.
 
-    allowed: whether it may be done. It was counted then, and not otherwise.
+    allowed: whether the request is allowed; only then it was counted.
     remaining: how many more may be taken at once, now.
     retry_after: seconds after which the same `take` is allowed, if nobody else takes meanwhile; 0.0 where it was.
     """
@@ -42,7 +42,7 @@ class RateLimit(Structure, Generic[K]):
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `roost.Counter`.
     limit: how many may be taken at once, by a key that has not taken for `per`.
-    per: the window, a timedelta or seconds: for as long as it takes until all of them are there again.
+    per: the window, a timedelta or seconds: the time in which all of them are restored.
 
     In any time t a key is allowed at most `limit + t * limit / per`, however many processes take at once: it is the
     generic cell rate algorithm (ITU-T I.371, annex A; as a limit for requests, https://brandur.org/rate-limiting). What
@@ -108,7 +108,7 @@ class RateLimit(Structure, Generic[K]):
         return Operation(self, "peek", (self.key.check(key),))
 
     def clear(self, key: K) -> Operation[int]:
-        """Let the key take `limit` again; the answer is 1 where it had taken any that were not there again, else 0."""
+        """Let the key take `limit` again; the answer is 1 if it had taken any that were not restored yet, else 0."""
         return super().clear(key)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:

@@ -19,7 +19,7 @@ _DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTG
 def view_of(plan: StructurePlan, capabilities: Capabilities | None = None) -> View:
     """Return the view of a structure, as it is made with these capabilities, or where there is everything."""
     if not plan.has_view:
-        raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not there yet")
+        raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not supported yet")
     return _dialect(plan).view(plan, capabilities)
 
 

@@ -1,4 +1,4 @@
-"""The SQL view of a structure that SQL reads and deletes from: who inserts or updates is told what to do instead."""
+"""The SQL view of a structure that SQL only reads and deletes from: INSERT and UPDATE fail, and say what to do."""
 
 from __future__ import annotations
 
