@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
@@ -119,3 +120,20 @@ def test_a_url_of_mariadb_says_what_each_session_begins_with(
         for link in (store._core._writer, store._core._readers[0]):
             connection: Any = link.connection
             assert connection.raw.results("SELECT @tenant") == [[(7,)]]
+
+
+@pytest.mark.needs("pymysql")
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("SET NAMES latin1", "must not change the character set or the database"),
+        ("USE mysql", "must not change the character set or the database"),
+        ("SET @@nothing = 1", "init_command: Unknown system variable"),
+    ],
+)
+def test_a_command_that_changes_what_is_stored_or_where_is_refused(store_url: str, command: str, why: str) -> None:
+    with (
+        roost.Store(f"{store_url}?init_command={quote(command)}") as store,
+        pytest.raises(roost.Invalid, match=why),
+    ):
+        store.create(pageviews)

@@ -10,16 +10,13 @@ import logging
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pymysql
 
-from roost.databases.engine import ServerEngine
+from roost.databases.engine import ServerEngine, Wait
 from roost.databases.reconnecting import PAUSE
 from roost.errors import Busy, Conflict, Error
-
-if TYPE_CHECKING:
-    from roost.databases.mariadb.connection import MariaDBConnection
 
 log = logging.getLogger("roost")
 
@@ -41,6 +38,21 @@ RENEW = f"UPDATE roost_writers SET at = UTC_TIMESTAMP() WHERE {OWNER} AND batch 
 GIVE = f"DELETE FROM roost_writers WHERE {OWNER} AND batch = %s"
 
 
+class Asking(Protocol):
+    """The connection on which the lock is taken and given back."""
+
+    wait: Wait
+
+    @property
+    def engine(self) -> ServerEngine:
+        """What opens another one."""
+        ...
+
+    def answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
+        """Run a statement outside of a transaction; return its rows, or how many it has changed."""
+        ...
+
+
 class ClusterLock:
     """The lock, as one connection has it or not. What is said for it is outside of transactions."""
 
@@ -48,7 +60,7 @@ class ClusterLock:
         self._number = 0  # by which it is had
         self._renewal: _Renewal | None = None
 
-    def take(self, connection: MariaDBConnection) -> None:
+    def take(self, connection: Asking) -> None:
         """Wait for the lock, and have it renewed from then on; `Busy` where somebody else keeps it."""
         wait, engine = connection.wait, connection.engine
         number = uuid.uuid4().int >> 66
@@ -74,7 +86,7 @@ class ClusterLock:
         self._renewal = _Renewal(engine, number)
         self._renewal.start()
 
-    def give(self, connection: MariaDBConnection) -> None:
+    def give(self, connection: Asking) -> None:
         """Give it back, where it is had."""
         number = self._number
         self.leave()

@@ -25,12 +25,13 @@ from roost.databases.mariadb.statements import (
     GALERA_WAITS,
     MOST_SECONDS,
     NODE,
+    OF_SESSION,
     SNAPSHOT,
     WAITS,
     WHICH,
 )
 from roost.databases.replicas import Replicas
-from roost.errors import CannotOpen, ConnectionLost, Error, Invalid
+from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
 log = logging.getLogger("roost")
 
@@ -115,7 +116,10 @@ class MariaDBEngine:
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
-            raise self._translated(error) from error
+            found = self._translated(error)
+            if isinstance(found, StatementFailed):  # no other statement has been sent
+                raise Invalid(f"{self.place}: init_command: {error.args[-1]} ({error.args[0]})") from error
+            raise found from error
         except RuntimeError as error:  # the driver's, where a package is missing
             raise Invalid(f"{self.place}: {error}; or connect with TLS (ssl_mode=REQUIRED)") from error
         try:
@@ -150,6 +154,12 @@ class MariaDBEngine:
                 raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
                 cursor.nextset()
                 cursor.nextset()
+                if "init_command" in self._arguments:
+                    cursor.execute(OF_SESSION)
+                    ((*charsets, database),) = cursor.fetchall()
+                    wanted = self._arguments["charset"], self._arguments["database"]
+                    if {*charsets} != {wanted[0]} or str(database).lower() != wanted[1].lower():
+                        raise Invalid(f"{self.place}: init_command must not change the character set or the database")
                 if raw.galera:
                     cursor.execute(NODE)
                     raw.server += str(cursor.fetchall())

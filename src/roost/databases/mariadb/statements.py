@@ -71,6 +71,8 @@ LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever th
 WHICH = """\
 SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir),
   @@read_only, CONNECTION_ID()"""
+OF_SESSION = """\
+SELECT @@character_set_client, @@character_set_connection, @@character_set_results, DATABASE()"""  # as the URL has it
 GALERA = "SHOW SESSION VARIABLES LIKE 'wsrep_on'"  # there is none in MySQL
 NODE = "SHOW STATUS LIKE 'wsrep_gcomm_uuid'"  # of Galera; another one after each start
 
