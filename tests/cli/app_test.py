@@ -96,9 +96,9 @@ def test_a_missing_structure_is_told_with_those_that_are_there(shell: Shell, com
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("redis://somewhere/app", "error: 'redis://somewhere/app' is no store"),
+        ("redis://somewhere/app", "error: 'redis://somewhere/app' is not a store"),
         ("mysql://nowhere.invalid/app", "error: mysql://nowhere.invalid/app: "),
-        ("roost.db", "error: 'roost.db' is no store"),
+        ("roost.db", "error: 'roost.db' is not a store"),
         ("sqlite:///none/roost.db", "error: none/roost.db: there is no directory"),
         ("sqlite:///text.db", "error: text.db: file is not a database"),
     ],

@@ -69,7 +69,7 @@ def binary(limit: int) -> ColumnType[bytes]:
 
 
 def decimal(digits: int, scale: int) -> ColumnType[Decimal]:
-    """Make the type of a Decimal of `digits` digits (1 to 38), `scale` of them behind the point.
+    """Make the type of a Decimal of `digits` digits (1 to 38), `scale` of them after the decimal point.
 
     Nothing is ever rounded: a value with more digits is refused.
     """
