@@ -136,7 +136,7 @@ def wanted(dialect: Dialect, column: Column) -> str:
         "binary": f"a blob of at most {limit} bytes",
         "datetime": "a UTC time such as '2008-01-01 22:03:23'",
         "date": "a date such as '2008-01-01'",
-        "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them after the decimal point",
+        "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
     }
     description = _choice(column) if column.type.enum else words[column.type.kind]
