@@ -49,7 +49,7 @@ class StandIn:
         for transport in self.transports:
             transport.abort()  # by TLS a client has to agree to the end
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
     def answer(self, line: bytes) -> bytes:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pymysql
 import pytest
 import trustme
 
 import roost
 from roost.databases import open_engine
+from roost.databases.mariadb.address import arguments
 from roost.databases.mariadb.engine import MariaDBEngine
 from tests import servers
+from tests.server.serving import serving
 from tests.suite.shapes import pageviews
 
 CIPHER = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
@@ -74,3 +78,32 @@ def test_a_server_is_verified_where_that_is_asked_for(authority: tuple[Path, ser
         with pytest.raises(roost.Error, match=r"(?i)certificate verify failed"):
             cipher(f"{url}?ssl_mode={mode}")
     assert cipher(f"{url}?ssl_mode=REQUIRED").startswith("TLS_")
+
+
+def test_serve_waits_for_what_is_encrypted_as_for_what_is_not(
+    authority: tuple[Path, servers.Server], tmp_path: Path
+) -> None:
+    path, server = authority
+    url = server.database("served")
+    with roost.Store(f"{url}?ssl_ca={path}") as store:
+        store.create(pageviews)
+    with contextlib.closing(pymysql.connect(**arguments(url)[0])) as connection:
+        connection.cursor().execute("CREATE TABLE long_ones (id INT PRIMARY KEY, v LONGTEXT CHARACTER SET utf8mb4)")
+    name = url.rpartition("/")[2]
+    opening = f"P\t1\t{name}\tlong_ones\tPRIMARY\tid,v"
+    long = ["a" * 300_000, "b" * 70_000, "c"]
+    with serving(
+        tmp_path, f"{url}?ssl_ca={path}", "--workers", "1", "--connections", "4", module="roost.cli"
+    ) as served:
+        with contextlib.closing(served.connect("write")) as client:
+            added = client.ask(opening, *[f"1\t+\t2\t{number}\t{value}" for number, value in enumerate(long)])
+            assert added == ["0\t1"] * 4
+        readers = [served.connect("read") for _ in range(8)]
+        for each in readers:
+            each.send(opening, *[f"1\t=\t1\t{number}" for number in range(3)])
+        for each in readers:
+            assert [each.answer() for _ in range(4)] == [
+                "0\t1",
+                *[f"0\t2\t{number}\t{value}" for number, value in enumerate(long)],
+            ]
+            each.close()

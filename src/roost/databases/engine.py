@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from roost.databases.waits import Waits
 from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 
@@ -166,6 +167,7 @@ class ServerEngine(Protocol):
     home: str  # the one of these that was chosen last; connections to another one are left
     events: Events
     replicas: Any  # what is known of them, for reads
+    waits: Waits  # how its connections wait for the server
 
     def open(self, timeout: float, replica: bool = False) -> Any:
         """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.

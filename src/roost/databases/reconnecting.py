@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import HASTE, ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, ReadOnly
@@ -37,7 +38,6 @@ class Reconnecting(ServerExecutor):
         self._mark = ""  # what each text of the transaction begins with
         self._away = False  # no server that writes was found at once
         self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
-        self.may_move = follows or engine.several  # it is asked before each use whether this is the server to ask
         super().__init__(None, engine.trace)
         self._connect(wait)
 
@@ -99,7 +99,7 @@ class Reconnecting(ServerExecutor):
                 self.settle()
                 if self.wait.left <= 0:
                     raise
-                time.sleep(PAUSE * self.engine.random.random())
+                self.engine.waits.sleep(PAUSE * self.engine.random.random())
             except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
                 left += 1
                 if left > LEAVES:
@@ -115,7 +115,7 @@ class Reconnecting(ServerExecutor):
         """Close the connection to the primary that tells its position."""
         primary, self.primary = self.primary, None
         if primary is not None:
-            primary.close_raw()
+            primary.hang_up()
 
     def _leave(self) -> None:
         # Raises the error that is handled where no server was found that writes. Where this one does, it may have been
@@ -129,27 +129,43 @@ class Reconnecting(ServerExecutor):
                 return
             raise
 
+    def lock_wait(self, word: Control) -> float:
+        """Return the seconds that a transaction begun in this way waits for a single lock."""
+        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
+        return self.wait.left if most is None else min(most, self.wait.left)
+
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
         self._begin, self._mark = [], ""
-        self.close_raw()
+        self.hang_up()
         self._connect(wait)
         self.engine.events.count("reconnects")
         self.broken = False
 
     def _connect(self, wait: Wait) -> None:
+        waits = self.engine.waits
         while True:
             try:
-                self.raw = self.engine.open(wait.left, self._follows and bool(self.engine.replicas))
+                self.raw = waits.call(
+                    partial(self.engine.open, wait.left, self._follows and bool(self.engine.replicas))
+                )
                 break
             except ConnectionLost as error:
                 if not self.engine.reached:  # nothing was lost: the URL may be wrong
                     raise CannotOpen(str(error)) from error.__cause__
                 self.pause(wait)
+        self.raw.watch = waits.watch(self.raw.fileno())
         self.engine.reached = True
         self._role_known = time.monotonic() + ROLE
         self.reached = None
         self._cursor = self.raw.cursor()
+
+    def hang_up(self) -> None:
+        """Close the driver's connection, and wait for its socket no longer."""
+        if self.raw.watch is not None:
+            self.raw.watch.close()
+            self.raw.watch = None
+        self.close_raw()
 
     def pause(self, wait: Wait) -> None:
         """Wait before another attempt; raise the error that is handled when there is no time for one."""
@@ -158,7 +174,7 @@ class Reconnecting(ServerExecutor):
             self.engine.events.count("outages")
         if wait.left <= PAUSE:
             raise
-        time.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+        self.engine.waits.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
 
     @abstractmethod
     def only_reads(self) -> bool:

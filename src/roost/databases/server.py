@@ -7,10 +7,11 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
-from roost.databases.engine import GRACE, HASTE, ServerEngine, Wait
+from roost.databases.engine import GRACE, ServerEngine, Wait
 from roost.databases.reconnecting import PAUSE, Reconnecting
 from roost.dialects.dialect import (
     MOST_ANSWER,
@@ -85,20 +86,17 @@ class ServerConnection(Reconnecting):
             self.broken = True
             raise
 
-    def transact(self, exchange: Exchange, first: str = "") -> Any:
+    def transact(self, exchange: Exchange) -> Any:
         """Run a transaction in one exchange; return its result.
 
         Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
-
-        first: a statement that goes before it.
         """
-        if self.may_move:
-            self.stay()
+        self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
         try:
-            answer = self.exchanged(exchange, first) - self._batch
+            answer = self.exchanged(exchange) - self._batch
         except ConnectionLost as error:
             committed = self.outcome(self.wait.deadline)
             if committed is None:
@@ -107,7 +105,7 @@ class ServerConnection(Reconnecting):
                 raise
             answer = self._answer
         self.engine.replicas.wrote = time.monotonic()
-        return None if exchange.result is None else exchange.result(answer)
+        return exchange.result_of(answer)
 
     def _next_batch(self) -> str | None:
         """Count a batch; return the writer's former name where it goes by another one from now on."""
@@ -174,17 +172,13 @@ class ServerConnection(Reconnecting):
         # Of the exchange that comes, for a text of so many bytes.
         self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
 
-    def lock_wait(self, word: Control) -> float:
-        """Return the seconds that a transaction begun in this way waits for a single lock."""
-        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
-        return self.wait.left if most is None else min(most, self.wait.left)
-
     def measure(self, text: str) -> None:
         """Raise `Invalid` for a text that is too large for the server."""
 
     def waits_on(self) -> float:
         """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
-        return SILENCE if self.wait.lasts and self.engine.answers(LOOKUP) else 0.0
+        waits = self.engine.waits
+        return SILENCE if self.wait.lasts and waits.call(partial(self.engine.answers, LOOKUP)) else 0.0
 
     def _text(self, sql: str, row: Row) -> str:
         try:
@@ -194,20 +188,15 @@ class ServerConnection(Reconnecting):
 
     def _send(self, texts: Sequence[str], place: int, returns: Sequence[bool], answers: list[Any]) -> None:
         # place: of the first one, counted from the first that has an answer.
-        cursor = self._cursor
         text = self._mark + ";\n".join(texts)
         self.measure(text)
         self._bound(len(text))
         number = place
         try:
-            cursor.execute(text)
-            for number in range(place, place + len(texts)):
-                if number > place:
-                    cursor.nextset()
+            for rows, changed in self.raw.answers(text):
                 if 0 <= number < len(returns):
-                    answers.append(cursor.fetchall() if returns[number] else cursor.rowcount)
-            while cursor.nextset():
-                pass
+                    answers.append(rows if returns[number] else changed)
+                number += 1
             self.arrived()
         except self.failures as error:
             once_more = self.again(error, texts[number - place])
@@ -267,7 +256,7 @@ class ServerConnection(Reconnecting):
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
-                time.sleep(self.engine.random.random() * JITTER)
+                self.engine.waits.sleep(self.engine.random.random() * JITTER)
             case Control.RECONNECT:
                 self._anew(self.end_lost, self.wait)
             case Control.LEAVE:
@@ -310,7 +299,7 @@ class ServerConnection(Reconnecting):
                 self.forget()
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)
-        self.close_raw()
+        self.hang_up()
         self.leave_primary()
 
     @property
@@ -363,7 +352,7 @@ class ServerConnection(Reconnecting):
         """
 
     @abstractmethod
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer."""
 
     @abstractmethod

@@ -1,12 +1,11 @@
-"""Runs a worker's turns: for a file in the event loop, for a server in threads, one for each connection.
+"""Runs a worker's turns: on a file one after the other, on a server several at a time, one for each connection.
 
 For a file no turn runs while another process holds the write lock, but the loop goes on: requests that arrive meanwhile
 wait too, none of them longer than `LOCK_WAIT`.
 
-On a server several turns are played at the same time, each on a connection of its own; a client is in one of them. A
-turn waits for a lock that somebody else holds for a tenth of a second. Then the line that needs it is isolated; the
-others are answered, and it is retried until its timeout. Meanwhile only lines that modify by the same key wait with
-it.
+On a server turns are tasks (`tasks.py`), each on a connection of its own; a client is in one of them. A turn waits for
+a lock that somebody else holds for a tenth of a second. Then the line that needs it is isolated; the others are
+answered, and it is retried until its timeout. Meanwhile only lines that modify by the same key wait with it.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, Protocol
 
 from roost.errors import Busy
 from roost.protocols.codec import Codec, Late, Session
 from roost.server.counters import Counters, Tally
 from roost.server.settings import Role, Settings
+from roost.server.tasks import Tasks
 from roost.server.turn import Played, Turn
 from roost.store.served import Limits, SlowLines
 from roost.store.served_file import FileDatabase
@@ -59,7 +57,6 @@ class Client(Protocol):
         """Close at once."""
 
 
-Done = Callable[["Played | BaseException"], None]
 Taken = list[tuple[Client, Any]]  # clients of one protocol, and their chunks
 
 
@@ -97,7 +94,7 @@ class Player(Protocol):
     def forget(self) -> None:
         """Have everything that was opened looked at again."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections."""
 
 
@@ -109,7 +106,7 @@ class InLoop:
         self._database = database
         self._turns = {name: Turn(database, codec, server.counters[name]) for name, codec in server.codecs.items()}
         self._tidying = False
-        self.limit, self.forget, self.close = database.limit, database.forget, database.close
+        self.limit, self.forget = database.limit, database.forget
 
     def play(self) -> None:
         """Play a turn, unless somebody else holds the write lock."""
@@ -139,6 +136,10 @@ class InLoop:
             self._tidying = True
             self._tidy(-1)
 
+    async def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
     def _locked(self, taken: Taken) -> Taken:
         # While somebody else holds the write lock: who has waited for too long, and is told so.
         now = time.monotonic()
@@ -161,15 +162,12 @@ class InLoop:
             asyncio.get_running_loop().call_later(REST, self._tidy, batches)
 
 
-class InThreads:
-    """Turns on a server.
+class InTasks:
+    """Turns on a server."""
 
-    The threads have a queue of their own: an executor's futures, and the loop's around them, cost an eighth of the
-    processor time of a lookup.
-    """
-
-    def __init__(self, server: Server, databases: list[ServerDatabase]) -> None:
+    def __init__(self, server: Server, databases: list[ServerDatabase], tasks: Tasks) -> None:
         self._server = server
+        self._tasks = tasks
         self._databases = databases
         self._tallies: dict[ServerDatabase, Tally] = {database: Tally() for database in databases}
         self._turns = {
@@ -178,9 +176,7 @@ class InThreads:
             for name, codec in server.codecs.items()
         }
         self._free = list(databases)
-        self._asked: SimpleQueue[tuple[Callable[[], Played], Done] | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._threads = [Thread(target=self._work, name=f"roost turn {number}") for number in range(len(databases))]
+        self._all_free: asyncio.Event | None = None  # of who waits to close them
         self._blocked: dict[
             tuple[Codec, Hashable], deque[tuple[Client, Any]]
         ] = {}  # lines that need a lock, by what they ask for
@@ -200,13 +196,12 @@ class InThreads:
         """Have everything that was opened looked at again."""
         self._databases[0].forget()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections, when their turns are over."""
-        for _ in self._threads:
-            self._asked.put(None)
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        while len(self._free) < len(self._databases):
+            self._all_free = asyncio.Event()
+            await self._all_free.wait()
+        self._free.clear()  # nothing is tried again
         for database in self._databases:
             database.close()
 
@@ -229,8 +224,8 @@ class InThreads:
         if self._usual < MANY or self._gathered or len(self._server.waiting) >= ENOUGH * self._usual:
             return False
         if self._gathering is None:
-            assert self._loop is not None
-            self._gathering = self._loop.call_later(min(self._took, LONGEST), self._go)
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(min(self._took, LONGEST), self._go)
         return True
 
     def _go(self) -> None:
@@ -244,22 +239,7 @@ class InThreads:
         arrived = [(client.session, text) for client, text in taken]
         begun = time.monotonic()
         how.setdefault("deadline", begun + (self._server.settings.timeout or FOREVER))
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            for thread in self._threads:
-                thread.start()
-        self._asked.put((partial(turn.play, arrived, **how), partial(self._done, database, taken, begun, tried)))
-
-    def _work(self) -> None:
-        # A thread: plays a turn after the other, and has the loop take what came of it.
-        while (asked := self._asked.get()) is not None:
-            play, done = asked
-            try:
-                played: Played | BaseException = play()
-            except BaseException as error:
-                played = error
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(done, played)
+        self._tasks.start(partial(turn.play, arrived, **how), partial(self._done, database, taken, begun, tried))
 
     def _done(
         self,
@@ -272,6 +252,8 @@ class InThreads:
         server = self._server
         self._took = time.monotonic() - begun
         self._free.append(database)
+        if self._all_free is not None and len(self._free) == len(self._databases):
+            self._all_free.set()
         self._count(database, taken[0][0].codec)
         blocked: set[int] = set()
         if isinstance(played, BaseException):

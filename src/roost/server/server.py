@@ -25,8 +25,9 @@ from roost.server.client import PACE, Client
 from roost.server.counters import Counters
 from roost.server.lines import LineClient
 from roost.server.memcached import MemcachedClient, codec_of
-from roost.server.players import LOCK_WAIT, InLoop, InThreads, Player, Taken
+from roost.server.players import LOCK_WAIT, InLoop, InTasks, Player, Taken
 from roost.server.settings import Role, Settings
+from roost.server.tasks import Tasks
 from roost.server.turn import Played
 from roost.store.served import Database, Limits
 from roost.store.served_file import FileDatabase
@@ -69,10 +70,12 @@ class Server:
             self._make_codecs(file)
             self._player = InLoop(self, file)
         else:
-            databases = connect(settings.url, settings.connections_of_one, settings.timeout, writes=writes)
+            tasks = Tasks()
+            connections = settings.connections_of_one
+            databases = connect(settings.url, connections, settings.timeout, writes=writes, waits=tasks)
             self._names, self._schemas = databases[0].names, databases[0].schemas
             self._make_codecs(databases[0])
-            self._player = InThreads(self, databases)
+            self._player = InTasks(self, databases, tasks)
         self._player.limit(_limits(settings))
 
     def _make_codecs(self, database: Database) -> None:
@@ -200,9 +203,9 @@ class Server:
         for client in list(self.clients):
             client.abort()
 
-    def close(self) -> None:
-        """Close the database."""
-        self._player.close()
+    async def close(self) -> None:
+        """Close the database, when what is under way is over."""
+        await self._player.close()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -50,8 +50,8 @@ class Served(Protocol):
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, and close every connection."""
 
-    def close(self) -> None:
-        """Close the database."""
+    async def close(self) -> None:
+        """Close the database, when what is under way is over."""
 
 
 Make = Callable[[Settings, Role, dict[str, Counters]], Served]
@@ -89,7 +89,7 @@ class Worker:
         try:
             await self._serve()
         finally:
-            self._served.close()
+            await self._served.close()
         return 0
 
     async def _start(self, settings: Settings, message: dict[str, Any]) -> None:

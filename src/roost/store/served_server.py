@@ -13,13 +13,14 @@ from collections.abc import Generator, Sequence
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases import open_engine
-from roost.databases.engine import Engine, Undone, Wait, drive, too_long
+from roost.databases.engine import Engine, ServerEngine, Undone, Wait, drive, too_long
+from roost.databases.waits import THREAD, Waits
 from roost.dialects import Control, Statement, Together
 from roost.dialects.dialect import Wanted
 from roost.errors import (
@@ -34,8 +35,8 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
+from roost.store.core import utc_now
 from roost.store.served import Database, Opened, Opening, kept
-from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.guard import guarded
@@ -78,20 +79,23 @@ class Remembered:
         self.version = next(self._versions)
 
 
-def connect(url: str, connections: int, timeout: float, *, writes: bool) -> list[ServerDatabase]:
+def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: Waits = THREAD) -> list[ServerDatabase]:
     """Open so many connections, for one worker.
+
+    waits: how they wait for the server.
 
     Raises: CannotOpen, Invalid.
     """
     engine = open_engine(url, timeout=timeout or FOREVER, trace=None, random=Random())
     if engine.dialect.name not in NAMES:
         raise Invalid(f"{engine.place}: roost serve knows {', '.join(NAMES)}, and not {engine.dialect.name} yet")
+    cast(ServerEngine, engine).waits = waits
     remembered = Remembered(engine)
     return [ServerDatabase(engine, remembered, timeout, writes=writes) for _ in range(connections)]
 
 
 class ServerDatabase(Database):
-    """One connection, for reading alone or for writing; used by one thread at a time.
+    """One connection, for reading alone or for writing; used by one task or thread at a time.
 
     timeout: seconds that a turn waits for the server; 0: any time.
     """

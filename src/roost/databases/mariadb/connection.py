@@ -34,6 +34,7 @@ from roost.databases.mariadb.statements import (
     LIMITED,
     NOTE,
     OLD_WRITERS,
+    READ_SETTINGS,
     SECONDS_PER_VALUE,
     SHORT_WAIT,
     TAKE_LAST,
@@ -94,6 +95,7 @@ class MariaDBConnection(ServerConnection):
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
+        self._settings = self._settings_then = ""  # what the session has for reading
 
     @property
     def session(self) -> int | None:
@@ -136,20 +138,24 @@ class MariaDBConnection(ServerConnection):
         self._whole = word is not Control.BEGIN_ALONE
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
-            self._begin_by(BEGIN_READ.format(own=sets, metadata=self._metadata_wait(word)))
+            settings = READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
+            # Nothing that reads changes them (a function that a view calls might), unless a pooler changes the session.
+            known = settings == self._settings and not self.raw.pooled
+            self._begin_by(BEGIN_READ if known else f"{settings};\n{BEGIN_READ}", settings)
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
         text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if word is Control.BEGIN_ALONE:
+            self._settings = ""
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
             self._open = True
             return
         former = self._next_batch()
         self._runs_on = self.raw.server, self.session
         note = NOTE.format(writer=self._writer, batch=self._batch)
-        self._begin_by(text, now=not self._noted)
+        self._begin_by(text, "", now=not self._noted)
         if self._noted:
             self._begin += [FORGET.format(writer=former), note] if former else [note]
         else:
@@ -161,10 +167,12 @@ class MariaDBConnection(ServerConnection):
                 pass  # nothing was created yet: the plans tell better what is missing
         self._limit = seconds
 
-    def _begin_by(self, text: str, now: bool = False) -> None:
+    def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
+        # settings: what the session has for reading when it has been sent.
+        self._settings_then = settings
         if now or self.one_by_one:
             self.say_all(text)
-            self._open = True
+            self.begins()
         else:
             self._begin = [text]
 
@@ -211,6 +219,7 @@ class MariaDBConnection(ServerConnection):
     def begins(self) -> None:
         """Note that a transaction will be open."""
         self._open = True
+        self._settings = self._settings_then
 
     def ended(self) -> None:
         """Note that no transaction is open any more."""
@@ -237,8 +246,7 @@ class MariaDBConnection(ServerConnection):
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
-        if self.may_move:
-            self.stay()
+        self.stay()
         if self._trace is not None:
             self._trace(sql, row)
         rows = self._at_once(ASK + sql, row)[0]
@@ -247,7 +255,7 @@ class MariaDBConnection(ServerConnection):
             raise Careful
         return rows
 
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
 
         It is a compound statement, since the driver needs as long for an answer as the server.
@@ -255,8 +263,7 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
         self._runs_on = self.raw.server, self.session
-        work, row, answer, _, result = exchange
-        answers = result is not None
+        work, row, answer, _, answers, *_ = exchange
         if self._trace is not None:
             self._trace(work, row)
             self._trace("COMMIT", ())
@@ -426,6 +433,7 @@ class MariaDBConnection(ServerConnection):
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
         self._limit = None
+        self._settings = ""
         self._names.clear()
         super().reconnect(wait)
 
@@ -439,6 +447,7 @@ class MariaDBConnection(ServerConnection):
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
+        self._settings = ""
         if error.args[:1] == (NOT_PREPARED,):  # a pooler has given another session
             self._names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")

@@ -31,6 +31,7 @@ from roost.databases.mariadb.statements import (
     WHICH,
 )
 from roost.databases.replicas import Replicas
+from roost.databases.waits import THREAD, Waits
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
 log = logging.getLogger("roost")
@@ -57,6 +58,7 @@ class MariaDBEngine:
         self.home = ""
         self.timeout = timeout
         self.trace = trace
+        self.waits: Waits = THREAD
         self.random = random
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import socket
 import ssl
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
 from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
+from pymysql.err import OperationalError
 
 from roost.databases.engine import left_unread
+from roost.databases.waits import READ, WRITE, Watch
 
 NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # what a value begins with that is not its length: that has more bytes
 END, ERROR = 254, 255  # what a packet begins with that is no row; a row may begin with 254 if it is longer than
 LONGEST_END = 8  # bytes
+GONE = 2006  # the client's own error: the server cannot be written to
 OK, INFILE = 0, 251  # what an answer begins with that is not a number of columns
 MORE = 8  # a flag of the server's status: another result follows
+
+SENT_AT_ONCE = 2**14  # bytes: so many does a socket take that takes any
 
 MOST_COLUMNS = 1000  # descriptions of results that a connection remembers
 
@@ -56,6 +62,7 @@ class Reading(Connection):
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer
     server = ""  # which one it is: a number of a session means nothing on another
+    watch: Watch | None = None
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
         self.patience = patience
@@ -88,6 +95,25 @@ class Reading(Connection):
             connection._force_close()
             raise left_unread(self.most)
 
+    def _write_bytes(self, data: bytes) -> None:
+        connection: Any = super()
+        watch = self.watch
+        if len(data) > SENT_AT_ONCE and watch is not None and watch.waits():
+            data = self._send_most(data, watch)
+        connection._write_bytes(data)
+
+    def _send_most(self, data: bytes, watch: Watch) -> bytes:
+        # Returns what is left, which the socket takes at once.
+        connection: Any = self
+        sock: socket.socket = connection._sock
+        left = memoryview(data)
+        while len(left) > SENT_AT_ONCE:
+            if not watch.until(WRITE, connection._write_timeout):
+                connection._force_close()
+                raise OperationalError(GONE, "the server has taken nothing for too long")
+            left = left[sock.send(left[:SENT_AT_ONCE]) :]
+        return bytes(left)
+
     def _read_bytes(self, num_bytes: int) -> bytes:
         self.count(num_bytes)
         connection: Any = super()
@@ -96,15 +122,23 @@ class Reading(Connection):
 
     def results(self, text: str) -> list[list[Any]]:
         """Send a text; return the rows of each of its results that have any. (A cursor takes longer.)"""
+        return [rows for rows, _ in self.answers(text) if rows is not None]
+
+    def fileno(self) -> int:
+        """Return the number of the socket."""
+        connection: Any = self
+        number: int = connection._sock.fileno()
+        return number
+
+    def answers(self, text: str) -> Iterator[tuple[list[Any] | None, int]]:
+        """Send a text; yield the rows of each statement, None where it has none, and how many it has changed."""
         connection: Any = self
         connection.query(text)
-        found = []
         while True:
             result = connection._result
-            if result.description:
-                found.append(list(result.rows))
+            yield list(result.rows) if result.description else None, result.affected_rows
             if not result.has_next:
-                return found
+                return
             connection.next_result()
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
@@ -135,6 +169,9 @@ class _Arriving(io.RawIOBase):
             connection = self._connection
             sock: socket.socket = connection._sock
             try:
+                watch: Watch | None = connection.watch
+                if watch is not None and watch.waits():
+                    return _read_when_ready(sock, buffer, watch, connection._read_timeout)
                 return sock.recv_into(buffer)
             except TimeoutError:
                 more = connection.patience() if connection.patience is not None else 0.0
@@ -143,6 +180,23 @@ class _Arriving(io.RawIOBase):
                     sock.settimeout(more)
                 self._over = not more
         raise TimeoutError("the server has said nothing for too long")
+
+
+def _read_when_ready(sock: socket.socket, buffer: Any, watch: Watch, seconds: float) -> int:
+    if not isinstance(sock, ssl.SSLSocket):
+        if not watch.until(READ, seconds):
+            raise TimeoutError
+        return os.readv(sock.fileno(), [buffer])  # the socket's own method would ask once more whether it is ready
+    sock.settimeout(0.0)  # a record may have arrived in part
+    try:
+        while True:
+            try:
+                return sock.recv_into(buffer)
+            except ssl.SSLWantReadError:
+                if not watch.until(READ, seconds):
+                    raise TimeoutError from None
+    finally:
+        sock.settimeout(seconds)
 
 
 class Result(MySQLResult):

@@ -15,10 +15,10 @@ BEGIN = """\
 SET SESSION {own}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {metadata};
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION"""
-BEGIN_READ = """\
+READ_SETTINGS = """\
 SET SESSION {own}, lock_wait_timeout = {metadata};
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"""  # one snapshot
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"""
+BEGIN_READ = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"  # one snapshot
 
 # Of what is said outside of transactions. The servers' defaults are 50 seconds, and a day for a table's lock.
 WAITS = "innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"

@@ -31,6 +31,7 @@ from roost.databases.postgresql.statements import (
     NAMED,
     NOTE,
     POSITION,
+    READ_SETTINGS,
     REPLAYED,
     alone,
 )
@@ -70,6 +71,7 @@ class PostgreSQLConnection(ServerConnection):
         self._forgotten = False  # whether the session has others than it should
         self._prepared = 0  # numbers them
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
+        self._settings = ""  # what the session was told for reading
         self._session_timeout = 0  # the same of the session, for what is a transaction by itself; 0: not set
         super().__init__(engine, wait, follows)
         self._name = NAMED.format(name=self._id)
@@ -80,6 +82,7 @@ class PostgreSQLConnection(ServerConnection):
             each.clear()
         self._forgotten = False
         self._session_timeout = 0
+        self._settings = ""
 
     @property
     def session(self) -> int | None:
@@ -127,7 +130,7 @@ class PostgreSQLConnection(ServerConnection):
                 raise self.failed(error, asked) from error
             if not in_recovery or reached or time.monotonic() > end:
                 return bool(in_recovery and reached and follows)
-            time.sleep(seconds / 50)
+            self.engine.waits.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:
         """Let no wait for the server last longer."""
@@ -196,16 +199,15 @@ class PostgreSQLConnection(ServerConnection):
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
-        if self.may_move:
-            self.stay()
+        self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written.
 
         Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        work, row, answer, source, _ = exchange
+        work, row, answer, source, _, _, first = exchange
         self._mark = self._name
         rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
         if not rows:
@@ -284,7 +286,7 @@ class PostgreSQLConnection(ServerConnection):
         if self.wait.work is not None:
             sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:
-            self._begin = [BEGIN_READ.format(wait=wait, local=sets)]
+            self._begin = [BEGIN_READ, *self._settings_to_read(wait, sets)]
             return None
         begin = BEGIN.format(wait=wait, local=sets)
         if word is Control.BEGIN_ALONE:
@@ -299,6 +301,21 @@ class PostgreSQLConnection(ServerConnection):
             self._begin.append(self.written(NOTE, (self._writer, self._batch)))
         return None
 
+    def _settings_to_read(self, wait: int, sets: str) -> list[str]:
+        # What is said in the transaction. Nothing where the session has them: one that only reads, turn by turn, and
+        # is nobody else's, is told once. (A function that a view calls might change them.)
+        if self.wait.work is None or self.raw.pooled:
+            return [READ_SETTINGS.format(scope="LOCAL ", wait=wait, local=sets)]
+        settings = READ_SETTINGS.format(scope="", wait=wait, local=sets.replace("SET LOCAL", "SET"))
+        if settings != self._settings:
+            self._bound(0)
+            try:
+                self.raw.results(settings)
+            except FAILURES as error:
+                raise self.failed(error, settings) from error
+            self._settings, self._session_timeout = settings, wait
+        return []
+
     def _enrol(self) -> None:
         # With the first batch; who comes anew removes those of processes that were killed.
         try:
@@ -309,8 +326,14 @@ class PostgreSQLConnection(ServerConnection):
 
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""
-        self.say("COMMIT")
-        if self._cursor.statusmessage != "COMMIT":
+        if self._trace is not None:
+            self._trace("COMMIT", ())
+        self._bound(0)
+        try:
+            committed = self.raw.committed(f"{self._mark}COMMIT")
+        except FAILURES as error:
+            raise self.failed(error, "COMMIT") from error
+        if not committed:
             raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
 
     def roll_back(self) -> None:

@@ -16,6 +16,7 @@ from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
 from roost.databases.replicas import Replicas
+from roost.databases.waits import THREAD, Waits
 from roost.dialects import POSTGRESQL
 from roost.errors import ConnectionLost, Invalid
 
@@ -44,6 +45,7 @@ class PostgreSQLEngine:
         self.events = Events()
         self.timeout = timeout
         self.trace = trace
+        self.waits: Waits = THREAD
         self.random = random
         self.url, self.place, self.prepares, staleness = read(url)
         self.replicas = Replicas(staleness)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import inf
 from typing import Any, TypeVar
@@ -14,14 +13,16 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.generators import execute
+from psycopg.pq.abc import PGresult
+from psycopg.waiting import Ready
 
 from roost.databases.engine import GRACE, left_unread
+from roost.databases.waits import Watch, bytes_received
 from roost.dialects.dialect import Row
 
 T = TypeVar("T")
 
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
-BYTES_RECEIVED = slice(128, 136)  # in Linux's struct tcp_info
 
 
 class Limited(psycopg.Connection[Row]):
@@ -40,30 +41,56 @@ class Limited(psycopg.Connection[Row]):
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
+    watch: Watch | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """Run what waits for the server, and no longer than the limit."""
-        return super().wait(self._limited(gen), *args, **options)
+        watch = self.watch
+        if watch is None or not watch.waits():
+            return super().wait(self._limited(gen), *args, **options)
+        work = self._limited(gen)
+        try:
+            wanted = next(work)
+            while True:
+                wanted = work.send(Ready(watch.until(wanted, 0.0)))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
     def results(self, text: str) -> list[list[Row]]:
         """Send a text; return the rows of each of its statements that has any. (A cursor takes longer.)"""
+        return [rows for rows, _ in self.answers(text) if rows is not None]
+
+    def answers(self, text: str) -> Iterator[tuple[list[Row] | None, int]]:
+        """Send a text; yield the rows of each statement, None where it has none, and how many it has changed."""
         self.pgconn.send_query(text.encode())
-        return self._answered()
+        for result in self.wait(execute(self.pgconn)):
+            yield self._rows_of(result), result.command_tuples or 0
+
+    def committed(self, text: str) -> bool:
+        """Send COMMIT; return whether the transaction was committed: one that has failed is rolled back."""
+        self.pgconn.send_query(text.encode())
+        results = self.wait(execute(self.pgconn))
+        for result in results:
+            self._rows_of(result)
+        status: bytes | None = results[-1].command_status
+        return status == b"COMMIT"
 
     def executed(self, name: str, row: list[bytes | None]) -> list[Row]:
         """Execute what was prepared; return its rows."""
         self.pgconn.send_query_prepared(name.encode(), row)
-        return self._answered()[0]
+        results = self.wait(execute(self.pgconn))
+        return next(rows for result in results if (rows := self._rows_of(result)) is not None)
 
-    def _answered(self) -> list[list[Row]]:
-        read, found = self._read, []
-        for result in self.wait(execute(self.pgconn)):
-            if result.status == TUPLES:
-                read.set_pgresult(result)
-                found.append(read.load_rows(0, result.ntuples, tuple))
-            elif result.status != DONE:
-                raise psycopg.errors.error_from_result(result)
-        return found
+    def _rows_of(self, result: PGresult) -> list[Row] | None:
+        # None where it has none.
+        if result.status == TUPLES:
+            self._read.set_pgresult(result)
+            rows: list[Row] = self._read.load_rows(0, result.ntuples, tuple)
+            return rows
+        if result.status != DONE:
+            raise psycopg.errors.error_from_result(result)
+        return None
 
     @cached_property
     def _read(self) -> Any:
@@ -109,13 +136,12 @@ class Limited(psycopg.Connection[Row]):
 
     def _arrived(self) -> int:
         # The bytes that have arrived on this connection: libpq does not say what it has read. 0 where the system does
-        # not know (it is not Linux, or the socket is a file): then an answer is measured when it is there.
+        # not know: then an answer is measured when it is there.
+        if self.watch is not None:
+            return self.watch.received()
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, self.pgconn.socket)  # whatever its family
         try:
-            told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED.stop)
-            return int.from_bytes(told[BYTES_RECEIVED], sys.byteorder)
-        except (AttributeError, OSError):
-            return 0
+            return bytes_received(sock)
         finally:
             sock.detach()
 

@@ -6,9 +6,8 @@ from functools import lru_cache
 
 # READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
-BEGIN_READ = """\
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL lock_timeout = {wait}{local}"""  # one snapshot
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
+READ_SETTINGS = "SET {scope}lock_timeout = {wait}{local}"
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
 # What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a

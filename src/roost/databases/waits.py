@@ -1,0 +1,67 @@
+"""How a connection to a server waits: for its socket, for a moment, for work that blocks.
+
+A store's thread waits. Several turns of `roost serve` share one thread: while one of them waits, the others go on
+(`server/tasks.py`).
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+READ, WRITE = 1, 2  # what a socket is ready for; flags, as psycopg has them
+
+
+class Watch(Protocol):
+    """A socket that tasks wait for."""
+
+    def waits(self) -> bool:
+        """Whether the caller is a task, and has to wait by `until`."""
+        ...
+
+    def until(self, events: int, seconds: float) -> int:
+        """Wait; return what the socket is ready for, 0 after so many seconds without anything."""
+        ...
+
+    def received(self) -> int:
+        """Return how many bytes have arrived by now; 0 where the system does not know."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer."""
+        ...
+
+
+class Waits:
+    """The thread waits."""
+
+    def watch(self, fd: int) -> Watch | None:
+        """Return what tasks wait for a socket by; None: it is the driver that waits."""
+        return None
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for a moment."""
+        time.sleep(seconds)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do what blocks in a way of its own, such as connecting."""
+        return work()
+
+
+THREAD = Waits()
+
+BYTES_RECEIVED = slice(128, 136)  # in Linux's struct tcp_info
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """Return how many bytes have arrived on a connection; 0 where the system does not know."""
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED.stop)
+        return int.from_bytes(info[BYTES_RECEIVED], sys.byteorder)
+    except (AttributeError, OSError):  # it is not Linux, or the socket is a file
+        return 0
