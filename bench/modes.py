@@ -96,13 +96,12 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     def alone(op: Callable[[], roost.Operation[Any]]) -> Callable[[], object]:
         return lambda: [store.run(op()) for _ in range(20)]
 
-    single = core._single
-    run_single = single.run
+    run_alone = core.run_alone
     found = [
         Way(
             f"one operation without a batch: {what}",
-            lambda: setattr(single, "run", lambda *_: UNANSWERED),
-            lambda: setattr(single, "run", run_single),
+            lambda: setattr(core, "run_alone", lambda *_: UNANSWERED),
+            lambda: setattr(core, "run_alone", run_alone),
             alone(op),
         )
         for what, op in (

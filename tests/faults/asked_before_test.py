@@ -141,11 +141,11 @@ def test_f22_a_task_that_is_cancelled_blocks_no_key(server_url: str) -> None:
             await store.run(visits.push(Visit(1, 0)))
             with held(server_url, HEAD):
                 sent = asyncio.create_task(store.run(visits.push(Visit(1, 1))))
-                while not store._core.writers._led:  # its batch waits for the lock
+                while not store._core.writers.led:  # its batch waits for the lock
                     await asyncio.sleep(0.001)
                 sent.cancel()
                 await asyncio.gather(sent, return_exceptions=True)
-                while store._core.writers._led or blocked(store):
+                while store._core.writers.led or blocked(store):
                     await asyncio.sleep(0.001)
                 assert await store.run(visits.push(Visit(2, 1))) == 1
             assert await store.run(visits.push(Visit(1, 2))) in (2, 3)

@@ -21,7 +21,7 @@ import pytest
 import roost
 from roost.batching.atoms import Atom
 from roost.dialects import SQLITE
-from roost.store.core import utc_now
+from roost.store.store import utc_now
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for

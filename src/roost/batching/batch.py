@@ -261,7 +261,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     if exchange is not None:
         found = yield exchange
         if found is not None:
-            atom.results = (exchange.result_of(found[0]),)
+            atom.results = (None if exchange.result is None else exchange.result(found[0]),)
             atom.done = True
             return
     yield Control.SAVEPOINT

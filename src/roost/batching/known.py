@@ -43,7 +43,9 @@ class Known:
         self.stats = Stats()
         self.made_by = ""  # what makes structures, where that is not the store's create()
         self._exact = exact
-        self._token = object()  # which plans keep of this store: a declaration may live longer
+        # Plans keep it in `trusted_by` while their declaration is known to be in this store's catalog, by the last
+        # comparison; not the store itself, as a declaration may live longer.
+        self.token = object()
         self._logged: set[tuple[int, str]] = set()  # process ids, and structures that were logged there
         self._indexes: dict[Target, IndexPlan] = {}
 
@@ -67,17 +69,13 @@ class Known:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
 
-    def trusts(self, plan: StructurePlan) -> bool:
-        """Whether the plan's declaration was found in this store's catalog when it was compared last."""
-        return self._token in plan.trusted_by
-
     def _trust(self, plan: StructurePlan, found: bool) -> None:
         if not found:
-            plan.trusted_by.discard(self._token)
-        elif self._token not in plan.trusted_by:
+            plan.trusted_by.discard(self.token)
+        elif self.token not in plan.trusted_by:
             if len(plan.trusted_by) >= MOST_STORES:
                 plan.trusted_by.clear()
-            plan.trusted_by.add(self._token)
+            plan.trusted_by.add(self.token)
 
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
@@ -106,9 +104,10 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        if not self.trusts(plan) or not (self.dialect.exchanges and self.dialect.alone):
+        if not self.dialect.exchanges or self.token not in plan.trusted_by:
             return None
-        made = plan.transaction(op, context)
+        make = plan.transactions.get(op.verb)
+        made = None if make is None else make(op, context)
         return made if isinstance(made, Exchange) else None
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
@@ -135,7 +134,7 @@ class Known:
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         held_by = plan.held_nowait if context.nowait else plan.held
         question = held_by if held else plan.stored
-        trusted = self.trusts(plan)
+        trusted = self.token in plan.trusted_by
         if trusted and self.dialect.exchanges and not context.joined and not context.careful:
             work = plan.run(operations, context)
             wanted = next(work, None)
@@ -150,7 +149,8 @@ class Known:
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
         if trusted and context.joined and alone and len(operations) == 1 and operations[0].verb in READS:
-            asked = plan.question(operations[0], context)
+            ask = plan.questions.get(operations[0].verb)
+            asked = None if ask is None else ask(operations[0], context)
             rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
             if asked is not None and rows:
                 return [asked.answer(rows)]

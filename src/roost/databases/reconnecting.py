@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.databases.engine import HASTE, ServerEngine, Wait
+from roost.databases.engine import ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, ReadOnly
@@ -38,6 +38,7 @@ class Reconnecting(ServerExecutor):
         self._mark = ""  # what each text of the transaction begins with
         self._away = False  # no server that writes was found at once
         self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
+        self.may_move = follows or engine.several  # it is asked before each use whether this is the server to ask
         super().__init__(None, engine.trace)
         self._connect(wait)
 
@@ -128,11 +129,6 @@ class Reconnecting(ServerExecutor):
             else:
                 return
             raise
-
-    def lock_wait(self, word: Control) -> float:
-        """Return the seconds that a transaction begun in this way waits for a single lock."""
-        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
-        return self.wait.left if most is None else min(most, self.wait.left)
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from roost.databases.engine import GRACE, ServerEngine, Wait
+from roost.databases.engine import GRACE, HASTE, ServerEngine, Wait
 from roost.databases.reconnecting import PAUSE, Reconnecting
 from roost.dialects.dialect import (
     MOST_ANSWER,
@@ -86,17 +86,20 @@ class ServerConnection(Reconnecting):
             self.broken = True
             raise
 
-    def transact(self, exchange: Exchange) -> Any:
+    def transact(self, exchange: Exchange, first: str = "") -> Any:
         """Run a transaction in one exchange; return its result.
 
         Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
+
+        first: a statement that goes before it.
         """
-        self.stay()
+        if self.may_move:
+            self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
         try:
-            answer = self.exchanged(exchange) - self._batch
+            answer = self.exchanged(exchange, first) - self._batch
         except ConnectionLost as error:
             committed = self.outcome(self.wait.deadline)
             if committed is None:
@@ -105,7 +108,7 @@ class ServerConnection(Reconnecting):
                 raise
             answer = self._answer
         self.engine.replicas.wrote = time.monotonic()
-        return exchange.result_of(answer)
+        return None if exchange.result is None else exchange.result(answer)
 
     def _next_batch(self) -> str | None:
         """Count a batch; return the writer's former name where it goes by another one from now on."""
@@ -171,6 +174,11 @@ class ServerConnection(Reconnecting):
     def _bound(self, size: int) -> None:
         # Of the exchange that comes, for a text of so many bytes.
         self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
+
+    def lock_wait(self, word: Control) -> float:
+        """Return the seconds that a transaction begun in this way waits for a single lock."""
+        most = HASTE if word in (Control.BEGIN_NOWAIT, Control.BEGIN_READ_NOWAIT) else self.wait.most
+        return self.wait.left if most is None else min(most, self.wait.left)
 
     def measure(self, text: str) -> None:
         """Raise `Invalid` for a text that is too large for the server."""
@@ -352,7 +360,7 @@ class ServerConnection(Reconnecting):
         """
 
     @abstractmethod
-    def exchanged(self, exchange: Exchange) -> int:
+    def exchanged(self, exchange: Exchange, first: str) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer."""
 
     @abstractmethod

@@ -106,22 +106,14 @@ class Exchange(NamedTuple):
     answer: an expression of less than `MOST_ANSWER`, which is written along with the transaction's number, so that it
         can be looked up; where it is NULL, the work is undone.
     source: the FROM clause of the answer, on PostgreSQL. Where it has no row, nothing was changed.
-    answers: whether the answer is the operation's result; otherwise that is None.
-    result: makes the result of the answer, where it is not the number itself.
-    first: a statement that goes before them, in a transaction of Roost's own.
+    result: makes the operation's result of the answer; None: the result is None.
     """
 
     work: str
     row: Row
     answer: str = "0"
     source: str = ""
-    answers: bool = False
-    result: Callable[[int], Any] = int
-    first: str = ""
-
-    def result_of(self, answer: int) -> Any:
-        """Return the operation's result."""
-        return self.result(answer) if self.answers else None
+    result: Callable[[int], Any] | None = None
 
 
 MOST_ANSWER = 2**40 - 1

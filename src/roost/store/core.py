@@ -40,17 +40,11 @@ from roost.store.links import Link, alive
 from roost.store.self_deadlock import OpenTransaction, open_transaction
 from roost.store.single import UNANSWERED, Single
 from roost.store.threads import Threads
-from roost.structures.operation import Operation
-from roost.structures.plan import Context, in_utc
+from roost.structures.plan import Context
 
 T = TypeVar("T")
 
 log = logging.getLogger("roost")
-
-
-def utc_now() -> dt.datetime:
-    """Return the time of the column `at`; for showing only, never for order."""
-    return dt.datetime.now(dt.UTC)
 
 
 class Core:
@@ -72,7 +66,7 @@ class Core:
         self.engine = open_engine(url, timeout=timeout, trace=trace, random=self._random)
         self.timeout = timeout
         self.lock_wait = lock_wait
-        self._clock = in_utc(clock)
+        self._clock = clock
         self.known = Known(self.engine.dialect)
         self.closed = False
         self._start()
@@ -82,7 +76,7 @@ class Core:
         self._preparing = threading.Lock()
         self.known.stats = Stats()  # of overlaps
         self.engine.events.clear()
-        self._counts: dict[Link, Stats] = {}  # of each connection for batches: only its user counts there
+        self._links: list[Link] = []  # for batches
         spot = self._random.randrange(2**31)
         self._context = Context(self._clock, spot)
         self._slow_writes = SlowWrites(self.known, self._context)
@@ -102,10 +96,11 @@ class Core:
         if self.engine.memory:
             self.readers = [self.writers]  # a second connection would see another database
         readers = [self._writer] if self.engine.memory else self._readers
-        self._single = Single(
-            *(self.known, self._counts, readers, self.writers, self._writer, self._report, self.timeout),
+        single = Single(
+            *(self.known, self._context, readers, self.writers, self._writer, self._report, self.timeout),
             engine=self.engine,
         )
+        self.run_alone = single.run
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -131,32 +126,20 @@ class Core:
 
     def _batch_link(self) -> Link:
         link = self._link()
-        self._counts[link] = Stats()
+        self._links.append(link)
         return link
 
     def total(self) -> Stats:
         """Return what was done in this process so far."""
-        found = summed([self.known.stats, *self._counts.values()])
+        found = summed([self.known.stats, *[link.stats for link in self._links]])
         for name, number in self.engine.events.counts.items():
             setattr(found, name, number)
         return found
 
-    def run(self, op: Operation[Any]) -> Any:
-        """Return the result of one operation, without a batch where nothing is in its way."""
-        deadline = time.monotonic() + self.timeout
-        if type(op) is Operation:
-            result = self._single.run(op, self._context, deadline)
-            if result is not UNANSWERED:
-                return result
-        atom = Atom((op,))
-        atom.deadline = deadline
-        self._submit([atom])
-        return atom.answer[0]
-
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
         if not self._run_alone(atoms):
-            self._submit(atoms)
+            self.submit_batch(atoms)
 
     def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
         # Runs a single operation without a batch; returns whether it has its answer.
@@ -164,14 +147,15 @@ class Core:
             return False
         (atom,) = atoms
         deadline = atom.deadline or time.monotonic() + self.timeout
-        result = self._single.run(atom.operations[0], self._context, deadline, reader)
+        result = self.run_alone(atom.operations[0], deadline, reader)
         if result is UNANSWERED:
             return False
         atom.results = (result,)
         atom.done = True
         return True
 
-    def _submit(self, atoms: Sequence[Atom]) -> None:
+    def submit_batch(self, atoms: Sequence[Atom]) -> None:
+        """The same, with a single operation in a batch, too."""
         try:
             self._submit_some(atoms)
             for atom in atoms:
@@ -322,7 +306,7 @@ class Core:
 
     def disconnect(self) -> None:
         """Close the connections when their users are done; the next operation connects anew."""
-        for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
+        for link in self._links:
             link.close()
 
     def close(self) -> None:
@@ -330,13 +314,13 @@ class Core:
         self.closed = True
         for queue in (self.writers, *self.readers, *[queue for queue, _ in self._slow_queues]):
             queue.close()
-        for link in (self._writer, *self._readers, *self._looking, *[link for _, link in self._slow_queues]):
+        for link in (*self._links, *self._looking):
             link.close()
         self.threads.dismiss()
 
     def dispose(self) -> None:
         """Close the connections, now or after their use: the store was garbage-collected."""
-        for link in (self._writer, *self._readers, *[link for _, link in self._slow_queues]):
+        for link in self._links:
             link.leave()
         self.threads.dismiss()
 
@@ -353,7 +337,7 @@ class Core:
         self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
     ) -> None:
         def work(connection: Connection) -> None:
-            batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path, wait.deadline)
+            batch = Batch(self.engine.dialect, self._context, link.stats, slow_path, wait.deadline)
             try:
                 drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
@@ -365,7 +349,7 @@ class Core:
                         if committed:
                             batch.committed()
                         elif committed is None:
-                            self._counts[link].unknown += len(batch.committing)
+                            link.stats.unknown += len(batch.committing)
                             batch.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
                 connection.settle()
                 raise
@@ -403,7 +387,7 @@ class Core:
                 connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
             connection.wait = Wait(deadline, self.lock_wait)
             try:
-                batch = Batch(self.engine.dialect, self._context, self._counts[link], slow_path)
+                batch = Batch(self.engine.dialect, self._context, link.stats, slow_path)
                 drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
                 connection.settle()
@@ -428,7 +412,7 @@ class Core:
         # Roost's connections in this process, by id: do they hold the write lock?
         found = {}
         for core in alive(_cores):
-            for link in (core._writer, *core._readers, *core._looking):  # the slow path is of servers only
+            for link in (*core._links, *core._looking):
                 connection = link.connection
                 if connection is not None:
                     found[id(connection.raw)] = link is core._writer and connection.in_transaction
@@ -474,7 +458,7 @@ class _Patience(Wait):
         if not self._counted:
             self._counted = True
             if self._link is not None:
-                core._counts[self._link].waits += 1
+                self._link.stats.waits += 1
         if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
             return
         self._worried = True

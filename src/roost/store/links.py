@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from roost.databases.engine import Connection
+from roost.batching.stats import Stats
+from roost.databases.engine import HASTE, Connection, Wait
 from roost.databases.forks import at_fork
 from roost.databases.sqlite.engine import forbid
 from roost.errors import Busy
@@ -31,6 +32,8 @@ class Link:
     path: the file; None for a database in memory, which no child has, and for a server, whose drivers do not close a
         parent's connections in a child.
     timeout: seconds that its user may wait for somebody else's lock.
+    using: the lock of its user, who sets `user`, drops the connection when it broke, and leaves when the link was
+        left: `use` does so, and `single.py`, which waits for nobody.
     """
 
     def __init__(self, path: str | None, timeout: float) -> None:
@@ -39,7 +42,9 @@ class Link:
         self.timeout = timeout
         self.using = threading.Lock()
         self.user = 0  # the thread that uses it
-        self._left = False
+        self.left = False  # its store is gone: the connection is to be closed after its use
+        self.stats = Stats()  # of what was done on it: only its user counts
+        self.single_wait = Wait(0.0, HASTE)  # of operations by themselves, see `single.py`
         if path is not None:
             _links[id(self)] = self
 
@@ -59,28 +64,7 @@ class Link:
                     if self.connection is not None and self.connection.broken:
                         self.drop()
         finally:
-            if self._left:
-                self.leave()
-
-    def try_use(self, work: Callable[[Connection], T], otherwise: T) -> T:
-        """`use`, where there is a connection and nobody uses it; else return `otherwise`."""
-        # Not acquire(blocking=False), which could be interrupted between taking the lock and the `try`.
-        if self.using.locked():
-            return otherwise
-        try:
-            with self.using:
-                connection = self.connection
-                if connection is None or connection.broken:
-                    return otherwise
-                self.user = threading.get_ident()
-                try:
-                    return work(connection)
-                finally:
-                    self.user = 0
-                    if connection.broken:
-                        self.drop()
-        finally:
-            if self._left:
+            if self.left:
                 self.leave()
 
     def drop(self) -> None:
@@ -96,7 +80,7 @@ class Link:
 
     def leave(self) -> None:
         """Close the connection now, or after its use. Waits for nothing: a finalizer may run in its user's thread."""
-        self._left = True
+        self.left = True
         if self.using.acquire(blocking=False):
             try:
                 self.drop()

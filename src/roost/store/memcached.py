@@ -28,7 +28,6 @@ from roost.structures.memcached_set.commands import List, Memory, TooLarge, Work
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
 from roost.structures.operation import READS, Operation, Target
-from roost.structures.plan import in_utc
 from roost.structures.structure import Structure
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class CacheCore:
         self.engine = self._make()
         self.timeout = timeout
         self._random = random or Random()
-        moment = in_utc(clock)
-        self._memory = Memory(lambda: moment().timestamp(), self._random)
+        self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
         self.threads = Threads()
         self._mutex = threading.Lock()  # of the numbers in `_stats`
@@ -105,15 +103,17 @@ class CacheCore:
         self._open()
         self.engine.reach()
 
-    def run(self, op: Operation[Any]) -> Any:
-        """Return the result of one operation."""
+    def run_alone(self, op: Operation[Any], _: float) -> Any:
+        """Return the result of one operation: each is run by itself here."""
         atom = Atom((op,))
-        self.submit([atom])
+        self.submit_some([atom])
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer."""
         self.submit_some(atoms)
+
+    submit_batch = submit
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer. Those that waited together share exchanges."""

@@ -23,7 +23,7 @@ from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, Error, Mismatch, Missing
-from roost.store.core import utc_now
+from roost.store.store import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import OpenedIndex

@@ -35,8 +35,8 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
-from roost.store.core import utc_now
 from roost.store.served import Database, Opened, Opening, kept
+from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.guard import guarded

@@ -8,23 +8,20 @@ changed then.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from time import monotonic
 from typing import Any
 
 from roost.batching.known import Known
 from roost.batching.queue import Queue
-from roost.batching.stats import Stats
-from roost.databases.engine import HASTE, Connection, Engine, Wait
+from roost.databases.engine import Connection, Engine
 from roost.errors import Busy, Conflict, Error, Missing, OutcomeUnknown, StatementFailed
 from roost.store.links import Link
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
 
 UNANSWERED: Any = object()  # a batch has to run the operation
-
-HURRIED = Wait(0.0)  # waits for no lock: an operation that has to wait is left to a batch
 
 CROWDED = 50  # writes that take a batch after one that met somebody else's row lock
 
@@ -42,7 +39,7 @@ class Single:
     def __init__(
         self,
         known: Known,
-        counts: Mapping[Link, Stats],
+        context: Context,
         readers: Sequence[Link],
         writers: Queue,
         writer: Link,
@@ -50,9 +47,10 @@ class Single:
         timeout: float,
         engine: Engine,
     ) -> None:
-        self._known = known
-        self._dialect = known.dialect
-        self._counts = counts
+        self._token = known.token
+        self._dialect = known.dialect.name
+        self._exchanges = known.dialect.exchanges
+        self._context = context
         self._readers = readers
         self._writers = writers
         self._writer = writer
@@ -61,70 +59,90 @@ class Single:
         self._engine = engine
         self._crowded = 0
 
-    def run(self, op: Operation[Any], context: Context, deadline: float, reader: int = 0) -> Any:
+    def run(self, op: Operation[Any], deadline: float, reader: int = 0) -> Any:
         """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
-        dialect = self._dialect
-        plan: StructurePlan | None = op.structure.plans.get(dialect.name)
-        if plan is None or not dialect.alone:
+        if type(op) is not Operation:
+            return UNANSWERED  # a batch refuses it
+        plan: StructurePlan | None = op.structure.plans.get(self._dialect)
+        if plan is None:
             return UNANSWERED
-        if dialect.exchanges and not self._known.trusts(plan):
+        if self._exchanges and self._token not in plan.trusted_by:
             return UNANSWERED  # the statement would fail if another declaration is stored
-        wait = Wait(deadline, HASTE) if dialect.exchanges else HURRIED
-        reads = op.verb in READS
-        begun = deadline - self._timeout
-        question = plan.question(op, context) if reads or not self._engine.stale else None
+        verb = op.verb
+        reads = verb in READS
+        ask = plan.questions.get(verb) if reads or not self._engine.stale else None
+        question = None if ask is None else ask(op, self._context)
         if question is not None:
-            link = self._readers[reader]
-            found = link.try_use(partial(self._work, question, plan, wait, self._counts[link], begun), UNANSWERED)
-            if reads or found is not UNANSWERED:
-                return found
-        elif reads:
-            return UNANSWERED
-        transaction = plan.transaction(op, context)
+            result = self._run_on(self._readers[reader], question, plan, deadline)
+            if reads or result is not UNANSWERED:
+                return result
+        make = plan.transactions.get(verb)
+        transaction = None if make is None else make(op, self._context)
         if transaction is None:
             return UNANSWERED
         if self._crowded:
             self._crowded -= 1
             return UNANSWERED
-        link = self._writer
-        work = partial(self._work, transaction, plan, wait, self._counts[link], begun)
-        return self._writers.try_alone(partial(link.try_use, work, UNANSWERED), UNANSWERED)
+        if self._writers.led:
+            return UNANSWERED  # others wait for a batch already
+        return self._run_on(self._writer, transaction, plan, deadline)
 
-    def _work(self, work: Any, plan: StructurePlan, wait: Wait, counts: Stats, begun: float, connection: Any) -> Any:
-        # work: a `Question`, or what the connection runs as a transaction.
-        connection.wait = wait
+    def _run_on(self, link: Link, work: Any, plan: StructurePlan, deadline: float) -> Any:
+        # work: a `Question`, or what the connection runs as a transaction. A batch that is begun meanwhile waits for
+        # the link. Not acquire(blocking=False), which could be interrupted between taking the lock and the `try`.
+        if link.using.locked():
+            return UNANSWERED
         try:
-            if type(work) is Question:
-                rows = connection.ask(work.sql, work.row, plan.by_settings)
-                if not rows:
+            with link.using:
+                connection: Any = link.connection
+                if connection is None or connection.broken:
                     return UNANSWERED
-                result = work.answer(rows)
-            else:
-                result = connection.transact(work)
-        except (Busy, Careful, Conflict, Missing, StatementFailed) as error:
-            return self._left(error, counts, connection)
-        except Error as error:
-            unknown = isinstance(error, OutcomeUnknown)
-            counts.unknown += unknown
-            if self._dialect.exchanges and not unknown:
-                return self._left(error, counts, connection)
-            self._report(connection)
-            raise
-        except BaseException:  # an interrupt: a statement may still be under way, or have been committed
+                wait = connection.wait = link.single_wait
+                if self._exchanges:
+                    wait.deadline = deadline  # of the exchange; a file's lock is not waited for
+                link.user = get_ident()
+                try:
+                    if type(work) is Question:
+                        rows = connection.ask(work.sql, work.row, plan.by_settings)
+                        if not rows:
+                            return UNANSWERED  # the declaration is not stored
+                        result = work.answer(rows)
+                    else:
+                        result = connection.transact(work, plan.writing)
+                except Exception as error:
+                    self._failed(error, link, connection)
+                    return UNANSWERED
+                except BaseException:  # an interrupt: a statement may still be under way, or have been committed
+                    connection.broken = True
+                    raise
+                finally:
+                    link.user = 0
+                    if connection.broken:
+                        link.drop()
+                stats = link.stats
+                stats.batches += 1
+                stats.operations += 1
+                micros, taken = stats.micros, int((monotonic() - deadline + self._timeout) * 1e6)
+                micros.counts[taken.bit_length()] += 1  # not by `add`, which would take a tenth of a microsecond more
+                micros.total += taken
+                return result
+        finally:
+            if link.left:
+                link.leave()
+
+    def _failed(self, error: Exception, link: Link, connection: Any) -> None:
+        # Raises the error that is handled; or returns where nothing was changed: a batch will meet it again.
+        stats = link.stats
+        left = isinstance(error, (Busy, Careful, Conflict, Missing, StatementFailed))
+        if not left and not isinstance(error, Error):  # an interrupt of the application's own
             connection.broken = True
             raise
-        counts.batches += 1
-        counts.operations += 1
-        micros, taken = counts.micros, int((time.monotonic() - begun) * 1e6)
-        micros.counts[taken.bit_length()] += 1  # not by `add`, which would take a tenth of a microsecond more
-        micros.total += taken
-        return result
-
-    def _left(self, error: Exception, counts: Stats, connection: Any) -> Any:
-        # Nothing was changed; the batch will meet the error again and handle it.
-        if self._dialect.exchanges:
+        if isinstance(error, OutcomeUnknown) or not (left or self._exchanges):
+            stats.unknown += isinstance(error, OutcomeUnknown)
+            self._report(connection)
+            raise
+        if self._exchanges:
             connection.settle()
-            counts.retries += not isinstance(error, Careful)
+            stats.retries += not isinstance(error, Careful)
             if isinstance(error, Busy):
                 self._crowded = CROWDED
-        return UNANSWERED

@@ -25,22 +25,29 @@ from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace
 from roost.databases.urls import redacted
 from roost.errors import Closed, Invalid
-from roost.store.core import Core, utc_now
+from roost.store.core import Core
 from roost.store.holding import AsyncHolding, Holding
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
+from roost.store.single import UNANSWERED
 from roost.structures.cache.computing import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Aged, Cache
 from roost.structures.lease.declaration import Lease
 from roost.structures.operation import Operation
+from roost.structures.plan import in_utc
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def utc_now() -> dt.datetime:
+    """Return the time of the column `at`; for showing only, never for order."""
+    return dt.datetime.now(dt.UTC)
 
 
 class _Base:
@@ -60,6 +67,8 @@ class _Base:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
             if not 0 <= seconds < 10**6:
                 raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
+        if clock is not utc_now:
+            clock = in_utc(clock)
         self._working: Core | CacheCore
         if isinstance(url, str) and url.startswith("memcached:"):
             self._working = CacheCore(url, timeout, trace, clock, random)
@@ -244,8 +253,16 @@ class Store(_Base, Runner):
         """
         if once is not None:
             return super().run(operation, once=once)
-        result: T = self._working.run(operation)
-        return result
+        working = self._working
+        deadline = time.monotonic() + working.timeout
+        result: Any = working.run_alone(operation, deadline)
+        if result is UNANSWERED:
+            atom = Atom((operation,))
+            atom.deadline = deadline
+            working.submit_batch([atom])
+            (result,) = atom.answer
+        answer: T = result
+        return answer
 
     def get_or_set(
         self,

@@ -27,6 +27,8 @@ from roost.types.columns import Column
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
+same: Callable[[Row], Row] = tuple  # the converter of columns that need none: it returns the row itself
+
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
@@ -191,24 +193,13 @@ class StructurePlan(TargetPlan):
             shared = f"SELECT FROM roost_catalog d WHERE d.name = {literal(name)}{dialect.for_share}"
             committed = dialect.read_committed
             self.stays_stored = f"{self.is_stored} AND CASE WHEN {committed} THEN true ELSE EXISTS ({shared}) END"
-        # What one operation by itself is, by its verb.
-        self._questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = self._made("ask_")
-        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = self._made(
-            "exchange_" if dialect.exchanges else "transact_"
-        )
-
-    def question(self, op: Operation[Any], context: Context) -> Question | None:
-        """Return an operation as one statement that reads; None where it is not. A write may answer `Careful`."""
-        ask = self._questions.get(op.verb)
-        return None if ask is None or not self.dialect.alone else ask(op, context)
-
-    def transaction(self, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
-        """Return an operation that writes as a transaction of its own, or one exchange; None where it is a batch's."""
-        make = self.transactions.get(op.verb)
-        made = None if make is None else make(op, context)
-        if self.writing and isinstance(made, Exchange):
-            return made._replace(first=self.writing)
-        return made
+        # What one operation by itself is, by its verb: one statement that reads (of one that may write it can raise
+        # `Careful`), or a transaction of its own. Where it is neither, or the function returns None, it needs a batch.
+        self.questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = {}
+        self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = {}
+        if dialect.alone:
+            self.questions = self._made("ask_")
+            self.transactions = self._made("exchange_" if dialect.exchanges else "transact_")
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
@@ -452,8 +443,3 @@ def composed(encode: Callable[[Any], Any], take: Callable[[Any], Any]) -> Callab
 def same_columns(columns: Sequence[Any]) -> Sequence[Any]:
     """Return columns of values that are stored as they are."""
     return columns
-
-
-def same(row: Row) -> Row:
-    """Return the row: the converter of columns that need none."""
-    return row

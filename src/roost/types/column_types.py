@@ -298,3 +298,28 @@ CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
     "uuid": _check_uuid,
     "enum": _check_enum,
 }
+
+
+def checker(type_: ColumnType[Any], where: str, nullable: bool = False) -> Callable[[Any], Any]:
+    """Return the function that checks and copies a value: its neutral form, or `Invalid`, which says where."""
+    check = CHECKS[type_.kind](type_)
+    limit = type_.limit or LENGTH
+
+    def checked(value: Any) -> Any:
+        if value is None:
+            if nullable:
+                return None
+            raise Invalid(f"{where}: None is not allowed; it takes {type_.spec}")
+        try:
+            return check(value)
+        except Refused as refused:
+            raise Invalid(f"{where}: {refused}") from None
+
+    # What nearly all columns are, in one call instead of two.
+    def checked_int(value: Any) -> Any:
+        return value if type(value) is int and INT_MIN <= value <= INT_MAX else checked(value)
+
+    def checked_text(value: Any) -> Any:
+        return value if type(value) is str and len(value) <= limit and value.isascii() else checked(value)
+
+    return {"int": checked_int, "text": checked_text}.get(type_.kind, checked)

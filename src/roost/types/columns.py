@@ -20,12 +20,11 @@ from roost.errors import Invalid
 from roost.types.column_types import (
     CHECKS,
     FITS,
-    INT_MAX,
-    INT_MIN,
     LENGTH,
     ColumnType,
     Refused,
     binary,
+    checker,
     decimal,
     shown,
     text,
@@ -79,24 +78,7 @@ class Column:
 
     def checker(self, structure: str) -> Callable[[Any], Any]:
         """Return the function that checks and copies a value: its neutral form, or `Invalid`."""
-        check = CHECKS[self.type.kind](self.type)
-        where = f"{structure}.{self.name}"
-        nullable = self.nullable
-
-        def checked(value: Any) -> Any:
-            if value is None:
-                if nullable:
-                    return None
-                raise Invalid(f"{where}: None is not allowed; it takes {self.type.spec}")
-            try:
-                return check(value)
-            except Refused as refused:
-                raise Invalid(f"{where}: {refused}") from None
-
-        def checked_int(value: Any) -> Any:  # what nearly all columns are, without two calls
-            return value if type(value) is int and INT_MIN <= value <= INT_MAX else checked(value)
-
-        return checked_int if self.type.kind == "int" else checked
+        return checker(self.type, f"{structure}.{self.name}", self.nullable)
 
 
 def checked_columns(

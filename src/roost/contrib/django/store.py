@@ -19,9 +19,9 @@ from roost.catalog.catalog import create
 from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
-from roost.store.core import Core, utc_now
+from roost.store.core import Core
 from roost.store.runner import AsyncRunner, Runner
-from roost.store.store import Store
+from roost.store.store import Store, utc_now
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 

@@ -38,7 +38,7 @@ def at_once(exchange: Exchange) -> list[str]:
 
     One text, unless the database may have no such character: then none of it is done, its savepoint neither.
     """
-    work, row, answer, source, *_ = exchange
+    work, row, answer, source, _ = exchange
     query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
     text = f"{query % tuple([literal(value) for value in row])};\n{RELEASE}"
     return [f"{SAVEPOINT};\n{text}"] if text.isascii() else [SAVEPOINT, text]

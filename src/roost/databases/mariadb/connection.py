@@ -246,7 +246,8 @@ class MariaDBConnection(ServerConnection):
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
-        self.stay()
+        if self.may_move:
+            self.stay()
         if self._trace is not None:
             self._trace(sql, row)
         rows = self._at_once(ASK + sql, row)[0]
@@ -255,7 +256,7 @@ class MariaDBConnection(ServerConnection):
             raise Careful
         return rows
 
-    def exchanged(self, exchange: Exchange) -> int:
+    def exchanged(self, exchange: Exchange, first: str) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
 
         It is a compound statement, since the driver needs as long for an answer as the server.
@@ -263,7 +264,8 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera:
             raise Careful  # where a transaction may end between two of its statements, the others would be done alone
         self._runs_on = self.raw.server, self.session
-        work, row, answer, _, answers, *_ = exchange
+        work, row, answer, _, result = exchange
+        answers = result is not None
         if self._trace is not None:
             self._trace(work, row)
             self._trace("COMMIT", ())

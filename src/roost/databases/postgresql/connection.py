@@ -199,15 +199,16 @@ class PostgreSQLConnection(ServerConnection):
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
-        self.stay()
+        if self.may_move:
+            self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
-    def exchanged(self, exchange: Exchange) -> int:
+    def exchanged(self, exchange: Exchange, first: str) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written.
 
         Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
         """
-        work, row, answer, source, _, _, first = exchange
+        work, row, answer, source, _ = exchange
         self._mark = self._name
         rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
         if not rows:

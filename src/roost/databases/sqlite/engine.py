@@ -237,7 +237,7 @@ class SQLiteConnection:
         except sqlite3.Error as error:
             raise self._failed(error, sql) from error
 
-    def transact(self, work: Transaction) -> Any:
+    def transact(self, work: Transaction, _: str = "") -> Any:
         """Run a transaction that is known as texts. After an error nothing is changed; `Careful` is the plan's."""
         lock, execute = self.lock, self._execute
         if lock is not None:

@@ -361,7 +361,7 @@ class CounterPlan(StructurePlan):
         key, n = op.args
         stored = self.key_out(key)
         row = (*stored, 0, n, *stored) if self.dialect.family == "mariadb" else (*stored, 0, n)
-        return Exchange(self._one_increment, row, self._incremented, "FROM a", answers=True)
+        return Exchange(self._one_increment, row, self._incremented, "FROM a", int)
 
     def ask_total(self, op: Operation[Any], _: Context) -> Question:
         """Sum the slots of one key."""

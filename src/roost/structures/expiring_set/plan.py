@@ -153,10 +153,10 @@ class ExpiringSetPlan(EndingPlan):
             return None
         pair = self.key_out(key) + self.member_out(members[0])
         if self.dialect.name == "postgresql":
-            return Exchange(self._one_add, pair * 4, ADDED[self.dialect.name], "FROM c", answers=True)
+            return Exchange(self._one_add, pair * 4, ADDED[self.dialect.name], "FROM c", int)
         if self.clock.owes(context):
             return None
-        return Exchange(self._one_add, pair * 3, ADDED[self.dialect.name], "FROM c", answers=True)
+        return Exchange(self._one_add, pair * 3, ADDED[self.dialect.name], "FROM c", int)
 
     def _added(self, op: Operation[Any], context: Context) -> Transaction:
         key, (member,) = op.args

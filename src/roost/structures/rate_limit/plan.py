@@ -180,7 +180,7 @@ class RateLimitPlan(EndingPlan):
             return None
         key, cost = self.key_out(op.args[0]), op.args[1] * self.window
         row = (*key, cost, *key, *key) if self.dialect.family == "mariadb" else (cost, *key, *key)
-        return Exchange(self._one_take, row, self._remaining, "FROM t, m", answers=True, result=_allowed)
+        return Exchange(self._one_take, row, self._remaining, "FROM t, m", _allowed)
 
     def plan_peek(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read rows."""

@@ -348,7 +348,7 @@ class RingPlan(StructurePlan):
         values = op.args[0]
         key = self._key_of(values)
         row = (*key, *key, *self._at_out((context.clock(),)), *self._others_of(values))
-        return Exchange(self._one_push, row, self._pushed, "FROM h", answers=True)
+        return Exchange(self._one_push, row, self._pushed, "FROM h", int)
 
     def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
         """Read the slots from the newest down."""

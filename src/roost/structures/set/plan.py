@@ -266,8 +266,8 @@ class SetPlan(StructurePlan):
         stored = self.key_out(key)
         row = stored + self.member_out(members[0]) + stored
         if context.joined:
-            return Exchange(self._one_add_joined, stored + row, ADDED[self.dialect.name], "FROM c", answers=True)
-        return Exchange(self._one_add, row, ADDED[self.dialect.name], "FROM c", answers=True)
+            return Exchange(self._one_add_joined, stored + row, ADDED[self.dialect.name], "FROM c", int)
+        return Exchange(self._one_add, row, ADDED[self.dialect.name], "FROM c", int)
 
     def transact_add(self, op: Operation[Any], _: Context) -> Transaction:
         """Add one member."""
