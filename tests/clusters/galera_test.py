@@ -17,7 +17,7 @@ from roost.databases.mariadb.engine import arguments
 from tests import servers
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
-from tests.clusters.galera import Galera, galera
+from tests.clusters.galera import Galera, Node, galera
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Visit, pageviews, visits
 
@@ -262,6 +262,90 @@ def test_what_was_answered_on_another_node_is_read_where_the_url_asks_for_it(url
             stores[number % 3].run(pageviews.add("/"))
             assert stores[(number + 1) % 3].run(pageviews.total("/")) == number + 1
             assert stores[(number + 2) % 3].run_all(pageviews.total("/"), pageviews.total("/x")) == (number + 1, 0)
+
+
+def test_a_check_that_a_change_on_another_node_has_ended_is_done_again(cluster: Galera, urls: list[str]) -> None:
+    table = "roost_visits_rows"
+
+    def trace(sql: str, row: object) -> None:
+        if armed and any(f"FROM {table}" in each for each in read):
+            cluster.nodes[1].sql(armed.pop())
+            cluster.wait()
+        read.append(sql)
+
+    armed: list[str] = []
+    read: list[str] = []
+    with roost.Store(urls[0], timeout=20, trace=trace) as store:
+        store.create(pageviews, visits)
+        read.clear()
+        armed.append(f"ALTER TABLE {urls[0].rpartition('/')[2]}.{table} COMMENT = 'changed'")
+        assert store.check() == []
+        assert not armed
+
+
+@contextlib.contextmanager
+def rejecting(node: Node) -> Iterator[None]:
+    """Let a node answer no query, as one that is being maintained."""
+    node.sql("SET GLOBAL wsrep_reject_queries = ALL")
+    try:
+        yield
+    finally:
+        node.sql("SET GLOBAL wsrep_reject_queries = NONE")
+
+
+@contextlib.contextmanager
+def isolated(node: Node) -> Iterator[None]:
+    """Cut a node off from the others: it is there, and not primary."""
+    node.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+    until(lambda: node.status("wsrep_ready") == "OFF", "the node to be alone")
+    try:
+        yield
+    finally:
+        node.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+        until(lambda: node.status("wsrep_local_state_comment") == "Synced", "the node to join the others")
+
+
+@pytest.mark.parametrize("away", [rejecting, isolated])
+def test_a_node_that_answers_no_queries_is_left_for_another(
+    cluster: Galera, urls: list[str], away: Callable[[Node], contextlib.AbstractContextManager[None]]
+) -> None:
+    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
+    url = f"mysql://root@{','.join(hosts)}/{name}"
+    node = cluster.nodes[0]
+    node.sql(
+        "SET GLOBAL wsrep_dirty_reads = 1"
+    )  # it answers who only reads by what it had, if the session says no more
+    try:
+        with roost.Store(url, timeout=20) as store, roost.Store(url, timeout=20) as reader:
+            store.create(pageviews)
+            store.run(pageviews.add("/"))
+            assert reader.run(pageviews.total("/")) == 1
+            with away(node):
+                store.run(pageviews.add("/"))
+                assert store.run(pageviews.total("/")) == 2
+                assert reader.run(pageviews.total("/")) == 2
+                with roost.Store(url, timeout=20) as late:
+                    assert late.run(pageviews.total("/")) == 2
+                with roost.Store(urls[0], timeout=0.3) as alone, pytest.raises(roost.ConnectionLost, match="1047"):
+                    alone.run(pageviews.add("/"))
+            with roost.Store(urls[0], timeout=20) as alone:
+                alone.run(pageviews.add("/"))
+            assert store.stats().moves == 1
+    finally:
+        node.sql("SET GLOBAL wsrep_dirty_reads = 0")
+
+
+def test_what_was_answered_is_read_on_the_node_that_a_store_goes_to(cluster: Galera, urls: list[str]) -> None:
+    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
+    with roost.Store(f"mysql://root@{','.join(hosts)}/{name}", timeout=6) as store:
+        store.create(pageviews)
+        assert store.run(pageviews.total("/")) == 0
+        cluster.wait()
+        with pymysql.connect(**arguments(urls[1])[0]) as raw, raw.cursor() as cursor:
+            cursor.execute("FLUSH TABLES WITH READ LOCK")  # nothing of other nodes is applied here
+            store.run(pageviews.add("/"))
+            with rejecting(cluster.nodes[0]):
+                assert store.run(pageviews.total("/")) == 1
 
 
 def test_no_write_is_left_out_for_what_its_node_has_not_heard_of_yet(cluster: Galera, urls: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.databases.replicas import Replicas
 from tests import servers
 from tests.clusters.replicas import Pair, mariadb_pair, run_as_standby, wait_for
 from tests.suite.shapes import likes, pageviews, visits
@@ -84,6 +85,35 @@ def test_a_replica_is_read_and_never_too_old(pair: Pair) -> None:
         assert store.run(pageviews.total("/")) == 21
         assert store.run_all(pageviews.total("/"), pageviews.total("/other")) == (21, 21)
         assert store.check() == []
+
+
+def test_a_replica_that_hangs_is_left_for_the_primary(pair: Pair) -> None:
+    timeout = 6.0
+    with (
+        roost.Store(f"{pair.url('app')}?reads=replica", timeout=timeout) as store,
+        roost.Store(f"{pair.url('app')}?reads=replica&staleness=1000", timeout=timeout) as lax,
+    ):
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+        for each in (store, lax):
+            wait_for(lambda: each.run(pageviews.total("/")) == 1 and is_read(each))  # noqa: B023
+        pair.second.pause()
+        try:
+            for each in (store, lax):  # one asks it for its position, the other for the total
+                begun = time.monotonic()
+                assert each.run(pageviews.total("/")) == 1
+                assert time.monotonic() - begun < timeout  # not even half of what an answer may take
+                assert not is_read(each)
+        finally:
+            pair.second.resume()
+        wait_for(lambda: store.run(pageviews.total("/")) == 1 and is_read(store))
+
+
+def test_who_looks_for_a_replica_in_vain_spends_a_small_part_of_the_time_on_it() -> None:
+    replicas = Replicas(1.0)
+    assert replicas
+    replicas.leave(lost=3.0)
+    assert replicas._late - time.monotonic() > 30
 
 
 def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -> None:

@@ -232,6 +232,26 @@ def test_a_token_is_kept_for_its_time_and_then_goes(url: str) -> None:
         assert len(tokens(url)) == 21
 
 
+def test_a_token_that_is_over_and_removed_while_it_is_read_is_taken_anew() -> None:
+    try:
+        servers.postgresql()  # elsewhere it is locked by then
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("postgresql") as url, contextlib.closing(clients.connect(url)) as sql:
+
+        def trace(text: str, row: object) -> None:
+            if armed and "FOR SHARE" in text and "roost_once" in text:
+                sql.execute(armed.pop())
+
+        armed: list[str] = []
+        with roost.Store(url, trace=trace) as store:
+            store.create(*STRUCTURES)
+            assert store.run(pageviews.increment("/"), once="a") == 1
+            armed.append("DELETE FROM roost_once")
+            assert store.run(pageviews.increment("/"), once="a") == 2
+            assert store.run(pageviews.increment("/"), once="a") == 2
+
+
 def test_a_token_of_the_applications_own_transaction_goes_with_it(any_url: str) -> None:
     with roost.Store(any_url) as store, contextlib.closing(clients.connect(any_url)) as sql:
         store.create(*STRUCTURES)

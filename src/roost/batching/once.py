@@ -11,7 +11,7 @@ from typing import Any
 from roost.catalog.catalog import ONCE as TABLE
 from roost.catalog.catalog import Catalog, guarded, lock
 from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Error, Invalid, Missing
+from roost.errors import Conflict, Error, Invalid, Missing
 from roost.structures.clock import CLOCK, microseconds
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Plan
@@ -112,6 +112,8 @@ class Once:
         if not taken:
             work.close()
             found = yield Statement(self._answer, [(token,)])
+            if not found[0]:  # on PostgreSQL nothing has locked it yet
+                raise Conflict(f"the token {token!r} was there, and has been removed: its time was over")
             kept = json.loads(found[0][0][0])
             if verbs is not None and kept["of"] != verbs:
                 before, now = ", ".join(kept["of"]), ", ".join(verbs)

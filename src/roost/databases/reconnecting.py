@@ -133,6 +133,8 @@ class Reconnecting(ServerExecutor):
     def reconnect(self, wait: Wait) -> None:
         """Connect anew, in as many attempts as there is time for; raise the last one's error."""
         self._begin, self._mark = [], ""
+        if self.raw.replica:  # it may hang: its primary is asked at once
+            self.engine.replicas.leave()
         self.hang_up()
         self._connect(wait)
         self.engine.events.count("reconnects")

@@ -16,6 +16,8 @@ from roost.errors import ConnectionLost, Invalid, ReadOnly
 
 LAG = 0.1  # seconds that a replica may take to come up to a position
 PRIMARY_FOR = 1.0  # seconds for which the primary is read where no replica is there, or none is up to it
+SHARE = 20  # times as long as it took to find none, where that is longer: one that hangs takes a twentieth of the time
+FIND = 2.0  # seconds that a replica may take until it is connected to; libpq takes 1 for 2
 STALENESS = 1.0  # seconds, where the URL says nothing else
 
 
@@ -35,9 +37,12 @@ class Replicas:
         """Whether a replica is to be looked for."""
         return self.staleness is not None and time.monotonic() >= self._late
 
-    def leave(self) -> None:
-        """Have the primary read for a while."""
-        self._late = time.monotonic() + PRIMARY_FOR
+    def leave(self, lost: float = 0.0) -> None:
+        """Have the primary read for a while.
+
+        lost: seconds for which a replica was looked for.
+        """
+        self._late = time.monotonic() + max(PRIMARY_FOR, SHARE * lost)
 
     def is_up(self, connection: Any) -> bool:
         """Return whether a replica has all that a read must see; wait for it a little."""

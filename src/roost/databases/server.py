@@ -50,6 +50,7 @@ USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with ps
 JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
+LEAST = 0.5  # seconds that a replica has for an answer
 PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
 SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
 
@@ -172,8 +173,9 @@ class ServerConnection(Reconnecting):
         super().say(sql, row)
 
     def _bound(self, size: int) -> None:
-        # Of the exchange that comes, for a text of so many bytes.
-        self.limit(self.wait.left + self._grace + size * SECONDS_PER_BYTE)
+        # Of the exchange that comes, for a text of so many bytes. A replica that hangs leaves time to ask the primary.
+        seconds = max(LEAST, self.wait.left / 2) if self.raw.replica else self.wait.left + self._grace
+        self.limit(seconds + size * SECONDS_PER_BYTE)
 
     def lock_wait(self, word: Control) -> float:
         """Return the seconds that a transaction begun in this way waits for a single lock."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from roost.capping.age import Age
@@ -56,7 +57,7 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
         keep = old.keep if keep is None else keep
     elif newest_by is None and old is not None and old.per == tuple(per):
         newest_by = old.newest_by
-    found: Found = core.snapshot(adoption.look(table, per, keep, newest_by))
+    found: Found = core.snapshot(partial(adoption.look, table, per, keep, newest_by))
     return found
 
 
@@ -83,13 +84,13 @@ def inspect_age(
         by, older_than = by or old.by, older_than or old.older_than
     if by is None or older_than is None:
         raise Invalid(f"{table} is not capped by age yet: say --older-than TIME and --by COLUMN")
-    found: Found = core.snapshot(adoption.look_at_age(table, by, older_than, epoch, offset or 0))
+    found: Found = core.snapshot(partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0))
     return found
 
 
 def capped(store: Store, table: str) -> Cap | None:
     """Return how a table is capped; None when it is not."""
-    found: Cap | None = store._core.snapshot(_adoption(store).capped(table))
+    found: Cap | None = store._core.snapshot(partial(_adoption(store).capped, table))
     return found
 
 
@@ -120,7 +121,7 @@ def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, No
     deadline = time.monotonic() + core.timeout
     while True:
         deleted, after = 0, None
-        while keys := core.snapshot(adoption.full_keys(made, after, KEYS)):
+        while keys := core.snapshot(partial(adoption.full_keys, made, after, KEYS)):
             after = keys[-1]
             for gone in _bursts(core, deque(keys), lambda waiting, is_over: adoption.burst(made, waiting, is_over)):
                 deleted += gone
@@ -145,7 +146,7 @@ def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
         return
     after = 0
     while True:
-        noted, after = core.snapshot(adoption.noted(made, after, KEYS))
+        noted, after = core.snapshot(partial(adoption.noted, made, after, KEYS))
         if not noted:
             return
         yield from _bursts(core, noted, lambda waiting, is_over: adoption.work_off(made, waiting, is_over))
@@ -167,7 +168,7 @@ def keeper(store: Store, made: Cap) -> str:
     adoption = _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         return "triggers"
-    return "event" if store._core.snapshot(adoption.has_event(made)) else ""
+    return "event" if store._core.snapshot(partial(adoption.has_event, made)) else ""
 
 
 def uncap(store: Store, table: str) -> Cap:

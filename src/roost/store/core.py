@@ -205,10 +205,13 @@ class Core:
 
     def repeated(self, make: Callable[[], Generator[Wanted, Any, T]], *, create: bool = False) -> T:
         """Run what can be done again as `exclusive` does, again while it is in the way of other transactions."""
+        return self._again(lambda: self.exclusive(make(), create=create))
+
+    def _again(self, work: Callable[[], T]) -> T:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
-                return self.exclusive(make(), create=create)
+                return work()
             except (Conflict, ReadOnly) as error:
                 if time.monotonic() > deadline or (isinstance(error, ReadOnly) and not self.engine.dialect.exchanges):
                     raise
@@ -223,7 +226,7 @@ class Core:
             if once.made:
                 return
             try:
-                there = self.snapshot(once.is_made())
+                there = self.snapshot(once.is_made)
             except Invalid:  # perhaps somebody makes it in this moment; the lock of who makes it tells
                 there = False
             if not there:
@@ -270,9 +273,11 @@ class Core:
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
-    def snapshot(self, work: Generator[Wanted, Any, T]) -> T:
-        """Run a long read, in one snapshot, on a connection of its own."""
-        return self.exclusive(work) if self.engine.memory else self._look(lambda _: work)
+    def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]]) -> T:
+        """Run a long read, in one snapshot, on a connection of its own; again where another node's DDL has ended it."""
+        if self.engine.memory:
+            return self.exclusive(make())
+        return self._again(lambda: self._look(lambda _: make()))
 
     def examine(self) -> list[Finding]:
         """Ask the engine what it is, and return what follows from it."""
@@ -282,7 +287,7 @@ class Core:
 
         if self.engine.memory:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
-        return self._look(ask)
+        return self._again(lambda: self._look(ask))
 
     def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]]) -> T:
         def look(link: Link) -> T:

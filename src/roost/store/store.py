@@ -121,7 +121,7 @@ class _Base:
         return self._core.repeated(partial(alter, self._core.known.catalog, plan, view))
 
     def _structures(self) -> list[Structure]:
-        found = self._core.snapshot(listed(self._core.known.catalog))
+        found = self._core.snapshot(partial(listed, self._core.known.catalog))
         return [from_definition(definition) for _, _, definition in found]
 
     def _doctor(self) -> list[Finding]:
@@ -132,7 +132,7 @@ class _Base:
         if isinstance(self._working, CacheCore):
             return self._working.check(structures)
         names = [structure.name for structure in structures]
-        return self._core.snapshot(check(self._core.known.catalog, names))
+        return self._core.snapshot(partial(check, self._core.known.catalog, names))
 
 
 class Store(_Base, Runner):

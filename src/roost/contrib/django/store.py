@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -108,9 +109,9 @@ class DjangoStore(Runner):
         """
         connection = connections[self.using]
         core = self._store(connection)._core
-        work = check(core.known.catalog, [each.name for each in structures])
+        work = partial(check, core.known.catalog, [each.name for each in structures])
         if connection.in_atomic_block or in_memory(connection):
-            return run_atomic(work, connection)
+            return run_atomic(work(), connection)
         return core.snapshot(work)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from random import Random
 from typing import Any
 
@@ -20,8 +21,10 @@ from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
 from roost.databases.mariadb.statements import (
+    CATCHING_UP,
     CREATE_LOCK,
     GALERA,
+    GALERA_READY,
     GALERA_WAITS,
     MOST_SECONDS,
     NODE,
@@ -30,9 +33,9 @@ from roost.databases.mariadb.statements import (
     WAITS,
     WHICH,
 )
-from roost.databases.replicas import Replicas
+from roost.databases.replicas import FIND, Replicas
 from roost.databases.waits import THREAD, Waits
-from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
+from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
 log = logging.getLogger("roost")
 
@@ -56,6 +59,7 @@ class MariaDBEngine:
         self.stale = staleness is not None
         self.several = len(self._hosts) > 1
         self.home = ""
+        self._node = ""  # of Galera, that was connected to last
         self.timeout = timeout
         self.trace = trace
         self.waits: Waits = THREAD
@@ -96,11 +100,12 @@ class MariaDBEngine:
         raise next((each for each in failed if isinstance(each, ConnectionLost)), failed[0])
 
     def _open_replica(self, timeout: float) -> Reading | None:
+        begun = time.monotonic()
         for host, port in self.random.sample(self._hosts, len(self._hosts)):
             if _home(host, port) == self.home:
                 continue
             try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+                raw = self._open({**self._arguments, "host": host, "port": port}, min(FIND, timeout / len(self._hosts)))
             except (ConnectionLost, CannotOpen) as error:
                 log.debug("%s cannot be read: %s", _home(host, port), error)
                 continue
@@ -108,7 +113,7 @@ class MariaDBEngine:
                 raw.replica = True
                 return raw
             raw.close()
-        self.replicas.leave()
+        self.replicas.leave(time.monotonic() - begun)
         return None
 
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
@@ -163,13 +168,28 @@ class MariaDBEngine:
                     if {*charsets} != {wanted[0]} or str(database).lower() != wanted[1].lower():
                         raise Invalid(f"{self.place}: init_command must not change the character set or the database")
                 if raw.galera:
-                    cursor.execute(NODE)
-                    raw.server += str(cursor.fetchall())
-                    raw.sync_wait = self._sync_wait
-                    self.stale = True  # of what other nodes have written
-                    cursor.execute(GALERA_WAITS.format(raw.sync_wait))
+                    self._join(raw, cursor)
         except pymysql.MySQLError as error:
             raise self._translated(error, text) from error
+
+    def _join(self, raw: Reading, cursor: Any) -> None:
+        # A node of Galera. `ConnectionLost` where it answers no queries, or lacks what the node before it had.
+        cursor.execute(NODE)
+        raw.server += str(cursor.fetchall())
+        raw.sync_wait = self._sync_wait
+        self.stale = True  # of what other nodes have written
+        is_another = self._node not in ("", raw.server)
+        try:
+            cursor.execute(GALERA_READY.format(CATCHING_UP if is_another else 0))
+            while cursor.nextset():
+                pass
+        except pymysql.MySQLError as error:
+            found = self._translated(error)
+            if isinstance(found, Busy):  # repl.causal_read_timeout is over
+                raise ConnectionLost(f"{self.place}: the node has not come up to the others") from error
+            raise found from error
+        cursor.execute(GALERA_WAITS.format(raw.sync_wait))
+        self._node = raw.server
 
     def _translated(self, error: pymysql.MySQLError, text: str = "") -> Error:
         found = translate(error, self.place, text)

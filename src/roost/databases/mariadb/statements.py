@@ -51,9 +51,15 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_T
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried again
-# In a look-up on another node of Galera: it waits until it has what was committed on the others.
+# On another node of Galera than before: it waits until it has what was committed on the others.
 GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
 CATCHING_UP = 7
+# Refused (1047) by a node that is not primary, or takes no queries: SET and SHOW are not, nor what reads no table. A
+# node that answers outside of the primary component (wsrep_dirty_reads) answers what was there when it left.
+GALERA_READY = f"""\
+SET SESSION wsrep_dirty_reads = 0;
+{GALERA_WAITS};
+SELECT 1 FROM (SELECT 1) AS something"""
 
 # A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
 # One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at

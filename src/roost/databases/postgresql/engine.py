@@ -15,7 +15,7 @@ from roost.databases.postgresql.address import each_host, read
 from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
-from roost.databases.replicas import Replicas
+from roost.databases.replicas import FIND, Replicas
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import POSTGRESQL
 from roost.errors import ConnectionLost, Invalid
@@ -71,10 +71,12 @@ class PostgreSQLEngine:
         Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
         in the server's language. So a refusal is waited for too, by a store that was let in before.
         """
-        deadline = time.monotonic() + timeout
+        begun = time.monotonic()
+        deadline = begun + timeout
         if replica:
             try:
-                raw, is_standby = self._let_in(timeout, {"target_session_attrs": "prefer-standby"}, WRITING[1])
+                within = min(timeout, FIND * self._hosts)
+                raw, is_standby = self._let_in(within, {"target_session_attrs": "prefer-standby"}, WRITING[1])
             except ConnectionLost as error:  # it looked like a standby
                 log.debug("no replica can be read: %s", error)
             else:
@@ -82,7 +84,7 @@ class PostgreSQLEngine:
                     raw.replica = True
                     return raw
                 raw.close()
-            self.replicas.leave()  # for a while, none is looked for
+            self.replicas.leave(time.monotonic() - begun)  # for a while, none is looked for
         left = max(0.0, deadline - time.monotonic())
         return self._open_writing(left) if self.several else self._let_in(left, self._role, None)[0]
 
