@@ -275,9 +275,7 @@ class Core:
 
     def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]]) -> T:
         """Run a long read, in one snapshot, on a connection of its own; again where another node's DDL has ended it."""
-        if self.engine.memory:
-            return self.exclusive(make())
-        return self._again(lambda: self._look(lambda _: make()))
+        return self.exclusive(make()) if self.engine.memory else self._again(lambda: self._look(lambda _: make()))
 
     def examine(self) -> list[Finding]:
         """Ask the engine what it is, and return what follows from it."""
