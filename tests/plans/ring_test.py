@@ -40,6 +40,11 @@ def heads(dialect: Dialect, *found: tuple[Any, ...], pushes: int = 1) -> list[An
     return [list(found)]
 
 
+def pushed(dialect: Dialect, *found: tuple[Any, ...], rows: int = 1, pushes: int = 1) -> list[Any]:
+    """Return the same, and what it answers to writing so many rows: PostgreSQL does both in one statement."""
+    return [*heads(dialect, *found, pushes=pushes), *([] if dialect is POSTGRESQL else [rows])]
+
+
 ON_SQLITE = plan_for(visits, SQLITE)
 ON_MARIADB = plan_for(visits, MARIADB)
 ON_POSTGRESQL = plan_for(visits, POSTGRESQL)
@@ -122,7 +127,7 @@ def test_a_row_that_is_all_key_has_no_columns_of_its_own(dialect: Dialect) -> No
     ring: roost.Ring[Visit, Any] = roost.Ring("visits", Visit, per=("uid", "visitor"), keep=2)
     plan = plan_for(ring, dialect)
     assert [column.name for column in plan.layout["roost_visits_rows"]] == ["uid", "visitor", "slot", "sequence", "at"]
-    _, results = play(plan, ring.push(Visit(1, 2)), *heads(dialect, (1, 2, 4)), 1)
+    _, results = play(plan, ring.push(Visit(1, 2)), *pushed(dialect, (1, 2, 4)))
     assert results == [4]
 
 
@@ -180,27 +185,51 @@ INSERT INTO roost_visits_rows (`uid`, slot, sequence, at, `visitor`)\
 
 
 def test_push_on_postgresql() -> None:
-    assert play(ON_POSTGRESQL, PUSHES, [(6, 12), (5, 1)], 3) == (
+    assert play(ON_POSTGRESQL, PUSHES, [(6, 12), (5, 1)]) == (
         [
             (
                 """\
+WITH q AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::bigint[]) WITH ORDINALITY
+    AS q ("uid", "#back", "at", "visitor", "#")),
+  h AS (INSERT INTO roost_visits_head AS h ("uid", sequence) SELECT "uid", count(*) FROM q\
+ GROUP BY "uid" ORDER BY min("#")
+    ON CONFLICT ("uid") DO UPDATE SET sequence = h.sequence + excluded.sequence
+    RETURNING h."uid", h.sequence),
+  r AS (INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor")
+    SELECT q."uid", MOD(h.sequence - q."#back", 5), h.sequence - q."#back", q."at", q."visitor"\
+ FROM q JOIN h ON h."uid" = q."uid"
+    ON CONFLICT ("uid", slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at,\
+ "visitor" = excluded."visitor")
+SELECT h."uid", h.sequence FROM h""",
+                ([5, 6, 6], [0, 1, 0], [NOW] * 3, [7, 1, 2]),
+            ),
+            LOCKED,
+        ],
+        [11, 1, 12],
+    )
+
+
+def test_more_pushes_than_are_kept_on_postgresql_are_allocated_first() -> None:
+    run = [visits.push(Visit(5, visitor)) for visitor in range(6)]
+    sent, _ = play(ON_POSTGRESQL, run, [(5, 6)], 5)
+    assert sent == [
+        (
+            """\
 INSERT INTO roost_visits_head AS h ("uid", sequence) SELECT * FROM unnest(%s::bigint[], %s::bigint[])
   ON CONFLICT ("uid") DO UPDATE SET sequence = h.sequence + excluded.sequence
   RETURNING h."uid", h.sequence""",
-                ([5, 6], [1, 2]),
-            ),
-            LOCKED,
-            (
-                """\
+            ([5], [6]),
+        ),
+        LOCKED,
+        (
+            """\
 INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor")\
  SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::bigint[])
   ON CONFLICT ("uid", slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at,\
  "visitor" = excluded."visitor\"""",
-                ([5, 6, 6], [1, 1, 2], [1, 11, 12], [NOW] * 3, [7, 1, 2]),
-            ),
-        ],
-        [11, 1, 12],
-    )
+            ([5] * 5, [2, 3, 4, 0, 1], [2, 3, 4, 5, 6], [NOW] * 5, [1, 2, 3, 4, 5]),
+        ),
+    ]
 
 
 @each_dialect
@@ -208,8 +237,14 @@ INSERT INTO roost_visits_rows ("uid", slot, sequence, at, "visitor")\
 def test_only_the_last_keep_of_many_pushes_are_written_and_no_slot_twice(dialect: Dialect, pushes: int) -> None:
     run = [visits.push(Visit(5, visitor)) for visitor in range(pushes)]
     head = 100 + pushes
-    sent, results = play(plan_for(visits, dialect), run, *heads(dialect, (5, head), pushes=pushes), pushes)
+    at_once = dialect is POSTGRESQL and pushes <= 5
+    answers = heads(dialect, (5, head), pushes=pushes) + ([] if at_once else [pushes])
+    sent, results = play(plan_for(visits, dialect), run, *answers)
     assert results == list(range(101, head + 1))
+    if at_once:
+        ((_, back, _, visitors),) = [each[1] for each in sent if isinstance(each, tuple)]
+        assert (back, visitors) == (list(range(pushes))[::-1], list(range(pushes)))
+        return
     rows = written(dialect, sent)
     assert [(row[2], row[4]) for row in rows] == list(zip(results, range(pushes), strict=True))[-5:]
     assert all(slot == sequence % 5 for _, slot, sequence, _, _ in rows)
@@ -227,25 +262,26 @@ def written(dialect: Dialect, sent: Any) -> list[Any]:
 
 
 def test_a_key_of_several_columns_in_the_order_of_per() -> None:
-    sent, results = play(plan_for(seen, POSTGRESQL), seen.push(Seen(1, 9, "a")), [("a", 1, 3)], 1)
+    sent, results = play(plan_for(seen, POSTGRESQL), seen.push(Seen(1, 9, "a")), [("a", 1, 3)])
     assert sent == [
         (
             """\
-INSERT INTO roost_seen_head AS h ("site", "page", sequence)\
- SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[])
-  ON CONFLICT ("site", "page") DO UPDATE SET sequence = h.sequence + excluded.sequence
-  RETURNING h."site", h."page", h.sequence""",
-            (["a"], [1], [1]),
+WITH q AS (SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::bigint[])\
+ WITH ORDINALITY
+    AS q ("site", "page", "#back", "at", "who", "#")),
+  h AS (INSERT INTO roost_seen_head AS h ("site", "page", sequence) SELECT "site", "page", count(*) FROM q\
+ GROUP BY "site", "page" ORDER BY min("#")
+    ON CONFLICT ("site", "page") DO UPDATE SET sequence = h.sequence + excluded.sequence
+    RETURNING h."site", h."page", h.sequence),
+  r AS (INSERT INTO roost_seen_rows ("site", "page", slot, sequence, at, "who")
+    SELECT q."site", q."page", MOD(h.sequence - q."#back", 5), h.sequence - q."#back", q."at", q."who"\
+ FROM q JOIN h ON h."site" = q."site" AND h."page" = q."page"
+    ON CONFLICT ("site", "page", slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at,\
+ "who" = excluded."who")
+SELECT h."site", h."page", h.sequence FROM h""",
+            (["a"], [1], [0], [NOW], [9]),
         ),
         LOCKED,
-        (
-            """\
-INSERT INTO roost_seen_rows ("site", "page", slot, sequence, at, "who")\
- SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::bigint[])
-  ON CONFLICT ("site", "page", slot) DO UPDATE SET sequence = excluded.sequence, at = excluded.at,\
- "who" = excluded."who\"""",
-            (["a"], [1], [3], [3], [NOW], [9]),
-        ),
     ]
     assert results == [3]
 
@@ -555,12 +591,11 @@ STORED: list[tuple[Dialect, list[Any]]] = [
 @pytest.mark.parametrize(("dialect", "stored"), STORED, ids=[dialect.name for dialect, _ in STORED])
 def test_every_type_is_stored_and_read_back(dialect: Dialect, stored: list[Any]) -> None:
     plan = plan_for(EVERYTHING, dialect)
-    sent, _ = play(plan, EVERYTHING.push(ROW), *([[[]], 1] if dialect is SQLITE else [[(1, 1)]]), 1)
-    last = sent[-1]
-    assert isinstance(last, tuple)
-    values = [column[0] for column in last[1]] if dialect is POSTGRESQL else list(last[1])
-    assert values[4:] == stored
-    assert [type(value) for value in values[4:]] == [type(value) for value in stored]
+    sent, _ = play(plan, EVERYTHING.push(ROW), *pushed(dialect, (1, 1)))
+    (*_, last) = [each[1] for each in sent if isinstance(each, tuple)]
+    values = [column[0] for column in last][3:] if dialect is POSTGRESQL else list(last)[4:]
+    assert values == stored
+    assert [type(value) for value in values] == [type(value) for value in stored]
     found = (1, *stored)
     ((back,),) = play(plan, EVERYTHING.latest(1, 1), [[found]] if dialect is SQLITE else [(0, *found)]).results
     assert back == ROW
@@ -660,7 +695,7 @@ def test_a_mixed_run_elsewhere_first_locks_all_heads_in_key_order() -> None:
         ("DELETE FROM roost_visits_head WHERE `uid` = %s", (8,)),
     ]
     assert results == [3, [Visit(6, 1)], 1, 4, 0]
-    sent, results = play(ON_POSTGRESQL, MIXED, 4, [(6, 3)], 1, [(0, 3, 1)], [(5, 1)], 1, 4, 0, 0, 1)
+    sent, results = play(ON_POSTGRESQL, MIXED, 4, [(6, 3)], [(0, 3, 1)], [(5, 1)], 4, 0, 0, 1)
     assert sent[:2] == [
         (
             """\
@@ -682,8 +717,8 @@ def test_a_mixed_run_locks_the_key_of_several_columns_once(dialect: Dialect) -> 
         seen.push(Seen(1, 1, "a")),
         seen.push(Seen(2, 2, "a")),
     ]
-    first, others = heads(dialect, ("a", 2, 1)), heads(dialect, ("a", 1, 1), ("a", 2, 2))
-    sent, _ = play(plan_for(seen, dialect), run, 3, *first, 1, 0, 1, *others, 2)
+    first, others = pushed(dialect, ("a", 2, 1)), pushed(dialect, ("a", 1, 1), ("a", 2, 2), rows=2)
+    sent, _ = play(plan_for(seen, dialect), run, 3, *first, 0, 1, *others)
     lock = sent[0]
     assert isinstance(lock, tuple)
     rows = [("a", 1, 0), ("a", 2, 0), ("b", 1, 0)]

@@ -146,7 +146,8 @@ def test_what_several_clients_ask_of_a_structure_is_done_together(db: Database, 
         lines = [f"{number}\t+\t2\t{number}\t5" for number in range(3)]
         for sequence in range(1, 9):
             assert client.ask(*lines) == [f"0\t1\t{sequence}"] * 3
-        assert min(proxy.counted(partial(client.ask, *lines)) for _ in range(4)) == 3
+        messages = 2 if db.name == "postgresql" else 3  # which allocates and writes in one statement
+        assert min(proxy.counted(partial(client.ask, *lines)) for _ in range(4)) == messages
         assert client.ask("0\t=\t1\t2\t9\t0") == ["0\t2" + "\t2\t5" * 3]
 
 
