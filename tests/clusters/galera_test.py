@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import pymysql
@@ -13,7 +14,9 @@ import pytest
 
 import roost
 from roost.databases.mariadb import cluster_lock
+from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.engine import arguments
+from roost.dialects import Control
 from tests import servers
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
@@ -346,6 +349,27 @@ def test_what_was_answered_is_read_on_the_node_that_a_store_goes_to(cluster: Gal
             store.run(pageviews.add("/"))
             with rejecting(cluster.nodes[0]):
                 assert store.run(pageviews.total("/")) == 1
+
+
+def test_who_joins_a_batch_of_reads_that_has_begun_reads_what_was_answered(
+    urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with roost.Store(urls[0], timeout=30) as store, ThreadPoolExecutor() as threads:
+        store.create(pageviews)
+        begun = MariaDBConnection.begin
+        joined: list[Any] = []
+
+        def begin(connection: MariaDBConnection, word: Control) -> None:
+            begun(connection, word)
+            if word is Control.BEGIN_READ and not joined:  # a batch of reads begins, and takes what waits
+                joined.append(None)
+                store.run(pageviews.add("/"))
+                joined[0] = threads.submit(store.run_all, pageviews.total("/"), pageviews.total("/x"))
+                until(lambda: store._core.readers[0]._waiting, "the other thread to wait")
+
+        monkeypatch.setattr(MariaDBConnection, "begin", begin)
+        store.run_all(pageviews.total("/x"), pageviews.total("/y"))
+        assert joined[0].result() == (1, 0)
 
 
 def test_no_write_is_left_out_for_what_its_node_has_not_heard_of_yet(cluster: Galera, urls: list[str]) -> None:

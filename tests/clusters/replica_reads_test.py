@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import roost
+from roost.databases.mariadb.connection import MariaDBConnection
+from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.replicas import Replicas
+from roost.dialects import Control
 from tests import servers
 from tests.clusters.replicas import Pair, mariadb_pair, run_as_standby, wait_for
 from tests.suite.shapes import likes, pageviews, visits
@@ -85,6 +89,31 @@ def test_a_replica_is_read_and_never_too_old(pair: Pair) -> None:
         assert store.run(pageviews.total("/")) == 21
         assert store.run_all(pageviews.total("/"), pageviews.total("/other")) == (21, 21)
         assert store.check() == []
+
+
+def test_who_joins_a_batch_of_reads_that_has_begun_reads_what_was_answered(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with roost.Store(f"{pair.url('app')}?reads=replica", timeout=30) as store, ThreadPoolExecutor() as threads:
+        store.create(pageviews, visits)
+        store.run(pageviews.add("/"))
+        wait_for(lambda: store.run(pageviews.total("/")) == 1 and is_read(store))
+        stand(pair)
+        kind: Any = PostgreSQLConnection if pair.first.url.startswith("postgresql") else MariaDBConnection
+        begun = kind.begin
+        joined: list[Any] = []
+
+        def begin(connection: Any, word: Control) -> None:
+            begun(connection, word)
+            if word is Control.BEGIN_READ and not joined:  # a batch of reads begins, and takes what waits
+                joined.append(None)
+                store.run(pageviews.add("/"))
+                joined[0] = threads.submit(store.run_all, pageviews.total("/"), pageviews.total("/x"))
+                wait_for(lambda: store._core.readers[0]._waiting)
+
+        monkeypatch.setattr(kind, "begin", begin)
+        store.run_all(pageviews.total("/x"), pageviews.total("/y"))
+        assert joined[0].result() == (2, 0)
 
 
 def test_a_replica_that_hangs_is_left_for_the_primary(pair: Pair) -> None:

@@ -74,7 +74,7 @@ class Reconnecting(ServerExecutor):
     def _has_moved(self) -> bool:
         # A server that has become a replica is behind, and says so to nobody who only reads.
         if self._follows and self.raw.replica:
-            return not self.engine.replicas.is_up(self)
+            return False  # `is_current` asks it
         if self._follows and self.engine.replicas:
             return True
         if self.raw.home != self.engine.home:
@@ -83,6 +83,12 @@ class Reconnecting(ServerExecutor):
             self._role_known = time.monotonic() + ROLE
             return self.only_reads()
         return False
+
+    def is_current(self) -> bool:
+        """Return whether this server has all that was answered by now, and what the store was answered itself."""
+        if self._follows and self.raw.replica:
+            return bool(self.engine.replicas.is_up(self))
+        return not self.engine.several or self.raw.home == self.engine.home
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or have been started anew: nothing is lost with it.

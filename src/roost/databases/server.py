@@ -65,6 +65,7 @@ class ServerConnection(Reconnecting):
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves
         self._later: list[str] = []  # where these begin and end: to be sent with the next statement
         self._reads = False  # the transaction only reads
+        self._begun_by = Control.BEGIN
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
         self._grace = GRACE
@@ -138,6 +139,8 @@ class ServerConnection(Reconnecting):
     def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool = False) -> list[Any]:
         # As one text, behind that which begins the transaction; as several where they are large.
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
+        if self._begin and self._reads:
+            self.begin_read()
         written = [self._text(sql, row) for sql, row in said]
         for (_, row), text in zip(said, written, strict=True) if self.most < inf else ():
             if len(text) > self.most and _longest(row) > self.most:
@@ -242,7 +245,7 @@ class ServerConnection(Reconnecting):
             ):
                 self._mark, self._parts, self._over = "", 0, False
                 self._later.clear()
-                self._reads = word in READS
+                self._reads, self._begun_by = word in READS, word
                 self._begin_somehow(word)
             case Control.SAVEPOINT:
                 self._parts += 1
@@ -347,6 +350,16 @@ class ServerConnection(Reconnecting):
 
         After that the connection is lost, unless `waits_on` says otherwise.
         """
+
+    def begin_read(self) -> None:
+        """Go to another server where this one lacks what was answered by now.
+
+        Not with BEGIN: the requests of a batch arrive until its first statement, and their callers may know of later
+        writes.
+        """
+        while not self.is_current():
+            self.reconnect(self.wait)
+            self.begin(self._begun_by)
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""

@@ -170,11 +170,19 @@ class MariaDBConnection(ServerConnection):
     def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
         # settings: what the session has for reading when it has been sent.
         self._settings_then = settings
-        if now or self.one_by_one:
+        if now or (self.one_by_one and not self._reads):
             self.say_all(text)
             self.begins()
         else:
             self._begin = [text]
+
+    def begin_read(self) -> None:
+        """On Galera, begin: only now, as the snapshot is of this moment."""
+        super().begin_read()
+        if self.one_by_one:
+            (text,), self._begin = self._begin, []
+            self.say_all(text)
+            self.begins()
 
     def _metadata_wait(self, word: Control) -> int:
         # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
