@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import roost
+from roost.protocols.memcached.asked import Operations
 from roost.protocols.memcached.exchange import Exchange
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
@@ -41,16 +42,17 @@ class Player:
     def ask(self, *sent: bytes, budget: Budget | None = None) -> list[bytes]:
         """Return what each connection is answered."""
         arrived = [
-            (session, framing.feed(data))
+            (session, framing.feed(data) or b"")
             for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
         ]
         exchange = Exchange(arrived, self._requests, self._stats, budget or Budget())
         work = exchange.play()
-        operations = next(work, None)
-        while operations is not None:
-            self.asked.append(operations)
+        asked = next(work, None)
+        while asked is not None:
+            assert isinstance(asked, Operations)
+            self.asked.append(asked.operations)
             try:
-                operations = work.send([self._run(op) for op in operations])
+                asked = work.send([self._run(op) for op in asked.operations])
             except StopIteration:
                 break
         self.exchange = exchange

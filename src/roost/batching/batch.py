@@ -235,13 +235,7 @@ class Batch:
     def committed(self) -> None:
         """Answer those whose COMMIT went through."""
         assert self.committing is not None
-        stats = self._stats
-        operations = self.committing.committed()
-        stats.operations += operations
-        stats.batches += 1
-        stats.sizes.add(operations)
-        calls, begun = self.committing.asked()
-        stats.micros.add(int((time.monotonic() - begun) * 1e6), calls)
+        self.committing.committed(self._stats)
         self.committing = None
         self._failures = 0
 

@@ -7,10 +7,12 @@ So the same policy serves the callers of a store (`Atoms`, here) and the connect
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 from roost.batching.atoms import Atom, answer, refuse_all
 from roost.batching.known import Known, perform, performed
+from roost.batching.stats import Stats
 from roost.dialects.dialect import Wanted
 from roost.errors import Busy
 from roost.structures.plan import Context
@@ -48,12 +50,8 @@ class Part(Protocol):
         """
         ...
 
-    def committed(self) -> int:
-        """Answer them: COMMIT went through. Returns how many operations they have."""
-        ...
-
-    def asked(self) -> tuple[int, float]:
-        """Return how many callers they have, and since when the first one waits, by the monotonic clock."""
+    def committed(self, stats: Stats) -> None:
+        """Answer them, and count them: COMMIT went through."""
         ...
 
     def refuse(self, error: BaseException) -> None:
@@ -122,15 +120,16 @@ class Atoms(Part):
     def _part(self, atoms: list[Atom]) -> Part:
         return Atoms(atoms, self._known)
 
-    def committed(self) -> int:
-        """Let each have its results."""
-        for atom in self._atoms:
+    def committed(self, stats: Stats) -> None:
+        """Let each have its results; count the operations, and the time since the first caller waits."""
+        atoms = self._atoms
+        for atom in atoms:
             atom.done = True
-        return sum([len(atom.operations) for atom in self._atoms])
-
-    def asked(self) -> tuple[int, float]:
-        """Return how many there are, and since when the first one waits."""
-        return len(self._atoms), self._atoms[0].begun
+        operations = sum([len(atom.operations) for atom in atoms])
+        stats.batches += 1
+        stats.operations += operations
+        stats.sizes.add(operations)
+        stats.micros.add(int((monotonic() - atoms[0].begun) * 1e6), len(atoms))
 
     def refuse(self, error: BaseException) -> None:
         """Answer each with an error of its own."""

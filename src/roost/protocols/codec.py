@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from roost.errors import Error
 from roost.structures.index.budget import Budget
+from roost.structures.plan import Context
 
 
 class Late(NamedTuple):
@@ -19,12 +20,51 @@ class Late(NamedTuple):
     rest: Any
 
 
+class TooLong(Exception):
+    """A request without an end: nothing behind it can be understood.
+
+    whole: the chunk of the requests before it; None where there are none.
+    """
+
+    def __init__(self, whole: Any) -> None:
+        super().__init__()
+        self.whole = whole
+
+
+class Framing(Protocol):
+    """One connection's bytes, which become chunks.
+
+    held: how many bytes are kept of a request that has no end yet.
+    """
+
+    held: int
+
+    def feed(self, data: bytes) -> Any:
+        """Take what has arrived, and return the whole requests; None where there are none.
+
+        Raises: TooLong.
+        """
+
+    def limit(self, most_line: int, most_block: int) -> None:
+        """Go on with other limits: bytes of a line, and of a block of data behind one."""
+
+    def drop(self) -> None:
+        """Forget what is kept."""
+
+
 class Session(Protocol):
     """What is known of one connection."""
 
     authorized: bool
     wrong: int  # secrets, one after the other
     foreign: bool  # nothing more of it is looked at: it is over, or speaks another protocol
+
+
+class Request(Protocol):
+    """What an exchange asks of the database."""
+
+    def run(self, database: Any, context: Context) -> Generator[Any, Any, Any]:
+        """Ask it; the answer is what the exchange is sent. database: see `roost.store.served.Database`."""
 
 
 class Exchange(Protocol):
@@ -39,7 +79,7 @@ class Exchange(Protocol):
     rows: int
     elapsed: float  # seconds that the last answer of the database took; whoever sends it says so
 
-    def play(self) -> Generator[Any, Any, None]:
+    def play(self) -> Generator[Request, Any, None]:
         """Answer the requests, as far as the budget allows: yields what is asked of the database."""
 
     def undo(self) -> None:
@@ -65,6 +105,9 @@ class Codec(Protocol):
     gap: ClassVar[int]
     full: ClassVar[bytes]
     too_long: ClassVar[bytes]
+
+    def framing(self, session: Any, most_line: int, most_block: int) -> Framing:
+        """Return what makes chunks of one connection's bytes; for the limits see `Framing.limit`."""
 
     def writes(self, arrived: Arrived) -> bool:
         """Whether the requests may modify something."""

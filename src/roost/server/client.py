@@ -1,8 +1,8 @@
 """One client connection of the server: what is read of it, when it is answered, and when it is closed.
 
 A client that does not take its answers is not read from. How much of a pipeline is played in one turn depends on what
-the last piece took, in bytes and time, so a connection that asks for much has a share like the others. What is a
-protocol's own, how bytes become requests, is in `lines.py` and `memcached.py`.
+the last piece took, in bytes and time, so a connection that asks for much has a share like the others. How bytes
+become requests is its protocol's own (`Codec.framing`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Any, Protocol, cast
 
-from roost.protocols.codec import Codec, Late
+from roost.protocols.codec import Codec, Late, TooLong
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 
@@ -41,11 +41,12 @@ class Server(Protocol):
 
 
 class Client(asyncio.Protocol):
-    """One connection: what is the same in every protocol."""
+    """One connection, of whatever protocol."""
 
     __slots__ = (
         "_ending",
         "_farewell",
+        "_framing",
         "_held",
         "_measured",
         "_pace",
@@ -68,11 +69,13 @@ class Client(asyncio.Protocol):
     )
 
     transport: asyncio.Transport
-    session: Any  # of the protocol
 
-    def __init__(self, server: Server, codec: Codec) -> None:
+    def __init__(self, server: Server, codec: Codec, session: Any) -> None:
         self.server = server
         self.codec = codec
+        self.session = session  # of the protocol
+        settings = server.settings
+        self._framing = codec.framing(session, settings.max_line, settings.max_answer)
         self.counters = server.counters[codec.name]
         self.gone = False
         self.waiting = False  # for a turn
@@ -104,6 +107,29 @@ class Client(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=server.settings.max_unanswered)
         server.clients.add(self)
         self.counters.connected()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what is no whole request yet, and hand on the rest."""
+        if self.gone or self._farewell:
+            return
+        self.counters.bytes_in += len(data)
+        framing = self._framing
+        before = framing.held
+        too_long = False
+        try:
+            chunk = framing.feed(data)
+        except TooLong as error:
+            chunk, too_long = error.whole, True
+        if framing.held != before:
+            self._hold("lines", framing.held)
+        if chunk is not None:
+            self._hand_on(chunk)
+        if too_long:
+            self._too_long()
+
+    def limit(self) -> None:
+        """Go on with the limits that the settings have now."""
+        self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
 
     def _hand_on(self, chunk: Any) -> None:
         # For the next turn, or for those to come.
@@ -146,7 +172,7 @@ class Client(asyncio.Protocol):
     def _too_long(self) -> None:
         # The rest of the stream cannot be trusted; what came before the line is answered first.
         self.counters.errors += 1
-        self._drop()
+        self._framing.drop()
         self._hold("lines", 0)
         self._farewell = self.codec.too_long
         self._pause()
@@ -157,13 +183,6 @@ class Client(asyncio.Protocol):
         self.transport.write(self._farewell)
         self.gone = True
         self.transport.close()
-
-    def _drop(self) -> None:
-        """Forget what is no whole request yet."""
-        raise NotImplementedError
-
-    def _again(self) -> None:
-        """Go on with what has arrived while a late answer was awaited."""
 
     def block(self, rest: Any) -> None:
         """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
@@ -232,9 +251,8 @@ class Client(asyncio.Protocol):
             return
         if late.rest:
             self._rest.insert(0, late.rest)
-        self._again()
         self._go_on()
-        if self._ending and not self._owes:
+        if (self._farewell or self._ending) and not self._owes:
             self._leave()
 
     def pause_writing(self) -> None:
@@ -275,7 +293,7 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.gone = True
-        self._drop()
+        self._framing.drop()
         self._rest = []
         self._hold("lines", 0)
         self._hold("answers", 0)

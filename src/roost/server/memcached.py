@@ -1,4 +1,4 @@
-"""A connection of memcached's protocol, and what the server tells of itself there."""
+"""memcached's protocol over the cache that the settings name, and what the server says of itself there."""
 
 from __future__ import annotations
 
@@ -8,60 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from roost.protocols.memcached.codec import Memcached
-from roost.protocols.memcached.framing import MOST_UNKNOWN, TooLong
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
-from roost.server.client import Client, Server
+from roost.server.client import Server
 from roost.store.served import Database
 
 # Clients look for what a version of memcached knows; it is this one whose answers are given.
 VERSION = f"1.6.18-roost-{version('roost')}"
-
-
-class MemcachedClient(Client):
-    """One connection."""
-
-    __slots__ = ("_framing", "_known")
-
-    codec: Memcached
-
-    def __init__(self, server: Server, codec: Memcached) -> None:
-        super().__init__(server, codec)
-        secret = server.settings.memcached_secret
-        self.session = Session(None if secret is None else secret.encode())
-        self._known = self.session.authorized
-        self._framing = codec.framing(*self._limits())
-
-    def _limits(self) -> tuple[int, int]:
-        # Of a line and of a block. Who has not said the secret can have the server keep little.
-        settings = self.server.settings
-        return (settings.max_line, settings.max_answer) if self._known else (MOST_UNKNOWN, MOST_UNKNOWN)
-
-    def data_received(self, data: bytes) -> None:
-        """Keep what is no whole request yet, and hand on the rest."""
-        if self.gone or self._farewell:
-            return
-        self.counters.bytes_in += len(data)
-        framing = self._framing
-        if self.session.authorized is not self._known:
-            self._known = self.session.authorized
-            framing.limit(*self._limits())
-        before = framing.held
-        try:
-            whole = framing.feed(data)
-        except TooLong as error:
-            whole = error.whole
-            if whole:
-                self._hand_on(whole)
-            self._too_long()
-            return
-        if framing.held != before:
-            self._hold("lines", framing.held)
-        if whole:
-            self._hand_on(whole)
-
-    def _drop(self) -> None:
-        self._framing.drop()
 
 
 def codec_of(server: Server, database: Database) -> Memcached:

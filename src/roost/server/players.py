@@ -1,11 +1,8 @@
-"""Runs a worker's turns: on a file one after the other, on a server several at a time, one for each connection.
+"""A worker's turns on a server: several at a time, each a task (`tasks.py`) on a connection of its own.
 
-For a file no turn runs while another process holds the write lock, but the loop goes on: requests that arrive meanwhile
-wait too, none of them longer than `LOCK_WAIT`.
-
-On a server turns are tasks (`tasks.py`), each on a connection of its own; a client is in one of them. A turn waits for
-a lock that somebody else holds for a tenth of a second. Then the line that needs it is isolated; the others are
-answered, and it is retried until its timeout. Meanwhile only lines that modify by the same key wait with it.
+A client is in one of them. A turn waits for a lock that somebody else holds for a tenth of a second. Then the line that
+needs it is isolated; the others are answered, and it is retried until its timeout. Meanwhile only lines that modify by
+the same key wait with it.
 """
 
 from __future__ import annotations
@@ -17,19 +14,14 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from roost.errors import Busy
 from roost.protocols.codec import Codec, Late, Session
 from roost.server.counters import Counters, Tally
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
 from roost.server.turn import Played, Turn
 from roost.store.served import Limits, SlowLines
-from roost.store.served_file import FileDatabase
 from roost.store.served_server import FOREVER, ServerDatabase
 
-SLICE = 0.02  # seconds that the loop stands still for the write lock, until it looks for who else has come
-REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
-LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
 MANY = 8  # clients; a turn for which fewer are expected waits for nobody
 ENOUGH = 0.75  # of the clients that are expected
 FADES = 0.9  # what is expected, from turn to turn, where fewer come
@@ -96,70 +88,6 @@ class Player(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
-
-
-class InLoop:
-    """Turns on a file."""
-
-    def __init__(self, server: Server, database: FileDatabase) -> None:
-        self._server = server
-        self._database = database
-        self._turns = {name: Turn(database, codec, server.counters[name]) for name, codec in server.codecs.items()}
-        self._tidying = False
-        self.limit, self.forget = database.limit, database.forget
-
-    def play(self) -> None:
-        """Play a turn, unless somebody else holds the write lock."""
-        server, database = self._server, self._database
-        waiting = server.take()
-        arrived = [(client.session, chunk) for client, chunk in waiting]
-        codec = waiting[0][0].codec if waiting else None
-        if codec is not None:
-            database.wait_for(SLICE)
-            if isinstance(database.begin(codec.writes(arrived)), Busy):
-                waiting = self._locked(waiting)
-                arrived = [(client.session, chunk) for client, chunk in waiting]
-        if server.waiting:
-            server.schedule()
-        if codec is None or not waiting:
-            return
-        begun = time.monotonic()
-        database.wait_for(SLICE)
-        try:
-            played = self._turns[codec.name].play(arrived)
-        except Exception:
-            server.failed(waiting)
-            database.give_up()
-            return
-        server.played(waiting, played, time.monotonic() - begun)
-        if server.role == "write" and not self._tidying:
-            self._tidying = True
-            self._tidy(-1)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._database.close()
-
-    def _locked(self, taken: Taken) -> Taken:
-        # While somebody else holds the write lock: who has waited for too long, and is told so.
-        now = time.monotonic()
-        late: Taken = []
-        others: Taken = []
-        for each in taken:
-            client = each[0]
-            client.locked = client.locked or now
-            (late if now >= client.locked + LOCK_WAIT else others).append(each)
-        self._server.waiting = others + self._server.waiting
-        return late
-
-    def _tidy(self, turns: int) -> None:
-        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
-        batches = sum([each.batches for each in self._server.counters.values()])
-        if turns == batches:
-            self._tidying = False
-            self._database.checkpoint()
-        else:
-            asyncio.get_running_loop().call_later(REST, self._tidy, batches)
 
 
 class InTasks:

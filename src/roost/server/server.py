@@ -6,7 +6,7 @@ an error, and the connection is closed. A slow client delays only itself. A turn
 answers and seconds; the rest is left to the next turns, which begin with the connections that were passed over, and
 with short pieces. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
 so a connection that asks for much has a share like the others.
-Who plays the turns, and what is done about locks that somebody else holds, is in `players.py`.
+Turns on a file are played here, those on a server, several at a time, by `players.py`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import time
 from math import inf
 from typing import Any
 
+from roost.errors import Busy
 from roost.protocols.codec import Codec
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.session import Session
 from roost.protocols.memcached.codec import Memcached
+from roost.protocols.memcached.session import Session as MemcachedSession
 from roost.server.client import PACE, Client
 from roost.server.counters import Counters
-from roost.server.lines import LineClient
-from roost.server.memcached import MemcachedClient, codec_of
-from roost.server.players import LOCK_WAIT, InLoop, InTasks, Player, Taken
+from roost.server.memcached import codec_of
+from roost.server.players import InTasks, Player, Taken
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
-from roost.server.turn import Played
+from roost.server.turn import Played, Turn
 from roost.store.served import Database, Limits
 from roost.store.served_file import FileDatabase
 from roost.store.served_server import connect
@@ -37,6 +39,9 @@ TURN = 2**20  # characters of requests in a turn
 TURN_SECONDS = 0.05  # that a turn has, before what is left waits for the next
 HELD = 2**28  # bytes of lines without an end, and of answers that are not taken, of all connections of a worker
 LOGGED = 500  # characters of requests that are logged, if any may be
+SLICE = 0.02  # seconds that the loop stands still for a file's write lock, until it looks for who else has come
+REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
+LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
 TICKS = 4  # how often in the time of `idle` it is looked who has been silent
 
 log = logging.getLogger("roost.server")
@@ -96,7 +101,14 @@ class Server:
             self._loop = asyncio.get_running_loop()
             self._look_for_silent()
         codec = self.codecs[name]
-        return MemcachedClient(self, codec) if isinstance(codec, Memcached) else LineClient(self, codec)
+        settings = self.settings
+        session: Session | MemcachedSession
+        if name == Memcached.name:
+            secret = settings.memcached_secret
+            session = MemcachedSession(None if secret is None else secret.encode())
+        else:
+            session = Session(settings.secret(self.role), settings.max_indexes)
+        return Client(self, codec, session)
 
     def _look_for_silent(self) -> None:
         # Connections count how often they were looked at since their last answer: no clock is read for a request.
@@ -189,6 +201,8 @@ class Server:
         self.settings = settings
         self._player.forget()  # what is not allowed any more is no longer open
         self._player.limit(_limits(settings))
+        for client in self.clients:
+            client.limit()
 
     async def drain(self, seconds: float) -> None:
         """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
@@ -206,6 +220,74 @@ class Server:
     async def close(self) -> None:
         """Close the database, when what is under way is over."""
         await self._player.close()
+
+
+class InLoop:
+    """Turns on a file, one after the other.
+
+    None runs while another process holds the write lock, but the loop goes on: requests that arrive meanwhile wait too,
+    none of them longer than `LOCK_WAIT`.
+    """
+
+    def __init__(self, server: Server, database: FileDatabase) -> None:
+        self._server = server
+        self._database = database
+        self._turns = {name: Turn(database, codec, server.counters[name]) for name, codec in server.codecs.items()}
+        self._tidying = False
+        self.limit, self.forget = database.limit, database.forget
+
+    def play(self) -> None:
+        """Play a turn, unless somebody else holds the write lock."""
+        server, database = self._server, self._database
+        waiting = server.take()
+        arrived = [(client.session, chunk) for client, chunk in waiting]
+        codec = waiting[0][0].codec if waiting else None
+        if codec is not None:
+            database.wait_for(SLICE)
+            if isinstance(database.begin(codec.writes(arrived)), Busy):
+                waiting = self._locked(waiting)
+                arrived = [(client.session, chunk) for client, chunk in waiting]
+        if server.waiting:
+            server.schedule()
+        if codec is None or not waiting:
+            return
+        begun = time.monotonic()
+        database.wait_for(SLICE)
+        try:
+            played = self._turns[codec.name].play(arrived)
+        except Exception:
+            server.failed(waiting)
+            database.give_up()
+            return
+        server.played(waiting, played, time.monotonic() - begun)
+        if server.role == "write" and not self._tidying:
+            self._tidying = True
+            self._tidy(-1)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def _locked(self, taken: Taken) -> Taken:
+        # While somebody else holds the write lock: who has waited for too long, and is told so.
+        now = time.monotonic()
+        late: Taken = []
+        others: Taken = []
+        for each in taken:
+            client = each[0]
+            client.locked = client.locked or now
+            (late if now >= client.locked + LOCK_WAIT else others).append(each)
+        self._server.waiting = others + self._server.waiting
+        return late
+
+    def _tidy(self, turns: int) -> None:
+        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
+        batches = sum([each.batches for each in self._server.counters.values()])
+        if turns == batches:
+            self._tidying = False
+            self._database.checkpoint()
+        else:
+            asyncio.get_running_loop().call_later(REST, self._tidy, batches)
 
 
 def _limits(settings: Settings) -> Limits:

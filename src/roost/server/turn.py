@@ -17,9 +17,6 @@ from typing import Any
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error, Missing, StatementFailed
 from roost.protocols.codec import Arrived, Codec, Exchange, Late
-from roost.protocols.handlersocket.exchange import Inserts, Run, Singles
-from roost.protocols.handlersocket.requests import Open
-from roost.protocols.memcached.asked import Kept
 from roost.server.counters import Counted
 from roost.store.served import Budget, Careful, Database, Undone, kept
 
@@ -199,22 +196,7 @@ class Lines(Part):
             asked = next(work, None)
             while asked is not None:
                 begun = monotonic()
-                answer: object
-                if isinstance(asked, Run):
-                    answer = yield from database.run(*asked)
-                elif isinstance(asked, Inserts):
-                    answer = yield from database.insert(*asked)
-                elif isinstance(asked, Singles):
-                    answer = yield from database.perform(asked.requests)
-                elif isinstance(asked, Open):
-                    answer = yield from database.open(
-                        asked.database, asked.table, asked.key, asked.columns, asked.fcolumns
-                    )
-                elif isinstance(asked, Kept):
-                    (token, seconds, (operations, answered, *_)) = asked
-                    answer = yield from database.once(token, seconds, operations, answered, context)
-                else:
-                    answer = yield from database.operate(asked, context)
+                answer = yield from asked.run(database, context)
                 exchange.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)
@@ -248,8 +230,8 @@ class Lines(Part):
         self._exchange = played.attempt = self._codec.exchange(arrived, self._database.version, budget, failed)
         return self._exchange
 
-    def committed(self) -> int:
-        """Give the connections their answers."""
+    def committed(self, stats: object = None) -> None:
+        """Give the connections their answers; they are counted by the worker."""
         exchange = self._exchange
         assert exchange is not None
         self._played.attempt = None
@@ -258,7 +240,6 @@ class Lines(Part):
         counters.requests += exchange.requests
         counters.errors += exchange.errors
         counters.rows += exchange.rows
-        return exchange.requests
 
     def refuse(self, error: BaseException) -> None:
         """Answer every line that asks something of the database with an error."""
@@ -299,10 +280,6 @@ class Lines(Part):
 
     def _part(self, pieces: Sequence[_Piece]) -> Part:
         return Lines(pieces, self._arrived, self._played, self._database, self._codec, self._counters)
-
-    def asked(self) -> tuple[int, float]:
-        """Return nobody: a worker counts turns."""
-        return 0, 0.0
 
     def late(self, until: float) -> Part | None:
         """Return them where the turn has no more time; else what is not answered is left for the next one."""

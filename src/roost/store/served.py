@@ -205,7 +205,8 @@ class Database(ABC):
             return result
 
         self.budget.run(writes)
-        return (yield from bulk_of(index, shape, self._dialect).run(columns, alone, self.budget))
+        bulk = index.compiled.get(shape) or bulk_of(index, shape, self._dialect)
+        return (yield from bulk.run(columns, alone, self.budget))
 
     @abstractmethod
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:

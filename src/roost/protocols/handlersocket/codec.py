@@ -3,13 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import takewhile
 from typing import ClassVar
 
 from roost.errors import Error
+from roost.protocols.codec import TooLong
 from roost.protocols.handlersocket.exchange import Arrived, Exchange
 from roost.protocols.handlersocket.opened import Openings
 from roost.protocols.handlersocket.session import Session
 from roost.structures.index.budget import Budget
+
+
+class Framing:
+    """One connection's bytes, which become lines of text. Bytes that are not UTF-8 become lone surrogates."""
+
+    __slots__ = ("_most_line", "_pieces", "held")
+
+    def __init__(self, most_line: int) -> None:
+        self._most_line = most_line
+        self._pieces: list[bytes] = []  # of a line that has no end yet
+        self.held = 0  # their bytes
+
+    def limit(self, most_line: int, _: int) -> None:
+        """Go on with another limit of a line's bytes."""
+        self._most_line = most_line
+
+    def drop(self) -> None:
+        """Forget what is kept."""
+        self._pieces, self.held = [], 0
+
+    def feed(self, data: bytes) -> str | None:
+        """Take what has arrived, and return the complete lines, without the last LF; None where there are none.
+
+        Raises: TooLong.
+        """
+        end = data.rfind(b"\n")
+        if end < 0:
+            self._pieces.append(data)
+            self.held += len(data)
+            if self.held > self._most_line:
+                raise TooLong(None)
+            return None
+        lines, rest = data[:end], data[end + 1 :]
+        if rest or self._pieces:
+            lines = b"".join([*self._pieces, lines])
+            self._pieces, self.held = [rest] if rest else [], len(rest)
+        if len(lines) > self._most_line:
+            each = lines.split(b"\n")
+            fit = list(takewhile(lambda line: len(line) <= self._most_line, each))
+            if len(fit) < len(each):
+                raise TooLong(_text(b"\n".join(fit)) if fit else None)
+        return _text(lines)
+
+
+def _text(lines: bytes) -> str:
+    if b"\r" in lines:
+        lines = (lines + b"\n").replace(b"\r\n", b"\n")[:-1]
+    return lines.decode("utf-8", "surrogateescape")
 
 
 class HandlerSocket:
@@ -27,6 +77,10 @@ class HandlerSocket:
 
     def __init__(self, openings: Openings) -> None:
         self._openings = openings
+
+    def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
+        """Return what makes chunks of one connection's bytes."""
+        return Framing(most_line)
 
     def writes(self, arrived: Sequence[object]) -> bool:
         """Whether the requests may modify something: it is the address that decides."""

@@ -17,7 +17,8 @@ from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
 from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
 from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
-from roost.structures.index.runs import Columns, Shape
+from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.plan import Context
 
 LOT = 1024  # requests of a run, after which it is looked whether there is still room
 SINGLES = 64  # the same, of requests that are no run
@@ -36,6 +37,11 @@ class Run(NamedTuple):
     columns: Columns
     last: bool
 
+    def run(self, database: Any, _: Context) -> Results:
+        """Answer with the results of the first requests, at least one."""
+        results: Results = database.run(*self)
+        return results
+
 
 class Inserts(NamedTuple):
     """Inserts into one opened structure."""
@@ -43,15 +49,23 @@ class Inserts(NamedTuple):
     target: Target
     columns: Columns
 
+    def run(self, database: Any, _: Context) -> Results:
+        """Answer with the results of the first requests, at least one."""
+        results: Results = database.insert(*self)
+        return results
+
 
 class Singles(NamedTuple):
     """Requests of any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
+    def run(self, database: Any, _: Context) -> Results:
+        """Answer with the results of the first requests, at least one."""
+        results: Results = database.perform(self.requests)
+        return results
 
-# What is asked of the database, and what the answer is: of a run, of inserts and of singles the results of the first
-# requests, at least one; of an Open what was opened, or the error.
+
 Asked = Run | Inserts | Singles | Open
 Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]

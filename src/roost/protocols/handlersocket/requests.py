@@ -6,12 +6,13 @@ checked, and in which order, is the original's; where numbers and filters differ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
 from roost.protocols.handlersocket.tokens import unescape
 from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
+from roost.structures.plan import Context
 
 MOST = 2**32 - 1  # what a number may be
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
@@ -73,6 +74,13 @@ class Open(NamedTuple):
     key: str
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
+
+    def run(self, database: Any, _: Context) -> Generator[Any, Any, Any]:
+        """Answer with what these names stand for now, or with the error that says why there is nothing."""
+        opening: Generator[Any, Any, Any] = database.open(
+            self.database, self.table, self.key, self.columns, self.fcolumns
+        )
+        return opening
 
 
 def is_request(first: str) -> bool:

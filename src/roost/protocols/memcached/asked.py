@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX
 from roost.structures.operation import Operation
+from roost.structures.plan import Context, Plan
 
 ERROR = b"ERROR\r\n"
 BAD_LINE = b"CLIENT_ERROR bad command line format\r\n"
@@ -70,6 +71,23 @@ class Kept(NamedTuple):
     token: str
     seconds: float
     write: Write
+
+    def run(self, database: Any, context: Context) -> Generator[Any, Any, bytes | Error]:
+        """Answer with what is kept for the token, or with the error for which nothing was done."""
+        (operations, answer, *_) = self.write
+        work: Generator[Any, Any, bytes | Error] = database.once(self.token, self.seconds, operations, answer, context)
+        return work
+
+
+class Operations(NamedTuple):
+    """Operations of the cache."""
+
+    operations: Sequence[Operation[Any]]
+
+    def run(self, database: Any, context: Context) -> Plan:
+        """Answer with their results, errors among them."""
+        work: Plan = database.operate(self.operations, context)
+        return work
 
 
 class Special(NamedTuple):

@@ -35,9 +35,9 @@ class Memcached:
         self._requests = Requests(values, once_for)
         self._stats = stats
 
-    def framing(self, most_line: int, most_block: int) -> Framing:
+    def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
         """Return what finds the ends of one connection's requests."""
-        return Framing(most_line, most_block, self.most_value)
+        return Framing(most_line, most_block, self.most_value, session)
 
     def writes(self, arrived: Arrived) -> bool:
         """Whether the requests may modify something."""

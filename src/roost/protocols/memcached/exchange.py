@@ -15,20 +15,19 @@ from typing import Any
 
 from roost.errors import Error
 from roost.protocols.codec import Late
-from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Read, Special, Write, refusal
+from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Operations, Read, Special, Write, refusal
 from roost.protocols.memcached.framing import MOST_LENGTH, block_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
-from roost.structures.operation import Operation
 
 LOT = 1024  # requests of a round, after which it is looked whether there is still room
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
 Arrived = Sequence[tuple[Session, bytes]]  # the whole requests of each connection
-Playing = Generator[Sequence[Operation[Any]] | Kept, Any, None]
+Playing = Generator[Operations | Kept, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # Requests that are each `get` with one key.
@@ -100,7 +99,7 @@ class Exchange:
 
     # --- gets of one key --------------------------------------------------------------------------------------------
 
-    def _gets(self) -> Generator[Sequence[Operation[Any]], Any, list[int]]:
+    def _gets(self) -> Generator[Operations, Any, list[int]]:
         # Answers the connections that have nothing but these, all together; returns the others.
         others: list[int] = []
         places: list[int] = []
@@ -126,7 +125,7 @@ class Exchange:
         while len(answers) < len(names) and self._budget.open:
             begin = len(answers)
             lot = requests.lot(LOT)
-            (rows,) = yield [requests.values.operation("fetch", tuple(keys[begin : begin + lot]))]
+            (rows,) = yield Operations([requests.values.operation("fetch", tuple(keys[begin : begin + lot]))])
             seconds += self.elapsed
             if isinstance(rows, Error):
                 self.errors += len(rows_ := names[begin : begin + lot])
@@ -152,7 +151,7 @@ class Exchange:
 
     # --- all others -------------------------------------------------------------------------------------------------
 
-    def _round(self, going: list[_Chunk]) -> Generator[Sequence[Operation[Any]] | Kept, Any, list[_Chunk]]:
+    def _round(self, going: list[_Chunk]) -> Generator[Operations | Kept, Any, list[_Chunk]]:
         # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
@@ -163,7 +162,7 @@ class Exchange:
         if reads:
             before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
-            (rows,) = yield [self._requests.values.operation("fetch", tuple(keys))]
+            (rows,) = yield Operations([self._requests.values.operation("fetch", tuple(keys))])
             begin = 0
             each = self.elapsed / len(reads)
             for chunk, read in reads:
@@ -175,14 +174,14 @@ class Exchange:
                     self._reply(chunk, answer)
                 else:
                     # It must be alone, as what follows in its connection is read already.
-                    (result,) = yield answer.operations
+                    (result,) = yield Operations(answer.operations)
                     self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
             self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
         if writes:
             operations = [op for _, write in writes for op in write.operations]
-            results = yield operations
+            results = yield Operations(operations)
             begin = 0
             each = self.elapsed / len(writes)
             for chunk, write in writes:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+from roost.protocols.codec import TooLong
+from roost.protocols.memcached.session import Session
+
 MOST_KEY = 250  # bytes, in memcached and here
 MOST_LENGTH = 2**31 - 3  # of a block: memcached reads the number as one of 32 bits, and adds 2
 PASSED = b"%d" % MOST_LENGTH  # the length that stands in the line of a block that was passed over
@@ -22,17 +25,6 @@ _BLOCK = re.compile(
     rb"|cas +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+) +[^ \n]+(?: +[^ \n]+)?"
     rb"|ms +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)*) *\r?\n"
 )
-
-
-class TooLong(Exception):
-    """A line without an end: nothing behind it can be understood.
-
-    whole: the requests before it.
-    """
-
-    def __init__(self, whole: bytes) -> None:
-        super().__init__()
-        self.whole = whole
 
 
 def block_of(data: bytes, start: int) -> tuple[int, int] | None:
@@ -71,47 +63,63 @@ class Framing:
     most_line: bytes of a line; a longer one raises `TooLong`.
     most_block: bytes of a block; a longer one is passed over, and its line stands alone in what `feed` returns.
     most: bytes that most_block cannot exceed, whatever the limits become.
+    session: who has not said the secret can have the server keep little, whatever the limits are.
     """
 
-    __slots__ = ("_most", "_pieces", "_size", "_skip", "_wanted", "most_block", "most_line")
+    __slots__ = (
+        "_known",
+        "_limits",
+        "_most",
+        "_pieces",
+        "_session",
+        "_skip",
+        "_wanted",
+        "held",
+        "most_block",
+        "most_line",
+    )
 
-    def __init__(self, most_line: int, most_block: int, most: int = MOST_LENGTH - 1) -> None:
+    def __init__(
+        self, most_line: int, most_block: int, most: int = MOST_LENGTH - 1, session: Session | None = None
+    ) -> None:
         self._most = most
+        self._session = session
         self.limit(most_line, most_block)
         self._pieces: list[bytes] = []  # of a request that has no end yet
-        self._size = 0
+        self.held = 0  # their bytes
         self._wanted = 0  # how many bytes there must be until it is looked at again
         self._skip = 0  # bytes that are passed over
 
-    @property
-    def held(self) -> int:
-        """How many bytes are kept of a request that has no end yet."""
-        return self._size
-
     def limit(self, most_line: int, most_block: int) -> None:
         """Go on with other limits."""
+        self._limits = most_line, most_block
+        self._known = self._session is None or self._session.authorized
+        if not self._known:
+            most_line = most_block = MOST_UNKNOWN
         self.most_line, self.most_block = most_line, min(most_block, self._most)
 
     def drop(self) -> None:
         """Forget what is kept."""
-        self._pieces, self._size, self._wanted = [], 0, 0
+        self._pieces, self.held, self._wanted = [], 0, 0
 
-    def feed(self, data: bytes) -> bytes:
-        """Take what has arrived, and return the whole requests.
+    def feed(self, data: bytes) -> bytes | None:
+        """Take what has arrived, and return the whole requests; None where there are none.
 
         Raises: TooLong.
         """
+        if self._session is not None and self._session.authorized is not self._known:
+            self.limit(*self._limits)
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped
             data = data[skipped:]
         if self._pieces:
             self._pieces.append(data)
-            self._size += len(data)
-            if self._size < self._wanted or (not self._wanted and b"\n" not in data and self._size <= self.most_line):
-                return b""
+            self.held += len(data)
+            if self.held < self._wanted or (not self._wanted and b"\n" not in data and self.held <= self.most_line):
+                return None
             data = b"".join(self._pieces)
-            self._pieces, self._size, self._wanted = [], 0, 0
+            self._pieces, self.held, self._wanted = [], 0, 0
         whole: list[bytes] = []
         begin = place = 0
         total = len(data)
@@ -123,7 +131,7 @@ class Framing:
             line = data.find(b"\n", place) + 1
             if not line:
                 if total - place > self.most_line:
-                    raise TooLong(b"".join([*whole, data[begin:place]]))
+                    raise TooLong(b"".join([*whole, data[begin:place]]) or None)
                 break
             block = block_of(data, place)
             if block is None:
@@ -139,8 +147,8 @@ class Framing:
             else:
                 place = block[0] + block[1] + 2
         if place == total and not begin:
-            return data
+            return data or None
         whole.append(data[begin:place])
         if place < total:
-            self._pieces, self._size = [data[place:]], total - place
-        return b"".join(whole)
+            self._pieces, self.held = [data[place:]], total - place
+        return b"".join(whole) or None
