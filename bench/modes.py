@@ -96,12 +96,12 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     def alone(op: Callable[[], roost.Operation[Any]]) -> Callable[[], object]:
         return lambda: [store.run(op()) for _ in range(20)]
 
-    run_alone = core.run_alone
+    run_single = core.run_single
     found = [
         Way(
             f"one operation without a batch: {what}",
-            lambda: setattr(core, "run_alone", lambda *_: UNANSWERED),
-            lambda: setattr(core, "run_alone", run_alone),
+            lambda: setattr(core, "run_single", lambda *_: UNANSWERED),
+            lambda: setattr(core, "run_single", run_single),
             alone(op),
         )
         for what, op in (

@@ -12,7 +12,7 @@ KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Latest)
-    words, columns, value = sqlite.Words(plan), plan.structure.columns, plan.structure.value.columns
+    words, columns, value = sqlite.ViewWords(plan), plan.structure.columns, plan.structure.value.columns
     rows, names = words.rows, words.dialect.names(columns)
     return sqlite.Made(
         view=f"SELECT {words.dialect.names(words.key)}, {words.shown(value)} FROM {rows}",
@@ -34,7 +34,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     assert isinstance(plan.structure, Latest)
     key, columns, value = plan.structure.key.columns, plan.structure.columns, plan.structure.value.columns
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         return words.door(
             columns,
             [],
@@ -44,7 +44,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         return words.door(key, [], [f"DELETE FROM {words.rows} WHERE {words.is_new(key, f'{words.rows}.')}"])
 
     return mariadb.Made(mariadb.shown(plan, columns), add, remove, False)
@@ -53,7 +53,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Latest)
-    words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.value.columns
+    words, columns, value = postgresql.ViewWords(plan), plan.structure.columns, plan.structure.value.columns
     old = words.equal(words.key, "OLD")
     return postgresql.Made(
         view=f"SELECT {words.names(columns)} FROM {words.rows}",

@@ -89,9 +89,9 @@ def test_a_turn_has_an_end(store: roost.Store) -> None:
     sent = b"get a b\r\nmn\r\n" * 3 + b"set a 0 0 1\r\nx\r\n"
     answers = player.ask(sent, b"", budget=Budget(Limits(answers=200)))
     assert (answers[0].count(b"END"), answers[0].count(b"MN")) == (2, 1)
-    assert player.exchange.rest == {0: b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"}
+    assert player.responder.rest == {0: b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"}
     answers = player.ask(b"mn\r\n", b"get a\r\n", budget=Budget(Limits(answers=1)))
-    assert (answers[0], answers[1][:7], player.exchange.rest) == (b"", b"VALUE a", {0: b"mn\r\n"})
+    assert (answers[0], answers[1][:7], player.responder.rest) == (b"", b"VALUE a", {0: b"mn\r\n"})
 
 
 def test_a_block_that_is_too_long_is_passed_over(store: roost.Store) -> None:
@@ -151,14 +151,14 @@ def test_the_secret_comes_first(store: roost.Store) -> None:
     player = Player(store, pages, secret=b"me:my secret")
     assert player.one(b"get a\r\nadd x 0 0 12\r\nme my secret\r\n") == b"CLIENT_ERROR unauthenticated\r\n" * 2
     assert player.one(b"set x 0 0 12\r\nme my secreT\r\nget a\r\n") == b""
-    late = player.exchange.late[0]
+    late = player.responder.late[0]
     assert (late.text, late.rest) == (b"CLIENT_ERROR authentication failure\r\n", b"get a\r\n")
     assert player.one(b"set x 0 0 12\r\nme my secretxx") == b"CLIENT_ERROR bad data chunk\r\n"
     player = Player(store, pages, secret=b"me:my secret")
     assert player.one(b"set x 0 0 12\r\nme my secret\r\nget a\r\nset x 0 0 1\r\ny\r\nget x\r\n") == (
         b"STORED\r\nEND\r\nSTORED\r\nVALUE x 0 1\r\ny\r\nEND\r\n"
     )
-    player.exchange.undo()
+    player.responder.undo()
     assert not player.sessions[0].authorized
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import roost
 from roost.protocols.memcached.asked import Operations
-from roost.protocols.memcached.exchange import Exchange
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
+from roost.protocols.memcached.responder import Responder
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
@@ -45,8 +45,8 @@ class Player:
             (session, framing.feed(data) or b"")
             for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
         ]
-        exchange = Exchange(arrived, self._requests, self._stats, budget or Budget())
-        work = exchange.play()
+        responder = Responder(arrived, self._requests, self._stats, budget or Budget())
+        work = responder.play()
         asked = next(work, None)
         while asked is not None:
             assert isinstance(asked, Operations)
@@ -55,8 +55,8 @@ class Player:
                 asked = work.send([self._run(op) for op in asked.operations])
             except StopIteration:
                 break
-        self.exchange = exchange
-        return exchange.texts
+        self.responder = responder
+        return responder.texts
 
     def one(self, data: bytes) -> bytes:
         """Return what the only connection is answered."""

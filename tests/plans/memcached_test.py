@@ -18,8 +18,8 @@ from roost.structures.memcached_set.commands import (
     Cas,
     Command,
     Delete,
-    Found,
     Get,
+    Item,
     Left,
     Limit,
     Memory,
@@ -78,8 +78,8 @@ def change(plan: MemcachedPlan, *changes: tuple[bool, list[str]]) -> Work[None]:
     return plan.change(plan.structure.item((7,)), changes, lambda: False)
 
 
-def found(data: bytes, cas: Any = b"1", flags: int = 0) -> dict[str, Found]:
-    return {"likes:7": Found(data, flags, cas)}
+def found(data: bytes, cas: Any = b"1", flags: int = 0) -> dict[str, Item]:
+    return {"likes:7": Item(data, flags, cas)}
 
 
 ADA, NO_ADA = b"+\3ada", b"-\3ada"
@@ -150,7 +150,7 @@ def test_pitfall_full_looks_like_missing_and_is_written_anew() -> None:
         (Append("likes:7", b"+\3bob"), False),
         (Add("likes:7", PLAIN + b"+\3bob", 0), False),
         (Get(("likes:7",)), found(waste, b"5", flags=9)),
-        (Cas("likes:7", Root(PLAIN, {"ada", "bob"}), 0, Found(waste, 9, b"5")), True),
+        (Cas("likes:7", Root(PLAIN, {"ada", "bob"}), 0, Item(waste, 9, b"5")), True),
     )
 
 
@@ -160,7 +160,7 @@ def test_pitfall_a_remove_from_a_full_set_is_not_lost() -> None:
         change(plan_of(likes), (False, ["ada"])),
         (Append("likes:7", NO_ADA), False),
         (Get(("likes:7",)), found(waste)),
-        (Cas("likes:7", PLAIN, 0, Found(waste, 0, b"1")), True),
+        (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), True),
     )
 
 
@@ -170,7 +170,7 @@ def test_who_loses_the_race_for_a_full_set_begins_again() -> None:
         change(plan_of(likes), (False, ["ada"])),
         (Append("likes:7", NO_ADA), False),
         (Get(("likes:7",)), found(waste)),
-        (Cas("likes:7", PLAIN, 0, Found(waste, 0, b"1")), False),
+        (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), False),
         (Append("likes:7", NO_ADA), True),
     )
 
@@ -182,7 +182,7 @@ def test_who_never_wins_is_told_so() -> None:
             plan_of(likes).change("likes:7", [(False, ["ada"])], late=lambda: True),
             (Append("likes:7", NO_ADA), False),
             (Get(("likes:7",)), found(waste)),
-            (Cas("likes:7", PLAIN, 0, Found(waste, 0, b"1")), None),
+            (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), None),
         )
 
 
@@ -324,7 +324,7 @@ def test_a_fetch_is_one_get() -> None:
 
 def test_operations_on_several_keys_are_one_get() -> None:
     asked = [likes.size(7), likes.members(8), likes.contains(7, "ada"), likes.contains(9, "ada"), likes.members(7)]
-    got = {"likes:7": Found(PLAIN + ADA, 0, b"1"), "likes:9": Found(PLAIN + NO_ADA, 0, b"2")}
+    got = {"likes:7": Item(PLAIN + ADA, 0, b"1"), "likes:9": Item(PLAIN + NO_ADA, 0, b"2")}
     assert play(plan_of(likes).read(asked), (Get(("likes:7", "likes:8", "likes:9")), got)) == [
         1, set(), True, False, {"ada"},
     ]  # fmt: skip
@@ -334,9 +334,9 @@ ROOT = BINARY.header(Header(generation=0xABC, shards=2))
 TWO = ("likes:7%%abc%0", "likes:7%%abc%1")
 
 
-def kept(root: bytes = ROOT, members: list[str] = MANY) -> dict[str, Found]:
-    shards = {name: Found(data, 0, b"1") for name, data in shards_of("likes:7", members).items()}
-    return {"likes:7": Found(root, 0, b"1"), **shards}
+def kept(root: bytes = ROOT, members: list[str] = MANY) -> dict[str, Item]:
+    shards = {name: Item(data, 0, b"1") for name, data in shards_of("likes:7", members).items()}
+    return {"likes:7": Item(root, 0, b"1"), **shards}
 
 
 def test_a_fetch_of_a_set_whose_shards_are_known_is_one_get() -> None:
@@ -379,22 +379,22 @@ def test_a_shard_that_is_gone_is_noted_in_the_root_unless_the_root_is_another_by
     lost = BINARY.header(Header(False, True, 0, 0xABC, 2)) + ADA
     part = {name: each for name, each in kept(complete).items() if name != TWO[1]}
     remaining = BINARY.read("", part[TWO[0]].data).added
-    before = Found(complete, 0, b"1")
+    before = Item(complete, 0, b"1")
     (info,) = play(
         plan.read([likes.info(7)]),
         (Get(("likes:7", *TWO)), part),
         (Get(("likes:7",)), {"likes:7": before}),
         (Get(TWO), {TWO[0]: part[TWO[0]]}),
         (Cas("likes:7", lost, 0, before), False),
-        (Get(("likes:7",)), {"likes:7": Found(complete, 0, b"2")}),
+        (Get(("likes:7",)), {"likes:7": Item(complete, 0, b"2")}),
         (Get(TWO), {TWO[0]: part[TWO[0]]}),
-        (Cas("likes:7", lost, 0, Found(complete, 0, b"2")), True),
-        (Get(("likes:7",)), {"likes:7": Found(lost, 0, b"3")}),
+        (Cas("likes:7", lost, 0, Item(complete, 0, b"2")), True),
+        (Get(("likes:7",)), {"likes:7": Item(lost, 0, b"3")}),
         (Get(TWO), {TWO[0]: part[TWO[0]]}),
     )
     assert (info.complete, info.size, info.shards) == (False, len(remaining) + 1, 2)
     # From then on it is one get again.
-    part["likes:7"] = Found(lost, 0, b"3")
+    part["likes:7"] = Item(lost, 0, b"3")
     assert play(plan.read([likes.size(7)]), (Get(("likes:7", *TWO)), part)) == [len(remaining) + 1]
 
 
@@ -403,7 +403,7 @@ def test_a_set_that_was_replaced_while_its_shards_were_looked_for() -> None:
     plan.memory.hints["likes:7"] = 0xABC, 2
     assert play(
         plan.read([likes.members(7)]),
-        (Get(("likes:7", *TWO)), {"likes:7": Found(ROOT, 0, b"1")}),
+        (Get(("likes:7", *TWO)), {"likes:7": Item(ROOT, 0, b"1")}),
         (Get(("likes:7",)), found(PLAIN + ADA)),
     ) == [{"ada"}]
 
@@ -414,7 +414,7 @@ def test_a_set_that_was_replaced_while_its_shards_were_looked_for() -> None:
 def test_a_fetch_that_compacts_is_two_exchanges_and_keeps_flags_and_expiry() -> None:
     expires = NOW + 60
     begin = BINARY.header(Header(expires=expires, complete=True))
-    there = Found(begin + ADA * 100, 7, b"5")
+    there = Item(begin + ADA * 100, 7, b"5")
     assert play(
         plan_of(brief, fate=0.0).read([brief.members(7)]),
         (Get(("brief:7",)), {"brief:7": there}),
@@ -424,13 +424,13 @@ def test_a_fetch_that_compacts_is_two_exchanges_and_keeps_flags_and_expiry() -> 
 
 @pytest.mark.parametrize("answer", [False, None])
 def test_a_compaction_that_loses_the_race_is_left_alone(answer: bool | None) -> None:
-    there = Found(PLAIN + ADA * 100, 0, b"5")
+    there = Item(PLAIN + ADA * 100, 0, b"5")
     script = (Get(("likes:7",)), {"likes:7": there}), (Cas("likes:7", PLAIN + ADA, 0, there), answer)
     assert play(plan_of(likes, fate=0.0).read([likes.members(7)]), *script) == [{"ada"}]
 
 
 def test_a_fetch_whose_compaction_fails_has_its_answer() -> None:
-    there = Found(PLAIN + ADA * 100, 0, b"5")
+    there = Item(PLAIN + ADA * 100, 0, b"5")
     lost = roost.OutcomeUnknown("the connection broke")
     script = (Get(("likes:7",)), {"likes:7": there}), (Cas("likes:7", PLAIN + ADA, 0, there), lost)
     assert play(plan_of(likes, fate=0.0).read([likes.members(7)]), *script) == [{"ada"}]
@@ -475,9 +475,9 @@ def test_a_writer_looks_by_chance_and_what_was_appended_meanwhile_is_carried_ove
         change(plan_of(likes, fate=4.9 / LOOK), (True, ["ada"])),
         (Append("likes:7", ADA), True),
         (Get(("likes:7",)), found(data)),
-        (Cas("likes:7", PLAIN + ADA, 0, Found(data, 0, b"1")), False),
+        (Cas("likes:7", PLAIN + ADA, 0, Item(data, 0, b"1")), False),
         (Get(("likes:7",)), found(data + NO_ADA, b"2")),
-        (Cas("likes:7", PLAIN + ADA + NO_ADA, 0, Found(data + NO_ADA, 0, b"2")), True),
+        (Cas("likes:7", PLAIN + ADA + NO_ADA, 0, Item(data + NO_ADA, 0, b"2")), True),
     )
 
 
@@ -487,7 +487,7 @@ def test_a_writer_does_not_carry_over_what_is_another_set() -> None:
         change(plan_of(likes, fate=0.0), (True, ["ada"])),
         (Append("likes:7", ADA), True),
         (Get(("likes:7",)), found(data)),
-        (Cas("likes:7", PLAIN + ADA, 0, Found(data, 0, b"1")), False),
+        (Cas("likes:7", PLAIN + ADA, 0, Item(data, 0, b"1")), False),
         (Get(("likes:7",)), found(PLAIN, b"2")),
     )
 
@@ -501,17 +501,17 @@ def test_a_writer_who_finds_much_moves_it_to_shards_and_later_to_new_ones() -> N
         (Get(("likes:7",)), found(data)),
         (Get(("likes:7",)), found(data)),
         (AnyPut(), None),
-        (Cas("likes:7", ROOT, 0, Found(data, 0, b"1")), True),
+        (Cas("likes:7", ROOT, 0, Item(data, 0, b"1")), True),
     )
     older = BINARY.header(Header(generation=5, shards=1)) + BINARY.records(True, MANY)
-    old = Found(BINARY.header(Header(generation=5, shards=1)) + BINARY.records(True, MANY), 0, b"1")
+    old = Item(BINARY.header(Header(generation=5, shards=1)) + BINARY.records(True, MANY), 0, b"1")
     names = ("likes:7%%5%0",)
     play(
         change(plan, (True, ["0000"])),
         (Append("likes:7", b"+\0040000"), True),
         (Get(("likes:7",)), {"likes:7": old}),
         (Get(("likes:7", *TWO)), {"likes:7": old}),
-        (Get(names), {names[0]: Found(older, 0, b"1")}),
+        (Get(names), {names[0]: Item(older, 0, b"1")}),
         (AnyPut(), None),
         (Cas("likes:7", ROOT, 0, old), True),
         (Touch(names, GRACE), None),
@@ -531,7 +531,7 @@ def test_a_write_is_done_even_if_looking_after_the_set_fails() -> None:
 
 def test_what_another_program_made_keeps_its_expiry_so_a_writer_asks_for_it() -> None:
     data = b"+ada " * 100
-    there = {"recipe:7": Found(data, 3, b"1")}
+    there = {"recipe:7": Item(data, 3, b"1")}
     read = (Get(("recipe:7",)), there)
     assert play(plan_of(recipe, fate=0.0).read([recipe.members(7)]), read) == [{"ada"}]
     header = READABLE.header(Header(expires=NOW + 50))
@@ -549,13 +549,13 @@ def test_one_that_is_full_and_cannot_be_asked_is_left_alone_and_said_so() -> Non
         play(
             change(plan_of(recipe), (False, ["ada"])),
             (Append("recipe:7", b"-ada "), False),
-            (Get(("recipe:7",)), {"recipe:7": Found(b"+ada ", 0, b"1")}),
+            (Get(("recipe:7",)), {"recipe:7": Item(b"+ada ", 0, b"1")}),
             (Left("recipe:7"), None),
         )
 
 
 def test_info_of_what_another_program_made() -> None:
-    there = {"recipe:7": Found(b"+ada +bob -bob ", 0, b"1")}
+    there = {"recipe:7": Item(b"+ada +bob -bob ", 0, b"1")}
     (info,) = play(plan_of(recipe).read([recipe.info(7)]), (Get(("recipe:7",)), there))
     assert info == roost.SetInfo(size=1, bytes=15, shards=0, waste=6, complete=False, expires=None)
 

@@ -66,7 +66,7 @@ class Cap:
         return f"roostcap_{self.table}"
 
 
-class Words:
+class CapWords:
     """A cap in the words that all dialects have."""
 
     def __init__(self, cap: Cap, dialect: Dialect) -> None:

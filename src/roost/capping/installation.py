@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from roost.capping.age import Age, cap_of
-from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking, ForeignKeys
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded
@@ -40,7 +40,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Inspection:
     """What is known of a table before anything is done."""
 
     cap: Cap
@@ -64,9 +64,9 @@ class Adoption(ForeignKeys):
     by_itself: ClassVar[bool] = True  # whether triggers keep a table short, so that nobody has to come by
     patience: ClassVar[tuple[str, ...]] = ()  # at the beginning of a burst: it waits for no lock of the application
 
-    def words(self, cap: Cap) -> Words:
+    def words(self, cap: Cap) -> CapWords:
         """Return a cap in this dialect's words."""
-        return Words(cap, self.dialect)
+        return CapWords(cap, self.dialect)
 
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
@@ -74,7 +74,7 @@ class Adoption(ForeignKeys):
         return self.words(cap)
 
     def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
-        """Return what capping a table would mean: `Found`.
+        """Return what capping a table would mean: `Inspection`.
 
         `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
         """
@@ -91,7 +91,7 @@ class Adoption(ForeignKeys):
         return (yield from self._found(cap, layout, by))
 
     def look_at_age(self, table: str, by: str, older_than: int, epoch: str | None, offset: int) -> Asking:
-        """Return what capping a table by the age of its rows would mean: `Found`; raises as `look` does."""
+        """Return what capping a table by the age of its rows would mean: `Inspection`; raises as `look` does."""
         layout = yield from self.layout(table, by)
         age = Age(layout.name, (), 0, self._column(layout, by), layout.id, older_than=older_than, offset=offset)
         age = replace(age, time=(yield from self.time(age, epoch)))
@@ -126,7 +126,7 @@ class Adoption(ForeignKeys):
         if self.is_own_index(cap, old, index):
             cap = replace(cap, index=True)
         counts = yield from (self._count_by_age(cap) if isinstance(cap, Age) else self._count(cap))
-        return Found(
+        return Inspection(
             cap=cap,
             old=old,
             by=by or self.default_order(cap),
@@ -336,7 +336,7 @@ class Adoption(ForeignKeys):
             )
 
     @abstractmethod
-    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete some rows that a key has too many; return how many, and whether these were all."""
 
     @abstractmethod
@@ -362,8 +362,8 @@ class Adoption(ForeignKeys):
         if lost := [name for name in wanted if self.folded(name) not in names]:
             return [("tables", None, f"{cap.table} has no column {lost[0]} any more; `roost uncap {cap.table}`")]
         if layout.id != cap.id:
-            told = f"{', '.join(cap.id)} tells no rows apart any more"
-            return [("tables", None, f"{cap.table}: {told}; `roost uncap {cap.table}`")]
+            message = f"{', '.join(cap.id)} tells no rows apart any more"
+            return [("tables", None, f"{cap.table}: {message}; `roost uncap {cap.table}`")]
         found: list[tuple[str, Row | None, str]] = []
         try:
             yield from self.may_lose_rows(cap.table)
@@ -411,8 +411,8 @@ class Adoption(ForeignKeys):
         words = self.words(age)
         over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
         n = int(over[0][0][0])
-        told = f"{n:,} rows are older than {age.older_than_in_words}, and nobody deletes them; {again} does"
-        return [("older_than", None, told)] if n else []
+        message = f"{n:,} rows are older than {age.older_than_in_words}, and nobody deletes them; {again} does"
+        return [("older_than", None, message)] if n else []
 
     def unattended(self, age: Age) -> Asking:
         """Return whether nobody deletes what is over, where triggers cannot."""
@@ -438,7 +438,7 @@ class Adoption(ForeignKeys):
     def reading(self, cap: Cap) -> Asking:
         """Return a cap in the words by which its rows are read."""
         yield from ()
-        return Words(cap, self.dialect)
+        return CapWords(cap, self.dialect)
 
     @abstractmethod
     def shown_columns(self, cap: Cap) -> Asking:

@@ -22,7 +22,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.capping.age import EPOCHS, Age
-from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
 from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NUMBER, MariaDBAgeWords, MariaDBWords
@@ -277,7 +277,7 @@ class MariaDBAdoption(Adoption):
         if found[0][0][0]:
             yield write(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
         assert isinstance(words, MariaDBWords)
         in_utc = not any(isinstance(value, dt.datetime) for value in key)  # keys were read in the session's zone

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.capping.age import PER_SECOND, Age
-from roost.capping.cap import Words
+from roost.capping.cap import CapWords
 from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.structures.plan import CUT_JOINED
 
@@ -24,7 +24,7 @@ IN_UTC = "SET STATEMENT time_zone = '+00:00' FOR "
 IN_UTC_AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0, time_zone = '+00:00' FOR "
 
 
-class MariaDBWords(Words):
+class MariaDBWords(CapWords):
     """A cap in MariaDB's words."""
 
     @property

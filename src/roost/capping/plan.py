@@ -6,7 +6,7 @@ from collections import namedtuple
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.installation import Adoption
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.postgresql import PostgreSQLAdoption
@@ -140,7 +140,7 @@ class AdoptedPlan(StructurePlan):
     def plan_add(self, run: Operations, _: Context, __: bool) -> Plan:
         """Insert as the application does; where no trigger may delete what that pushes out, do it here."""
         assert self.cap is not None
-        words = Words(self.cap, self.dialect)
+        words = CapWords(self.cap, self.dialect)
         grown: dict[Row, None] = {}
         for op in run:
             values = dict(op.args[0])

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from roost.capping.age import EPOCHS, Age
-from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
 from roost.capping.postgresql_age import PostgreSQLAgeWords
@@ -369,7 +369,7 @@ class PostgreSQLAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
         assert isinstance(words, PostgreSQLWords)
         found = yield read(words.cut, *key)

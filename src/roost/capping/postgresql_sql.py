@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from roost.capping.cap import Cap, Words
+from roost.capping.cap import Cap, CapWords
 from roost.dialects.postgresql import POSTGRESQL
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
@@ -69,7 +69,7 @@ class Home:
     types: Mapping[str, KeyType] = field(default_factory=dict)
 
 
-class ReadingWords(Words):
+class ReadingWords(CapWords):
     """A cap in the words of who only reads. An enum's operators are found for no domain over it."""
 
     def __init__(self, cap: Cap, types: Mapping[str, KeyType]) -> None:
@@ -81,7 +81,7 @@ class ReadingWords(Words):
         return super().column(name) + (self._types[name].cast if name in self._types else "")
 
 
-class PostgreSQLWords(Words):
+class PostgreSQLWords(CapWords):
     """A cap in PostgreSQL's words."""
 
     def __init__(self, cap: Cap, home: Home | None = None) -> None:
@@ -146,14 +146,14 @@ class PostgreSQLWords(Words):
         cap, quoted, types = self.cap, self.dialect.quoted, self.home.types
         table = self.named(cap.table)
         ks = [f"r.k{i}" for i in range(len(cap.per))]
-        told = ", ".join(
+        columns = ", ".join(
             f"k{i} {types[name].named}{types[name].collation and f' COLLATE {types[name].collation}'}"
             for i, name in enumerate(cap.per)
         )
         order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
         is_key = [self._same(cap.per, row, lambda i, _: f"k.k{i}") for row in ("i", "v")]
         return f"""DELETE FROM {table} d USING (SELECT {self.columns(cap.id, "v.")}
-    FROM (SELECT {", ".join(ks)}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {told})
+    FROM (SELECT {", ".join(ks)}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {columns})
       GROUP BY {", ".join(ks)}) k
     CROSS JOIN LATERAL (SELECT {self.columns(cap.order, "i.")} FROM {table} i WHERE {is_key[0]}
       ORDER BY {order} LIMIT k.n + {SPARE} OFFSET {cap.keep}) o

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from roost.capping.age import EPOCHS, FIRST, PER_SECOND, Age
-from roost.capping.cap import Cap, Words, read, write
+from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking
 from roost.capping.installation import KEPT, PRIVATE, SLICE, Adoption, Layout, Making
 from roost.catalog.catalog import Catalog, make_private
@@ -37,7 +37,7 @@ IS_DAY_FIRST = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 ZONED = re.compile(r"[+-](?!00:00$)\d\d:\d\d$")
 
 
-class SQLiteWords(Words):
+class SQLiteWords(CapWords):
     """A cap in SQLite's words."""
 
     def excess(self, limit: int, prefix: str = "") -> str:
@@ -217,8 +217,8 @@ class SQLiteAdoption(Adoption):
     def unfit(self, table: str) -> str:
         """Return why no table of this name can be capped; "" when one can."""
         # What DELETE names is looked for first, and a trigger may not give it another name.
-        told = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
-        return f"{table}: {told}" if self.folded(table) in ROWS else ""
+        reason = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
+        return f"{table}: {reason}" if self.folded(table) in ROWS else ""
 
     def leftovers(self, cap: Cap) -> Statement:
         """Return the query for objects of a cap that kept their names when their table was renamed."""
@@ -322,7 +322,7 @@ class SQLiteAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
-    def cut(self, words: Words, key: Row, is_over: Callable[[], bool]) -> Asking:
+    def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete row by row: the lock is everybody's, and one row may take long."""
         assert isinstance(words, SQLiteWords)
         cap = words.cap

@@ -15,8 +15,8 @@ import click
 import roost
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap
-from roost.capping.installation import Found
-from roost.cli.app import Failure, Settings, must_agree, shared, uninterrupted
+from roost.capping.installation import Inspection
+from roost.cli.app import Failure, GlobalOptions, must_agree, shared, uninterrupted
 from roost.cli.durations import Duration, Offset
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
@@ -41,7 +41,7 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @shared
 @click.pass_obj
 def cap(
-    settings: Settings,
+    settings: GlobalOptions,
     table: str,
     per: str | None,
     keep: int | None,
@@ -112,7 +112,7 @@ _KEPT = {
 }
 
 
-def _agreed_before(found: Found) -> bool:
+def _agreed_before(found: Inspection) -> bool:
     # What goes is what was to go when the table was capped. So a service need not be asked at each start.
     old, cap = found.old, found.cap
     if isinstance(old, Age) and isinstance(cap, Age):
@@ -143,7 +143,7 @@ def _ended() -> Iterator[threading.Event]:
             signal.signal(each, handler)
 
 
-def _may_make_index(found: Found, make_index: bool) -> None:
+def _may_make_index(found: Inspection, make_index: bool) -> None:
     if found.index or make_index or not found.bytes or (found.rows <= SMALL and found.bytes <= NARROW):
         return
     columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
@@ -170,7 +170,7 @@ class _Done:
         return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
 
 
-def _trim(store: roost.Store, found: Found) -> _Done:
+def _trim(store: roost.Store, found: Inspection) -> _Done:
     done, began = _Done(found.cap), time.perf_counter()
     steps = bursts.cap(store, found)
     try:
@@ -198,14 +198,14 @@ def _trim(store: roost.Store, found: Found) -> _Done:
     return done
 
 
-def _rule(found: Found) -> str:
+def _rule(found: Inspection) -> str:
     if isinstance(found.cap, Age):
         return f"rows go when {found.cap.by} is older than {found.cap.older_than_in_words}"
     by = f" by {found.cap.newest_by}" if found.cap.newest_by else ""
     return f"every {', '.join(found.cap.per)} keeps its newest {found.cap.keep:,}{by}"
 
 
-def _loss(found: Found) -> str:
+def _loss(found: Inspection) -> str:
     if isinstance(found.cap, Age):
         return (
             f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those whose "
@@ -218,7 +218,7 @@ def _loss(found: Found) -> str:
     )
 
 
-def _document(found: Found) -> dict[str, Any]:
+def _document(found: Inspection) -> dict[str, Any]:
     facts = found.cap.facts
     if isinstance(found.cap, Age):
         return {
@@ -241,7 +241,7 @@ def _document(found: Found) -> dict[str, Any]:
     }
 
 
-def _told(found: Found) -> list[str]:
+def _told(found: Inspection) -> list[str]:
     too = "too old" if isinstance(found.cap, Age) else "too many"
     lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
     if found.others:
@@ -260,7 +260,7 @@ def _told(found: Found) -> list[str]:
 @click.argument("table")
 @shared
 @click.pass_obj
-def uncap(settings: Settings, table: str) -> None:
+def uncap(settings: GlobalOptions, table: str) -> None:
     """Undo `roost cap`: the table is kept short no longer.
 
     Its triggers go, or on MariaDB the event, the index too if `cap` made one, and its entry in the catalog. The rows

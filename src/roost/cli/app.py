@@ -51,7 +51,7 @@ class Commands(click.Group):
 
 
 @dataclass
-class Settings:
+class GlobalOptions:
     """What is said for every command, before its name or behind it."""
 
     store: str | None = None
@@ -76,7 +76,7 @@ class Settings:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    settings = ctx.ensure_object(Settings)
+    settings = ctx.ensure_object(GlobalOptions)
     if value:
         setattr(settings, str(param.name), value)
 

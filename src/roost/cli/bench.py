@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.cli.app import Failure, Settings, as_json
+from roost.cli.app import Failure, GlobalOptions, as_json
 from roost.cli.screen import answer_table
 from roost.client.load import Load, Report, drive
 from roost.errors import Invalid
@@ -49,7 +49,7 @@ def _secret(option: str, path: str | None, name: str) -> str:
 @as_json
 @click.pass_obj
 def bench(
-    settings: Settings,
+    settings: GlobalOptions,
     /,
     work: str,
     read: str,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import roost
-from roost.cli.app import Failure, Settings, lookup, must_agree, shared, stored
+from roost.cli.app import Failure, GlobalOptions, lookup, must_agree, shared, stored
 from roost.cli.declare import (
     KEEP,
     KEEP_FOR,
@@ -34,7 +34,7 @@ from roost.structures.structure import Structure
 @declaring
 @shared
 @click.pass_obj
-def create(settings: Settings, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
+def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Make structures, and the database file when there is none.
 
     What is there already stays as it is. Structures are declared in a module of yours (the current directory is
@@ -93,7 +93,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask before rows are deleted.")
 @shared
 @click.pass_obj
-def alter(settings: Settings, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
+def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
     """Change structures that are there.
 
     Name a module to apply what it declares now, or one structure and options. A new column needs a VALUE for the
@@ -157,7 +157,7 @@ def _in_words(changes: Any) -> str:
 @declaring
 @shared
 @click.pass_obj
-def ddl(settings: Settings, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
+def ddl(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Print the SQL that `create` would run.
 
     In a database that has none of the structures; none is opened.

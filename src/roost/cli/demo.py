@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 import roost
-from roost.cli.app import Failure, Settings, agreed, shared
+from roost.cli.app import Failure, GlobalOptions, agreed, shared
 from roost.cli.screen import answer, counted, print_table, progress_bar
 from roost.structures.structure import Structure
 
@@ -77,7 +77,7 @@ def changes(n: int, chance: random.Random) -> Iterator[Change]:
 @click.option("--yes", is_flag=True, help="Empty what an earlier demo has left, without asking.")
 @shared
 @click.pass_obj
-def demo(settings: Settings, events: int, yes: bool) -> None:
+def demo(settings: GlobalOptions, events: int, yes: bool) -> None:
     """Show Roost at work: four structures, filled with made-up events.
 
     People change files: every change is counted per file (a counter), kept among the person's last 5 files (a ring),

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from roost.cli.app import Settings, shared
+from roost.cli.app import GlobalOptions, shared
 from roost.cli.screen import answer_table
 
 
@@ -14,7 +14,7 @@ from roost.cli.screen import answer_table
 @click.argument("url", required=False)
 @shared
 @click.pass_obj
-def doctor(settings: Settings, url: str | None) -> None:
+def doctor(settings: GlobalOptions, url: str | None) -> None:
     """Look at a database: which guarantee holds how, and what would be gained by changing what.
 
     Only reads. URL is the store of --store or ROOST_STORE unless it is named.

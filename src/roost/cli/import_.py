@@ -15,7 +15,7 @@ from rich.text import Text
 
 import roost
 from roost.batching.atoms import Atom
-from roost.cli.app import Failure, Settings, lookup, shared, uninterrupted
+from roost.cli.app import Failure, GlobalOptions, lookup, shared, uninterrupted
 from roost.cli.lines import FORMATS, Field, Record, Records, format_of, records
 from roost.cli.screen import answer, counted, progress_bar
 from roost.cli.values import printable
@@ -144,7 +144,7 @@ def _problem(atom: Atom) -> str | None:
 @shared
 @click.pass_obj
 def import_(
-    settings: Settings,
+    settings: GlobalOptions,
     /,
     name: str,
     file: BinaryIO,
@@ -255,7 +255,7 @@ def _reporter(bar: Progress) -> Callable[[str], None]:
     return lambda message: bar.console.print(Text(printable(message)), soft_wrap=True)
 
 
-def _report(settings: Settings, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:
+def _report(settings: GlobalOptions, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:
     summary = f"{name}: {counted(done.imported, 'line')} imported in {seconds:.1f} s ({done.imported / seconds:,.0f}/s)"
     if done.skipped:
         summary += f", {done.skipped:,} skipped"

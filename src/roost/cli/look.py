@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import roost
-from roost.cli.app import Failure, Settings, lookup, shared, stored
+from roost.cli.app import Failure, GlobalOptions, lookup, shared, stored
 from roost.cli.screen import answer, answer_table, counted
 from roost.cli.values import key_from_text, key_in_words, plain
 from roost.structures.registry import console_of
@@ -21,7 +21,7 @@ PAGE = 20  # keys that `show` lists unless --n says otherwise
 @click.command("list")
 @shared
 @click.pass_obj
-def list_(settings: Settings) -> None:
+def list_(settings: GlobalOptions) -> None:
     """List the structures with their declarations.
 
     \b
@@ -44,7 +44,7 @@ def list_(settings: Settings) -> None:
 @click.option("--after", metavar="KEY", help="List the keys behind this one: the next page.")
 @shared
 @click.pass_obj
-def show(settings: Settings, name: str, key: str | None, n: int | None, after: str | None) -> None:
+def show(settings: GlobalOptions, name: str, key: str | None, n: int | None, after: str | None) -> None:
     """Show what a structure holds.
 
     Its first keys, or one key with all it has, the newest first. A KEY of several columns is written with commas, or
@@ -70,7 +70,7 @@ def show(settings: Settings, name: str, key: str | None, n: int | None, after: s
             _show_keys(settings, store, structure, begin, n or PAGE)
 
 
-def _show_key(settings: Settings, store: roost.Store, structure: Structure, key: Any, n: int | None) -> None:
+def _show_key(settings: GlobalOptions, store: roost.Store, structure: Structure, key: Any, n: int | None) -> None:
     console = console_of(structure)
     found = console.content(store.run(console.contents(key, n)), n)
     document = {"structure": structure.name, "key": key} | found.document
@@ -78,7 +78,7 @@ def _show_key(settings: Settings, store: roost.Store, structure: Structure, key:
     answer_table(settings, plain(document), title, found.headers, found.rows)
 
 
-def _show_keys(settings: Settings, store: roost.Store, structure: Structure, after: Any, n: int) -> None:
+def _show_keys(settings: GlobalOptions, store: roost.Store, structure: Structure, after: Any, n: int) -> None:
     console = console_of(structure)
     keys = store.run(structure.keys(after, n))
     found = console.summary(keys, store.run_all(*console.summaries(keys)))
@@ -94,7 +94,7 @@ def _show_keys(settings: Settings, store: roost.Store, structure: Structure, aft
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @shared
 @click.pass_obj
-def check(settings: Settings, names: tuple[str, ...]) -> None:
+def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
     """Verify every promise that the structures keep.
 
     Reads everything, in one snapshot; the exit code is 1 when a promise is broken. Without a NAME the whole catalog is

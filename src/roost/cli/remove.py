@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli.app import Settings, lookup, must_agree, shared
+from roost.cli.app import GlobalOptions, lookup, must_agree, shared
 from roost.cli.screen import answer
 from roost.cli.values import key_from_text, key_in_words, plain
 from roost.structures.registry import console_of
@@ -16,7 +16,7 @@ from roost.structures.registry import console_of
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 @click.pass_obj
-def clear(settings: Settings, name: str, key: str, yes: bool) -> None:
+def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
     """Remove all that a key holds.
 
     The key stays known: a ring's sequence goes on.
@@ -35,7 +35,7 @@ def clear(settings: Settings, name: str, key: str, yes: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 @click.pass_obj
-def forget(settings: Settings, name: str, key: str, yes: bool) -> None:
+def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
     """Remove a key with all that it holds.
 
     A ring or a capped collection starts again at sequence 1.
@@ -48,7 +48,7 @@ def forget(settings: Settings, name: str, key: str, yes: bool) -> None:
     _remove(settings, "forget", name, key, yes)
 
 
-def _remove(settings: Settings, verb: str, name: str, text: str, yes: bool) -> None:
+def _remove(settings: GlobalOptions, verb: str, name: str, text: str, yes: bool) -> None:
     with settings.open() as store:
         structure = lookup(store, name, to_write=True)
         key = key_from_text(structure, text)

@@ -22,17 +22,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from roost.cli.app import Settings
+from roost.cli.app import GlobalOptions
 from roost.cli.values import words
 
 
-def answer(settings: Settings, document: Any, lines: Iterable[str]) -> None:
+def answer(settings: GlobalOptions, document: Any, lines: Iterable[str]) -> None:
     """Print the document, or the same in lines."""
     click.echo(json.dumps(document, indent=2) if settings.json else "\n".join(lines))
 
 
 def answer_table(
-    settings: Settings, document: Any, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
+    settings: GlobalOptions, document: Any, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
     """Print the document, or the same as a table: in a pipe one line of headers, then a line per row, without title."""
     console = Console()

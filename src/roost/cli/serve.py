@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from roost.cli.app import Failure, Settings, shared
+from roost.cli.app import Failure, GlobalOptions, shared
 from roost.databases import open_engine
 from roost.server import settings as serving
 from roost.server.logs import log_to_stderr
@@ -61,7 +61,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 @_options
 @shared
 @click.pass_obj
-def serve(cli: Settings, /, url: str | None, config: str | None, **options: str | None) -> None:
+def serve(cli: GlobalOptions, /, url: str | None, config: str | None, **options: str | None) -> None:
     """Serve a database by the HandlerSocket protocol, and a cache by memcached's.
 
     A SQLite file, MariaDB or PostgreSQL: its tables and Roost's own structures, to reads on one port and to writes on

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from roost.client.endpoint import ClientOptions, Endpoint
-from roost.client.exchange import Deadline, Exchange, OpenIndexes, Outcomes, Transfer, Unanswered
+from roost.client.exchange import Deadline, OpenIndexes, Outcomes, Pipeline, Transfer, Unanswered
 from roost.client.requests import Broken, Request
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, OutcomeUnknown, TimedOut
 
@@ -106,13 +106,13 @@ class Connection(Generic[W]):
                 for place in left:
                     outcomes[place] = CannotOpen(f"no connection to {server}: {_reason(error)}")
                 return outcomes
-            exchange = Exchange(self._indexes, self._options.secret, requests, left, deadline)
+            pipeline = Pipeline(self._indexes, self._options.secret, requests, left, deadline)
             cause: Exception | None = None
             try:
-                yield from exchange.run(outcomes)
+                yield from pipeline.run(outcomes)
             except (OSError, Unanswered, Broken) as error:
                 cause = error
-            if cause is not None or exchange.unclear:
+            if cause is not None or pipeline.unclear:
                 self.drop()
             if cause is None:
                 return outcomes
@@ -120,7 +120,7 @@ class Connection(Generic[W]):
             pending = [place for place in left if outcomes[place] is _Pending.PENDING]
             left = []
             for place in pending:
-                if requests[place].changes and exchange.was_sent(place):
+                if requests[place].changes and pipeline.was_sent(place):
                     outcomes[place] = OutcomeUnknown(f"{requests[place]!r} may have been done: {why}")
                 elif again or isinstance(cause, TimeoutError):
                     kind = TimedOut if isinstance(cause, TimeoutError) else ConnectionLost

@@ -97,7 +97,7 @@ class OpenIndexes:
         return self.ids[opened]
 
 
-class Exchange:
+class Pipeline:
     """The lines of some requests, with those that open their indexes, as one chunk; and the answers to it."""
 
     def __init__(

@@ -78,19 +78,19 @@ def _ask_primary(connection: Any) -> str:
 
 def staleness_of(options: dict[str, str], place: str, hosts: int) -> float | None:
     """Take `reads` and `staleness` out of a URL's options; return the seconds, None where reads go to the primary."""
-    reads, told = options.pop("reads", "primary"), options.pop("staleness", None)
+    reads, given = options.pop("reads", "primary"), options.pop("staleness", None)
     if reads not in ("primary", "replica"):
         raise Invalid(f"{place}: reads is primary or replica, not {reads!r}")
     if reads == "primary":
-        if told is not None:
+        if given is not None:
             raise Invalid(f"{place}: staleness is of reads=replica")
         return None
     if hosts < 2:
         raise Invalid(f"{place}: reads=replica takes several hosts, host1,host2")
     try:
-        seconds = STALENESS if told is None else float(told)
+        seconds = STALENESS if given is None else float(given)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 10**6:
-        raise Invalid(f"{place}: staleness is a number of seconds, not {told!r}")
+        raise Invalid(f"{place}: staleness is a number of seconds, not {given!r}")
     return seconds

@@ -64,23 +64,23 @@ def _is_only_server(authority: str, rest: str) -> bool:
 
 def parse_file(url: str) -> tuple[str | None, dict[str, str]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
-    told = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
+    shown = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SQLITE_SCHEMES:
-        raise Invalid(f"{told!r} is not the URL of a SQLite file: {SQLITE_URLS}")
+        raise Invalid(f"{shown!r} is not the URL of a SQLite file: {SQLITE_URLS}")
     path, _, query = rest.partition("?")
     try:
         pairs = parse_qsl(query, strict_parsing=True) if query else []
     except ValueError:
-        raise Invalid(f"{told!r}: what follows ? is not a list of options") from None
+        raise Invalid(f"{shown!r}: what follows ? is not a list of options") from None
     options = {}
     for name, value in pairs:
         choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
         if choices is None or value.lower() not in choices:
-            raise Invalid(f"{told!r}: {name}={value} is not an option; use synchronous=full|normal, mode=ro")
+            raise Invalid(f"{shown!r}: {name}={value} is not an option; use synchronous=full|normal, mode=ro")
         options[name] = value.upper() if name == "synchronous" else value.lower()
     if path in ("", "/", "/:memory:"):
         return None, options
     if not path.startswith("/"):
-        raise Invalid(f"{told!r}: a file takes three slashes, or four when its path is absolute")
+        raise Invalid(f"{shown!r}: a file takes three slashes, or four when its path is absolute")
     return unquote(path[1:]), options

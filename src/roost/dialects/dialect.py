@@ -169,7 +169,7 @@ class Dialect:
     views: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # a server is asked, and each time costs: what can goes together
-    alone: bool = True  # one operation by itself needs no batch
+    singles: bool = True  # one operation by itself needs no batch
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed

@@ -20,7 +20,7 @@ MYSQL = replace(
     # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
     types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
     views=False,
-    alone=False,  # it has no SET STATEMENT
+    singles=False,  # it has no SET STATEMENT
     for_share=" FOR SHARE",
     nowait=" NOWAIT",
     returning=False,

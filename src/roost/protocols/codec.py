@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from roost.errors import Error
 from roost.structures.index.budget import Budget
-from roost.structures.plan import Context
 
 
 class Late(NamedTuple):
@@ -61,13 +60,13 @@ class Session(Protocol):
 
 
 class Request(Protocol):
-    """What an exchange asks of the database."""
+    """What a responder asks of the database."""
 
-    def run(self, database: Any, context: Context) -> Generator[Any, Any, Any]:
-        """Ask it; the answer is what the exchange is sent. database: see `roost.store.served.Database`."""
+    def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
+        """Ask it; the answer is what the responder is sent. database: see `roost.store.served.Database`."""
 
 
-class Exchange(Protocol):
+class Responder(Protocol):
     """The requests of several connections, and their answers."""
 
     texts: list[Any]  # the answers, in the order of the connections; empty where there are none yet
@@ -130,5 +129,5 @@ class Codec(Protocol):
     def encode(self, answer: Any) -> bytes:
         """Return an answer as it is sent."""
 
-    def exchange(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Exchange:
+    def responder(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Responder:
         """Return what answers requests. version: of what was opened; failed: why there is no transaction."""

@@ -14,14 +14,14 @@ from typing import Any
 LONGEST = 2**24  # bytes of a line: settings with many patterns of tables
 
 
-class Control:
+class Channel:
     """One end of the line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> Control:
+    async def over(cls, sock: socket.socket) -> Channel:
         """Use a connected socket."""
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=LONGEST))
 

@@ -176,8 +176,8 @@ class Server:
 
     def failed(self, taken: Taken, error: BaseException | None = None) -> None:
         """Close the connections of a turn whose outcome is not known."""
-        told = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
-        log.error(told, exc_info=error or True)
+        message = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
+        log.error(message, exc_info=error or True)
         for client, _ in taken:
             client.abort()
 

@@ -12,7 +12,7 @@ from io import FileIO
 from mmap import mmap
 from typing import Any
 
-from roost.server.control import Control
+from roost.server.control import Channel
 from roost.server.counters import Totals, make_block, totals
 from roost.server.settings import Role, Service, Settings, protocol_of
 from roost.server.standby import Standbys
@@ -52,7 +52,7 @@ class Slot:
             fd, self._memories[protocol] = make_block()
             self._counters.append(FileIO(fd))
         self._process: subprocess.Popen[bytes] | None = None
-        self._control: Control | None = None
+        self._control: Channel | None = None
         self._stopped = False
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._pinged = 0
@@ -79,7 +79,7 @@ class Slot:
         try:
             files = [*[each.fileno() for each in self._counters], *[each.fileno() for each in self._sockets]]
             socket.send_fds(standby.line, [b"."], files)
-            self._control = await Control.over(standby.line)
+            self._control = await Channel.over(standby.line)
         except OSError:  # it has died meanwhile
             standby.line.close()
             self.ended = _ending(await self._bury())

@@ -16,7 +16,7 @@ from typing import Any
 
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, Error, Missing, StatementFailed
-from roost.protocols.codec import Arrived, Codec, Exchange, Late
+from roost.protocols.codec import Arrived, Codec, Late, Responder
 from roost.server.counters import Counted
 from roost.store.served import Budget, Careful, Database, Undone, kept
 
@@ -51,13 +51,13 @@ class Played:
         self.late: dict[int, Late] = {}  # by the places of connections, after their texts
         self.rest: dict[int, Any] = {}  # by the places of connections: the lines that are left for later turns
         self.seconds = [0.0] * len(arrived)  # that each took of the turn
-        self.attempt: Exchange | None = None  # that is not committed
+        self.attempt: Responder | None = None  # that is not committed
         self.halved = False  # a part has failed as a whole
         self.pieces: Sequence[_Piece] = [(place, 0, text) for place, (_, text) in enumerate(arrived)]  # all of it
         self._arrived = arrived
         self._codec = codec
         self._next = [0] * len(arrived)  # how far the text of each is done
-        self._whole = False  # all was answered by one exchange, as far as the budget allowed
+        self._whole = False  # all was answered by one responder, as far as the budget allowed
 
     def ready(self, pieces: Sequence[_Piece]) -> Sequence[_Piece]:
         """Return the pieces before which everything is done, of connections that go on."""
@@ -73,22 +73,22 @@ class Played:
             and not arrived[piece[0]][0].foreign
         ]
 
-    def take(self, pieces: Sequence[_Piece], exchange: Exchange) -> None:
-        """Keep the answers of an exchange."""
+    def take(self, pieces: Sequence[_Piece], responder: Responder) -> None:
+        """Keep the answers of a responder."""
         if pieces is self.pieces:
             self.texts, self.late, self.rest, self.seconds = (
-                exchange.texts,
-                exchange.late,
-                exchange.rest,
-                exchange.seconds,
+                responder.texts,
+                responder.late,
+                responder.rest,
+                responder.seconds,
             )
             self._whole = True
             return
         for place, (at, begin, text) in enumerate(pieces):
-            self.texts[at] += exchange.texts[place]
-            self.seconds[at] += exchange.seconds[place]
-            rest = exchange.rest.get(place)
-            late = exchange.late.get(place)
+            self.texts[at] += responder.texts[place]
+            self.seconds[at] += responder.seconds[place]
+            rest = responder.rest.get(place)
+            late = responder.late.get(place)
             if late is not None:
                 self.late[at] = late
                 rest = late.rest or None
@@ -148,11 +148,11 @@ class Lines(Part):
         "_codec",
         "_counters",
         "_database",
-        "_exchange",
         "_late",
         "_pieces",
         "_played",
         "_playing",
+        "_responder",
     )
 
     def __init__(
@@ -171,7 +171,7 @@ class Lines(Part):
         self._codec = codec
         self._counters = counters
         self._playing: Sequence[_Piece] = ()
-        self._exchange: Exchange | None = None
+        self._responder: Responder | None = None
         self._late = False  # a statement of theirs had its time
 
     def __len__(self) -> int:
@@ -190,14 +190,14 @@ class Lines(Part):
             return []
         if self._codec.opens or not database.looks:
             yield from database.look(context)
-        exchange = self._begin(database.budget)
+        responder = self._begin(database.budget)
         try:
-            work = exchange.play()
+            work = responder.play()
             asked = next(work, None)
             while asked is not None:
                 begun = monotonic()
                 answer = yield from asked.run(database, context)
-                exchange.elapsed = monotonic() - begun
+                responder.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)
                 except StopIteration:
@@ -220,26 +220,26 @@ class Lines(Part):
             raise
         return None
 
-    def _begin(self, budget: Budget, failed: Error | None = None) -> Exchange:
+    def _begin(self, budget: Budget, failed: Error | None = None) -> Responder:
         arrived = self._arrived
         if self._playing is not self._played.pieces:
             arrived = [(arrived[place][0], text) for place, _, text in self._playing]
         played = self._played
         if played.attempt is not None:  # it was rolled back
             played.attempt.undo()
-        self._exchange = played.attempt = self._codec.exchange(arrived, self._database.version, budget, failed)
-        return self._exchange
+        self._responder = played.attempt = self._codec.responder(arrived, self._database.version, budget, failed)
+        return self._responder
 
     def committed(self, stats: object = None) -> None:
         """Give the connections their answers; they are counted by the worker."""
-        exchange = self._exchange
-        assert exchange is not None
+        responder = self._responder
+        assert responder is not None
         self._played.attempt = None
-        self._played.take(self._playing, exchange)
+        self._played.take(self._playing, responder)
         counters = self._counters
-        counters.requests += exchange.requests
-        counters.errors += exchange.errors
-        counters.rows += exchange.rows
+        counters.requests += responder.requests
+        counters.errors += responder.errors
+        counters.rows += responder.rows
 
     def refuse(self, error: BaseException) -> None:
         """Answer every line that asks something of the database with an error."""
@@ -249,10 +249,10 @@ class Lines(Part):
             cause = Error()
         kept(cause)
         self._playing = self._played.ready(self._pieces)
-        exchange = self._begin(Budget(), cause)
+        responder = self._begin(Budget(), cause)
         self._database.budget.take(0)  # which looks at the time
-        for _ in exchange.play():
-            raise AssertionError("an exchange without a transaction asks nothing of the database")
+        for _ in responder.play():
+            raise AssertionError("a responder without a transaction asks nothing of the database")
         self.committed()
 
     def halves(self) -> list[Part]:

@@ -22,7 +22,7 @@ from roost.errors import CannotOpen, Error
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
 from roost.server import tls
-from roost.server.control import Control
+from roost.server.control import Channel
 from roost.server.counters import Counters, map_block
 from roost.server.listeners import BACKLOG
 from roost.server.logs import log_to_stderr
@@ -64,7 +64,7 @@ class Worker:
     files: the descriptors of its counters and of its listening sockets.
     """
 
-    def __init__(self, make: Make, control: Control, files: Sequence[int]) -> None:
+    def __init__(self, make: Make, control: Channel, files: Sequence[int]) -> None:
         self._make, self._control, self._files = make, control, files
         self._servers: list[asyncio.AbstractServer] = []
 
@@ -184,9 +184,9 @@ class _Door(asyncio.Protocol):
 class _Refused(asyncio.Protocol):
     """Says why and closes. It reads on for a moment: a close over unread bytes would take the answer along."""
 
-    def __init__(self, transport: asyncio.Transport, told: bytes, others: set[_Refused]) -> None:
+    def __init__(self, transport: asyncio.Transport, answer: bytes, others: set[_Refused]) -> None:
         self._others = others
-        transport.write(told)
+        transport.write(answer)
         if len(others) >= SPARE_FILES // 2 or not transport.can_write_eof():
             transport.close()
             return
@@ -230,7 +230,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _live(make: Make, line: socket.socket, files: Sequence[int]) -> int:
-    return await Worker(make, await Control.over(line), files).run()
+    return await Worker(make, await Channel.over(line), files).run()
 
 
 def main(make: Make) -> int:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from roost.capping.age import Age
 from roost.capping.cap import Cap
-from roost.capping.installation import Adoption, Found
+from roost.capping.installation import Adoption, Inspection
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.plan import adoption_for
 from roost.databases.engine import Connection, commit, drive
@@ -41,7 +41,7 @@ LEFT = 100  # rows that are over of which a pass need not be followed by another
 EVERY = 1.0  # seconds between two passes where triggers cannot keep a table short
 
 
-def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None) -> Found:
+def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None) -> Inspection:
     """Return what capping a table would mean; changes nothing. Without `per` or `keep` they are what they were.
 
     `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
@@ -57,7 +57,7 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
         keep = old.keep if keep is None else keep
     elif newest_by is None and old is not None and old.per == tuple(per):
         newest_by = old.newest_by
-    found: Found = core.snapshot(partial(adoption.look, table, per, keep, newest_by))
+    found: Inspection = core.snapshot(partial(adoption.look, table, per, keep, newest_by))
     return found
 
 
@@ -68,7 +68,7 @@ def inspect_age(
     older_than: int | None = None,
     epoch: str | None = None,
     offset: int | None = None,
-) -> Found:
+) -> Inspection:
     """Return what capping a table by age would mean; changes nothing. What is None is what it was.
 
     older_than: in seconds. by: the column that tells the time. epoch: the unit of its numbers, s or ms. offset: how
@@ -84,7 +84,7 @@ def inspect_age(
         by, older_than = by or old.by, older_than or old.older_than
     if by is None or older_than is None:
         raise Invalid(f"{table} is not capped by age yet: say --older-than TIME and --by COLUMN")
-    found: Found = core.snapshot(partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0))
+    found: Inspection = core.snapshot(partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0))
     return found
 
 
@@ -94,7 +94,7 @@ def capped(store: Store, table: str) -> Cap | None:
     return found
 
 
-def cap(store: Store, found: Found) -> Generator[int, None, Cap]:
+def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
     """Cap a table as it was found: first what keeps it short is made, then what is too many goes.
 
     Yields after every burst how many rows it has deleted. It may be left at any moment, and done again at any time:

@@ -100,7 +100,7 @@ class Core:
             *(self.known, self._context, readers, self.writers, self._writer, self._report, self.timeout),
             engine=self.engine,
         )
-        self.run_alone = single.run
+        self.run_single = single.run
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
@@ -138,16 +138,16 @@ class Core:
 
     def submit(self, atoms: Sequence[Atom]) -> None:
         """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
-        if not self._run_alone(atoms):
+        if not self._run_single(atoms):
             self.submit_batch(atoms)
 
-    def _run_alone(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
+    def _run_single(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
         # Runs a single operation without a batch; returns whether it has its answer.
         if len(atoms) > 1 or len(atoms[0].operations) > 1 or atoms[0].once is not None:
             return False
         (atom,) = atoms
         deadline = atom.deadline or time.monotonic() + self.timeout
-        result = self.run_alone(atom.operations[0], deadline, reader)
+        result = self.run_single(atom.operations[0], deadline, reader)
         if result is UNANSWERED:
             return False
         atom.results = (result,)
@@ -168,7 +168,7 @@ class Core:
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Return when every atom has its answer or is to be submitted to the slow path; reads by one of the readers."""
-        if not self._run_alone(atoms, reader):
+        if not self._run_single(atoms, reader):
             self._submit_some(atoms, reader)
 
     def _submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:

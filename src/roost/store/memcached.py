@@ -103,7 +103,7 @@ class CacheCore:
         self._open()
         self.engine.reach()
 
-    def run_alone(self, op: Operation[Any], _: float) -> Any:
+    def run_single(self, op: Operation[Any], _: float) -> Any:
         """Return the result of one operation: each is run by itself here."""
         atom = Atom((op,))
         self.submit_some([atom])

@@ -255,7 +255,7 @@ class Store(_Base, Runner):
             return super().run(operation, once=once)
         working = self._working
         deadline = time.monotonic() + working.timeout
-        result: Any = working.run_alone(operation, deadline)
+        result: Any = working.run_single(operation, deadline)
         if result is UNANSWERED:
             atom = Atom((operation,))
             atom.deadline = deadline

@@ -266,13 +266,13 @@ class Clock:
         writes: the transaction writes in any case; otherwise time is only mended, where the clock has jumped back.
         """
         found = yield self.question(context)
-        return (yield from self.told(found, context, writes=writes))
+        return (yield from self.answered(found, context, writes=writes))
 
     def question(self, context: Context) -> Statement:
-        """Return the statement of `read`, to go out along with others; `told` takes its answer."""
+        """Return the statement of `read`, to go out along with others; `answered` takes its answer."""
         return Statement(self._read, [self.clock_row(context)])
 
-    def told(self, found: Any, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
+    def answered(self, found: Any, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
         """Return the present moment from the answer to `question`, and write it down where that is due."""
         seen, ours = self._seen(context), microseconds(context.clock())
         clock, latest, ahead = found[0][0]

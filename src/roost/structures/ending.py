@@ -199,7 +199,7 @@ class EndingPlan(StructurePlan):
             lock = Statement(self._lock, [key + self._nothing for key in keys])
             _, found, time = yield Together((lock, Statement(self._select_locked, keys), self.clock.question(context)))
             yield Control.LOCKED
-            moment = yield from self.clock.told(time, context)
+            moment = yield from self.clock.answered(time, context)
             return moment, {key: tuple(rows[0]) for key, rows in zip(keys, found, strict=True)}
         moment = yield from self.clock.read(context)
         found = yield from self.read(keys, context)

@@ -197,7 +197,7 @@ class StructurePlan(TargetPlan):
         # `Careful`), or a transaction of its own. Where it is neither, or the function returns None, it needs a batch.
         self.questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = {}
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = {}
-        if dialect.alone:
+        if dialect.singles:
             self.questions = self._made("ask_")
             self.transactions = self._made("exchange_" if dialect.exchanges else "transact_")
 

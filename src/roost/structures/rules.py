@@ -11,7 +11,7 @@ from roost.dialects.conditions import no_moment
 from roost.structures.plan import Rule, StructurePlan
 
 
-class Words:
+class RuleWords:
     """What the queries of one structure are made of."""
 
     def __init__(self, plan: StructurePlan) -> None:
@@ -26,7 +26,7 @@ class Words:
 
 def has_head(plan: StructurePlan) -> Rule:
     """Return the rule that every row has a head."""
-    words = Words(plan)
+    words = RuleWords(plan)
     return (
         "head",
         f"SELECT {words.r_key}, {words.message('? rows without a head', 'count(*)')} FROM {words.rows} r"
@@ -37,7 +37,7 @@ def has_head(plan: StructurePlan) -> Rule:
 
 def sequences(plan: StructurePlan) -> Iterator[Rule]:
     """Return the rules of rows that have a sequence: it is one that the head has given, at a moment."""
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "sequence",
         f"SELECT {words.r_key}, {words.message('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
@@ -49,7 +49,7 @@ def sequences(plan: StructurePlan) -> Iterator[Rule]:
 
 def counted(plan: StructurePlan) -> Rule:
     """Return the rule that the head's count is that of its rows."""
-    words = Words(plan)
+    words = RuleWords(plan)
     return (
         "count",
         f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
@@ -61,7 +61,7 @@ def counted(plan: StructurePlan) -> Rule:
 
 def lasting(plan: StructurePlan) -> Rule:
     """Return the rule that every row has a moment at which it leaves."""
-    words = Words(plan)
+    words = RuleWords(plan)
     return (
         "until",
         f"SELECT {words.r_key}, {words.message('a row with the end ?', 'r.until')} FROM {words.rows} r\n"

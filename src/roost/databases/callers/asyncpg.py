@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Words, Work, aplay
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Script, Texts, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.session import is_utf8
@@ -28,7 +28,7 @@ _TYPES = {
 class _AsyncpgCaller(PostgreSQLCaller):
     """The savepoint of one call."""
 
-    def begin(self) -> Words:
+    def begin(self) -> Script:
         """Yield what sets the savepoint; asyncpg begins no transaction by itself."""
         settings = self.raw.get_settings()
         if not is_utf8(settings.client_encoding):
@@ -78,14 +78,14 @@ _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSErro
 
 def _as_psycopg(error: Exception) -> psycopg.Error:
     # So that what an error means is written once, by its SQLSTATE.
-    told = str(error).strip()
+    message = str(error).strip()
     state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
     if isinstance(error, TimeoutError):
-        state, told = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
+        state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
     elif isinstance(error, OSError):
         state = "08006"
     found = psycopg.DatabaseError(
-        told, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: told.encode()}
+        message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
     )
     found.sqlstate = state
     return found

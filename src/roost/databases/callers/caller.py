@@ -17,7 +17,7 @@ from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, 
 from roost.errors import Error
 
 Work = Generator[Wanted, Any, None]
-Words = Generator[str, Sequence[Row], None]
+Script = Generator[str, Sequence[Row], None]
 Texts = Generator[str, Sequence[Row], Row | None]
 
 BACK, RELEASE = "ROLLBACK TO SAVEPOINT roost_joined", "RELEASE SAVEPOINT roost_joined"
@@ -53,7 +53,7 @@ class Caller(ABC):
         self.writes = writes
         self.is_set = False
 
-    def words(self, word: Control) -> Words:
+    def words(self, word: Control) -> Script:
         """Yield what is to be said for a control word, one statement after the other; is sent the rows of each."""
         match word:
             case Control.SAVEPOINT:
@@ -72,7 +72,7 @@ class Caller(ABC):
         """
 
     @abstractmethod
-    def begin(self) -> Words:
+    def begin(self) -> Script:
         """Yield what sets the savepoint; raise `Invalid` where it would hold nothing together."""
 
     @abstractmethod

@@ -11,8 +11,8 @@ from roost.databases.callers.caller import (
     Caller,
     CallerExecutor,
     Play,
+    Script,
     Texts,
-    Words,
     Work,
     play,
 )
@@ -106,7 +106,7 @@ class MariaDBCaller(Caller):
         super().__init__(raw, place, writes)
         self._dialect = dialect
 
-    def begin(self) -> Words:
+    def begin(self) -> Script:
         """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
 
         The server's answer to it says whether there is one: after a deadlock, the driver's flag is stale.

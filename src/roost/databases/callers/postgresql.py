@@ -13,8 +13,8 @@ from roost.databases.callers.caller import (
     Caller,
     CallerExecutor,
     Play,
+    Script,
     Texts,
-    Words,
     Work,
     aplay,
     play,
@@ -49,7 +49,7 @@ class PostgreSQLCaller(Caller):
 
     failures = FAILURES
 
-    def begin(self) -> Words:
+    def begin(self) -> Script:
         """Yield what sets the savepoint; psycopg begins a transaction before it, except under autocommit."""
         raw = self.raw
         refuse(raw.info, "store.on")
@@ -107,7 +107,7 @@ class PostgreSQLCaller(Caller):
 class _PsycopgExecutor(CallerExecutor):
     """Runs a call's statements; a query that is all of it goes out together with its savepoint, in one exchange."""
 
-    _waiting: Words | None = None  # what sets the savepoint, which was not sent yet
+    _waiting: Script | None = None  # what sets the savepoint, which was not sent yet
     _sql = ""  # its text
 
     def execute(self, wanted: Wanted) -> Any:

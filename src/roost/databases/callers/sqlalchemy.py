@@ -86,5 +86,5 @@ def _begin_below(connection: Any) -> None:
 
 def _is_lost(raw: Any, error: BaseException | None) -> bool:
     # As psycopg, PyMySQL and asyncmy say it; not all of them notice before the next statement.
-    told = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
-    return any(told) or isinstance(error, CannotOpen)
+    signs = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
+    return any(signs) or isinstance(error, CannotOpen)

@@ -95,10 +95,10 @@ def read(url: str) -> Address:
     return Address(found | _tls(options, place), place, dialect, prepares, hosts, staleness, sync_wait)
 
 
-def _seconds(told: str, place: str) -> int:
-    if not told.isdecimal() or not 1 <= int(told) <= 31_536_000:  # PyMySQL's own limit
-        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {told!r}")
-    return int(told)
+def _seconds(given: str, place: str) -> int:
+    if not given.isdecimal() or not 1 <= int(given) <= 31_536_000:  # PyMySQL's own limit
+        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {given!r}")
+    return int(given)
 
 
 def _tls(options: dict[str, str], place: str) -> dict[str, Any]:

@@ -88,14 +88,14 @@ def to_flush(found: Error, table: str) -> Error:
 def translate(error: Exception, place: str, sql: str = "") -> Error:
     """Return our error for one of a server's, by its number. The classes of PyMySQL and asyncmy have the same names."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    told = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
+    text = f"{place}: {error.args[1] if len(error.args) > 1 else error} ({code})"
     if more := advice(code, sql):
-        return StatementFailed(told + more)
+        return StatementFailed(text + more)
     match code:
         case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
-            return Conflict(told)
-        case 1064 if UNREAD.search(told):
-            return Conflict(told)
+            return Conflict(text)
+        case 1064 if UNREAD.search(text):
+            return Conflict(text)
         case 1205 | 3572:  # 3572 is NOWAIT's in MySQL
             return Busy(f"{place}: another transaction holds a lock that is needed ({code})")
         case 1969 | 3024:  # 3024 is MySQL's limit for a SELECT, max_execution_time
@@ -103,26 +103,26 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
         case 1317:
             return Busy(f"{place}: the statement was interrupted (KILL QUERY or the like) ({code})")
         case 1146 if PRIVATE.search(str(error.args[1])):
-            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
-        case 1142 if HIDDEN.search(told):
-            return Missing(f"{told}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
+            return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
+        case 1142 if HIDDEN.search(text):
+            return Missing(f"{text}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
         case 167:  # a column that numbers itself has no number left
-            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), "167")
+            return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), "167")
         case 1021 | 1114 | 3:
-            return DiskFull(told)
+            return DiskFull(text)
         case 1290 | 1792 | 1036 | 1836:
-            return ReadOnly(told)
+            return ReadOnly(text)
         case 2002 | 2003 | 2006 | 2013 | 2055 | 1927 | 1053 | 1040 | 1047 | 1153 | 1158 | 1159 | 1160 | 1161 | 4031:
-            return ConnectionLost(told)
+            return ConnectionLost(text)
         case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 2005 | 2026 | 2059 | 2061:
-            return CannotOpen(told)
+            return CannotOpen(text)
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
-            return ConnectionLost(told)
+            return ConnectionLost(text)
     # A statement is refused with any number: a trigger's author chooses it. Those below 1000 are of the server's files,
     # those from 2000 on of the driver.
     of_statement = 1000 <= code < 2000 or code >= 3000
     if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
         of_statement and code not in OF_SERVER
     ):
-        return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), WORDS.get(code, "error"))
-    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+        return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), WORDS.get(code, "error"))
+    return DatabaseError(f"{text}{f' in {sql}' if sql else ''}")

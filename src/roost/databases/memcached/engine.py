@@ -36,8 +36,8 @@ from roost.structures.memcached_set.commands import (
     Cas,
     Command,
     Delete,
-    Found,
     Get,
+    Item,
     Left,
     Limit,
     List,
@@ -185,11 +185,11 @@ def _raise_error(line: bytes) -> None:
         raise MemcacheClientError(text or kind)
 
 
-def _gets(client: Client, items: Sequence[str]) -> dict[str, Found]:
+def _gets(client: Client, items: Sequence[str]) -> dict[str, Item]:
     # `Client.gets_many`, in 5 µs instead of 12, and large items in pieces of 64 KB instead of 4.
     sock = client.sock
     sock.sendall(b"gets %b\r\n" % " ".join(items).encode())
-    found: dict[str, Found] = {}
+    found: dict[str, Item] = {}
     data, place = sock.recv(PIECE), 0
     if not data:
         raise MemcacheUnexpectedCloseError
@@ -210,7 +210,7 @@ def _gets(client: Client, items: Sequence[str]) -> dict[str, Found]:
         if missing > 0:
             data, place = _more(sock, data[place:], missing), 0
         end = place + int(size)
-        found[item.decode()] = Found(data[place:end], int(flags), cas)
+        found[item.decode()] = Item(data[place:end], int(flags), cas)
         place = end + 2
 
 
@@ -363,11 +363,11 @@ class MemcachedEngine:
         server.give(client)
         return answer
 
-    def _get(self, command: Get) -> dict[str, Found]:
+    def _get(self, command: Get) -> dict[str, Item]:
         if len(command.items) == 1:
-            one: dict[str, Found] = self._ask(self._server(command.items[0]), partial(_gets, items=command.items))
+            one: dict[str, Item] = self._ask(self._server(command.items[0]), partial(_gets, items=command.items))
             return one
-        found: dict[str, Found] = {}
+        found: dict[str, Item] = {}
         for server, items in self._by_server(command.items):
             found |= self._ask(server, partial(_gets, items=items))
         return found

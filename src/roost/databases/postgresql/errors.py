@@ -49,34 +49,34 @@ WORDS = {
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     state = error.sqlstate or ""
-    told = f"{place}: {str(error).strip()}"
-    where = f"{told}{f' in {sql}' if sql else ''}"
+    text = f"{place}: {str(error).strip()}"
+    where = f"{text}{f' in {sql}' if sql else ''}"
     match state[:2], state:
         case _, "40001" | "40P01":
-            return Conflict(told)
+            return Conflict(text)
         case _, "55P03":
-            told = f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})"
-            return worded(Busy(told), "146")
+            text = f"{place}: another transaction holds a lock that is needed ({error.diag.message_primary})"
+            return worded(Busy(text), "146")
         case _, "57014":  # by statement_timeout, or by somebody
             return worded(Busy(f"{place}: a statement was cancelled ({error.diag.message_primary})"), "timeout")
         case _, "22P05":
-            return Invalid(f"{told}: the database's encoding has no such character; a UTF8 database has all of them")
+            return Invalid(f"{text}: the database's encoding has no such character; a UTF8 database has all of them")
         case _, "3F000":
-            return Invalid(f"{told}: no schema in search_path exists")
+            return Invalid(f"{text}: no schema in search_path exists")
         case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
-            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+            return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
         case _, "42501" if HIDDEN.search(error.diag.message_primary or ""):
-            return Missing(f"{told}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
+            return Missing(f"{text}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
         case "53", "53100":
-            return DiskFull(told)
+            return DiskFull(text)
         case _, "25006":
-            return ReadOnly(f"{told}; a standby, or default_transaction_read_only is on")
+            return ReadOnly(f"{text}; a standby, or default_transaction_read_only is on")
         case _, "" if isinstance(error, psycopg.DataError):  # psycopg itself refused: NUL in text
             return StatementFailed(where)
         case _, "57P01" | "57P02" | "57P03" | "25P03" | "25P04" | "57P05":
-            return ConnectionLost(told)
+            return ConnectionLost(text)
         case "57", _:
-            return CannotOpen(told)
+            return CannotOpen(text)
         case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
             return DatabaseError(where)
     return worded(StatementFailed(where), WORDS.get(state, "error"))  # a trigger's author may choose any other

@@ -37,22 +37,22 @@ class Setting(NamedTuple):
     why: str = ""  # it cannot
 
 
-def is_utf8(told: str) -> bool:
+def is_utf8(value: str) -> bool:
     """Return whether an encoding that was reported is UTF8. PgBouncer repeats what its client has asked for.
 
-    >>> [is_utf8(told) for told in ("UTF8", "'utf-8'", "UNICODE", "LATIN1")]
+    >>> [is_utf8(value) for value in ("UTF8", "'utf-8'", "UNICODE", "LATIN1")]
     [True, True, True, False]
     """
-    return told.strip("'").replace("-", "").upper() in ("UTF8", "UNICODE")
+    return value.strip("'").replace("-", "").upper() in ("UTF8", "UNICODE")
 
 
 SETTINGS = (
-    Setting("server_encoding", fits=lambda told: told != "SQL_ASCII", why="under which texts are bytes of any kind"),
+    Setting("server_encoding", fits=lambda value: value != "SQL_ASCII", why="under which texts are bytes of any kind"),
     Setting("client_encoding", "UTF8", fits=is_utf8, why="which cannot carry every text; set UTF8"),
     # How moments, dates and intervals are answered. A caller's connection answers in binary, always in UTC.
-    Setting("TimeZone", begin="UTC", met=lambda told: told in ("UTC", "Etc/UTC")),
-    Setting("DateStyle", begin="ISO", met=lambda told: told.startswith("ISO")),
-    Setting("IntervalStyle", begin="postgres", met=lambda told: told == "postgres"),
+    Setting("TimeZone", begin="UTC", met=lambda value: value in ("UTC", "Etc/UTC")),
+    Setting("DateStyle", begin="ISO", met=lambda value: value.startswith("ISO")),
+    Setting("IntervalStyle", begin="postgres", met=lambda value: value == "postgres"),
     # How floats are: 1 and more are exact. In binary they always are.
     Setting("extra_float_digits", begin="1"),
     # Whether NULL in '{…}' is a text. On a caller's connection arrays go out in binary, on Django's as ARRAY[…].
@@ -83,7 +83,7 @@ def local(info: psycopg.ConnectionInfo, pooled: bool = False, *, arrays: bool = 
     made = ""
     for setting, text in _SET:
         if setting.met is not None:
-            if not pooled and (told := _reported(info, setting.name)) is not None and setting.met(told):
+            if not pooled and (value := _reported(info, setting.name)) is not None and setting.met(value):
                 continue
         elif (setting.at_length and not at_length) or (setting.arrays and not arrays):
             continue
@@ -103,9 +103,9 @@ def refuse(info: psycopg.ConnectionInfo, where: str) -> None:
     for setting in SETTINGS:
         if setting.fits is None:
             continue
-        told = info.parameter_status(setting.name)
-        if told is not None and not setting.fits(told):
-            raise Invalid(f"{where}: {setting.name} is {told}, {setting.why}")
+        value = info.parameter_status(setting.name)
+        if value is not None and not setting.fits(value):
+            raise Invalid(f"{where}: {setting.name} is {value}, {setting.why}")
 
 
 class MomentLoader(Loader):

@@ -371,7 +371,7 @@ _WORDS = {
 
 def failure(code: int, message: str, path: str, sql: str = "") -> Error:
     """Return our error for one of SQLite's extended codes; 0 where the driver itself refused a value."""
-    told = f"{path}: {message}"
+    text = f"{path}: {message}"
     if code == _BUSY_SNAPSHOT:
         return Conflict(
             "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
@@ -381,23 +381,23 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
         return DiskFull(f"{path}: no space for the write-ahead log's index (-shm) ({message})")
     match code & 0xFF:
         case 0:  # sqlite3 itself refused: a parameter it cannot bind
-            return StatementFailed(told)
+            return StatementFailed(text)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Busy(f"{path}: another connection holds the write lock ({message})")
         case sqlite3.SQLITE_FULL:
-            return DiskFull(told)
+            return DiskFull(text)
         case sqlite3.SQLITE_READONLY:
-            return ReadOnly(told)
+            return ReadOnly(text)
         case sqlite3.SQLITE_CANTOPEN:
-            return CannotOpen(_why_not(path) or told)
+            return CannotOpen(_why_not(path) or text)
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return CannotOpen(f"{told} (the file is damaged, encrypted, or no SQLite database)")
+            return CannotOpen(f"{text} (the file is damaged, encrypted, or no SQLite database)")
         case sqlite3.SQLITE_ERROR if "no such table: roost_" in message:
             # The one place that reads a message: SQLite has no code of its own for a missing table.
-            return Missing(f"{told}; store.create(...) makes the tables, store.check() tells what is there")
+            return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
-            return worded(StatementFailed(f"{told}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))
-    return DatabaseError(f"{told}{f' in {sql}' if sql else ''}")
+            return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))
+    return DatabaseError(f"{text}{f' in {sql}' if sql else ''}")
 
 
 def _why_not(path: str) -> str | None:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from roost.errors import Error
 from roost.protocols.codec import TooLong
-from roost.protocols.handlersocket.exchange import Arrived, Exchange
 from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.responder import Arrived, Responder
 from roost.protocols.handlersocket.session import Session
 from roost.structures.index.budget import Budget
 
@@ -119,6 +119,6 @@ class HandlerSocket:
         """Return answers as they are sent."""
         return answer.encode("utf-8", "surrogateescape")
 
-    def exchange(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Exchange:
+    def responder(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Responder:
         """Return what answers lines."""
-        return Exchange(arrived, self._openings, version, budget, failed)
+        return Responder(arrived, self._openings, version, budget, failed)

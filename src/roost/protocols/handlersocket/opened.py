@@ -25,7 +25,7 @@ class Target(Protocol):
     parts: int  # how many columns the key has
     width: int  # how many columns are read and written
     filters: Sequence[str]  # the names of the columns that filters name
-    bulk: bool  # whether like requests are done as a run; otherwise only inserts, see `Inserts` in exchange.py
+    bulk: bool  # whether like requests are done as a run; otherwise only inserts, see `Inserts` in responder.py
 
 
 class Form:

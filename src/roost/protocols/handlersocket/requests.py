@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from roost.errors import Invalid
 from roost.protocols.handlersocket.tokens import unescape
 from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
-from roost.structures.plan import Context
 
 MOST = 2**32 - 1  # what a number may be
 MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
@@ -75,7 +74,7 @@ class Open(NamedTuple):
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
 
-    def run(self, database: Any, _: Context) -> Generator[Any, Any, Any]:
+    def run(self, database: Any, _: Any) -> Generator[Any, Any, Any]:
         """Answer with what these names stand for now, or with the error that says why there is nothing."""
         opening: Generator[Any, Any, Any] = database.open(
             self.database, self.table, self.key, self.columns, self.fcolumns

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Plan
 
 ERROR = b"ERROR\r\n"
 BAD_LINE = b"CLIENT_ERROR bad command line format\r\n"
@@ -27,7 +26,7 @@ DELETED = {True: b"DELETED\r\n", False: b"NOT_FOUND\r\n"}
 TOUCHED = {True: b"TOUCHED\r\n", False: b"NOT_FOUND\r\n"}
 
 # What the database refuses. Of all else the client learns no more than that.
-_TOLD: Sequence[tuple[type[Error], bytes]] = (
+_REFUSALS: Sequence[tuple[type[Error], bytes]] = (
     (Full, TOO_LARGE),
     (Overflow, NOT_A_NUMBER),
     (Busy, b"SERVER_ERROR busy: a lock was not released in time\r\n"),
@@ -72,7 +71,7 @@ class Kept(NamedTuple):
     seconds: float
     write: Write
 
-    def run(self, database: Any, context: Context) -> Generator[Any, Any, bytes | Error]:
+    def run(self, database: Any, context: Any) -> Generator[Any, Any, bytes | Error]:
         """Answer with what is kept for the token, or with the error for which nothing was done."""
         (operations, answer, *_) = self.write
         work: Generator[Any, Any, bytes | Error] = database.once(self.token, self.seconds, operations, answer, context)
@@ -84,9 +83,9 @@ class Operations(NamedTuple):
 
     operations: Sequence[Operation[Any]]
 
-    def run(self, database: Any, context: Context) -> Plan:
+    def run(self, database: Any, context: Any) -> Generator[Any, Any, list[Any]]:
         """Answer with their results, errors among them."""
-        work: Plan = database.operate(self.operations, context)
+        work: Generator[Any, Any, list[Any]] = database.operate(self.operations, context)
         return work
 
 
@@ -104,9 +103,9 @@ def refusal(error: Error, number: bool) -> bytes:
     """Return the answer to a request that the database, or the cache, refuses."""
     if isinstance(error, Invalid):
         return NOT_A_NUMBER if number and error.word != "toobig" else TOO_LARGE
-    for kind, told in _TOLD:
+    for kind, answer in _REFUSALS:
         if isinstance(error, kind):
-            return told
+            return answer
     return b"SERVER_ERROR " + error.word.encode() + b"\r\n"
 
 

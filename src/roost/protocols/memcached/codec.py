@@ -7,9 +7,9 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from roost.errors import Error
-from roost.protocols.memcached.exchange import Arrived, Exchange, Stats
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
+from roost.protocols.memcached.responder import Arrived, Responder, Stats
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
@@ -88,8 +88,8 @@ class Memcached:
         """Return answers as they are sent."""
         return answer
 
-    def exchange(
+    def responder(
         self, arrived: Sequence[tuple[Session, bytes]], version: int, budget: Budget, failed: Error | None
-    ) -> Exchange:
+    ) -> Responder:
         """Return what answers requests."""
-        return Exchange(arrived, self._requests, self._stats, budget, failed)
+        return Responder(arrived, self._requests, self._stats, budget, failed)

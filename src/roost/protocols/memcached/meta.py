@@ -270,8 +270,8 @@ class Meta:
             size = len(self._values.bytes_of(row[0]))
             exp = _seconds(None if row[2] > 2**62 else row[2])
             # memcached's `exp` is the time since the end.
-            told = (flags.name, exp if exp < 0 else -exp, row[1], size)
-            return b"ME %b exp=%d la=0 cas=%d fetch=no cls=1 size=%d\r\n" % told
+            values = (flags.name, exp if exp < 0 else -exp, row[1], size)
+            return b"ME %b exp=%d la=0 cas=%d fetch=no cls=1 size=%d\r\n" % values
 
         return Read([flags.key], answer)
 

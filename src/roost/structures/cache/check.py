@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from roost.structures.cache.declaration import FLAGS_MAX, Cache
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words
+from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
     """Every row has a value, none is made for its lock alone; flags have 32 bits; the head counts right."""
-    words = Words(plan)
+    words = RuleWords(plan)
     assert isinstance(plan.structure, Cache)
     if plan.structure.bounded:
         first, nulls = words.first, ", ".join(["NULL"] * plan.key_width)

@@ -45,7 +45,7 @@ POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigin
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, value = sqlite.Words(plan), plan.structure.columns[-1]
+    words, value = sqlite.ViewWords(plan), plan.structure.columns[-1]
     rows, key = words.rows, words.dialect.names(words.key)
     now = SQLITE_NOW.format(clock=f"roost_{words.name}_clock")
     until = SQLITE_UNTIL.format(words.new(EXPIRES))
@@ -91,7 +91,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     key, columns, rows = plan.structure.key.columns, plan.structure.columns, plan.rows_table
     now = Clock(plan).now
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         if _bounded(plan):
             return words.door([*columns, EXPIRES, FLAGS], [], [words.signal(f"{words.name}{BOUNDED}")])
         return words.door(
@@ -106,7 +106,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         delete = f"DELETE FROM {rows} WHERE {words.is_new(key, f'{rows}.')}"
         if not _bounded(plan):
             return words.door(key, [], [delete])
@@ -124,7 +124,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, columns, value = postgresql.Words(plan), plan.structure.columns, plan.structure.columns[-1]
+    words, columns, value = postgresql.ViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
     rows, old, new, now = words.rows, words.equal(words.key, "OLD"), [*columns, EXPIRES, FLAGS], Clock(plan).now
     no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
     shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words, counted, has_head, sequences
+from roost.structures.rules import RuleWords, counted, has_head, sequences
 
 
 def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:
     """No key has more than `keep` rows, no two rows of a key one sequence, and the count is right."""
     yield has_head(plan)
     yield from sequences(plan)
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "keep",
         f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"

@@ -11,7 +11,7 @@ from roost.structures.views.lasting import Ends
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Capped)
-    words, structure, now = sqlite.Words(plan), plan.structure, sqlite.NOW
+    words, structure, now = sqlite.ViewWords(plan), plan.structure, sqlite.NOW
     rows, head, key, keep = words.rows, words.head, words.dialect.names(words.key), structure.keep
     ids = structure.id.columns
     others = [each for each in sqlite.others_of(structure, words.key) if each not in ids]
@@ -104,7 +104,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     refreshes, rejects = structure.on_duplicate == "refresh", structure.on_full == "reject"
     ends = Ends(plan, ())
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         mine = words.is_new(key, "r.")
         recount = [
             f"SELECT COUNT(*) INTO `the count` FROM {words.rows} r WHERE {mine} FOR UPDATE",
@@ -176,7 +176,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Capped)
-    words, structure = postgresql.Words(plan), plan.structure
+    words, structure = postgresql.ViewWords(plan), plan.structure
     rows, head, key, keep = words.rows, words.head, words.names(words.key), structure.keep
     ids = structure.id.columns
     others = [each for each in structure.columns if each not in words.key and each not in ids]

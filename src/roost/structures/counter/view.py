@@ -15,7 +15,7 @@ TOTAL = Column("total", ColumnType("int"))
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     slots = _slots(plan)
-    words = sqlite.Words(plan)
+    words = sqlite.ViewWords(plan)
     key, rows = words.dialect.names(words.key), words.rows
     put = (
         f"INSERT INTO {rows} ({key}, slot, n) VALUES ({words.news(words.key)}, 0, {words.new(TOTAL)})\n"
@@ -53,7 +53,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
     slots = _slots(plan)
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         key = words.names(words.key)
         beyond = words.signal(f"{words.name}: the sum would leave 64 bits")
         return words.door(
@@ -67,7 +67,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         delete = f"DELETE FROM {words.rows} WHERE {words.is_new(words.key, f'{words.rows}.')}"
         return words.door(words.key, [], [delete])
 
@@ -80,7 +80,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     slots = _slots(plan)
-    words = postgresql.Words(plan)
+    words = postgresql.ViewWords(plan)
     key, rows, mine = words.names(words.key), words.rows, words.equal(words.key, "OLD")
     slot = f"pg_backend_pid() % {slots}" if slots > 1 else "0"
     in_range = f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"

@@ -14,7 +14,7 @@ FIXED = ": a member cannot be changed; delete it and insert the other one"
 
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, pair = sqlite.Words(plan), plan.structure.columns
+    words, pair = sqlite.ViewWords(plan), plan.structure.columns
     names, ends = words.dialect.names(pair), Ends(plan, pair)
     return sqlite.Made(
         view=f"SELECT {names} FROM {words.rows}{ends.where}",
@@ -34,7 +34,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     pair = plan.structure.columns
     ends = Ends(plan, pair)
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         return words.door(
             pair,
             ends.declared,
@@ -47,7 +47,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         return words.door(pair, [], [f"DELETE FROM {words.rows} WHERE {words.is_new(pair, f'{words.rows}.')}"])
 
     return mariadb.Made(mariadb.shown(plan, pair, ends.where), add, remove, False)
@@ -55,7 +55,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, pair = postgresql.Words(plan), plan.structure.columns
+    words, pair = postgresql.ViewWords(plan), plan.structure.columns
     names, ends = words.names(pair), Ends(plan, pair)
     return postgresql.Made(
         view=f"SELECT {names} FROM {words.rows}{ends.where}",

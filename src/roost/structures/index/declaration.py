@@ -17,7 +17,7 @@ Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | bytes | int | float | Decimal | dt.date | dt.time | dt.timedelta | uuid.UUID | None
 Values: TypeAlias = Value | Sequence[Value]
-Found: TypeAlias = list[tuple[Any, ...]]
+FoundRows: TypeAlias = list[tuple[Any, ...]]
 
 OPS: Final = ("=", "<", "<=", ">", ">=")
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
@@ -111,9 +111,9 @@ class Index(Target):
         if operation.verb == "insert":
             return f"{self.name}.insert({operation.args[0]!r})"
         op, values, limit, offset, in_, filters, *more = operation.args
-        told = [repr(op), repr(values)]
+        arguments = [repr(op), repr(values)]
         if more and operation.verb != "delete":
-            told.append(repr(more[0]))
+            arguments.append(repr(more[0]))
         for name, value, usual in (
             ("limit", limit, 1),
             ("offset", offset, 0),
@@ -121,8 +121,8 @@ class Index(Target):
             ("filters", filters, ()),
         ):
             if value != usual:
-                told.append(f"{name}={value!r}")
-        call = f"{self.name}.{operation.verb}({', '.join(told)})"
+                arguments.append(f"{name}={value!r}")
+        call = f"{self.name}.{operation.verb}({', '.join(arguments)})"
         return f"{self.name}.returning({call})" if more and more[-1] is True else call
 
     def find(
@@ -133,7 +133,7 @@ class Index(Target):
         offset: int = 0,
         in_: In | None = None,
         filters: Filters = (),
-    ) -> Operation[Found]:
+    ) -> Operation[FoundRows]:
         """Ask for rows in the order of the index: upwards for `=`, `>`, `>=`, downwards for `<` and `<=`.
 
         values: of the index's first columns, as many as you like.
@@ -213,7 +213,7 @@ class Index(Target):
         """
         return self._modify("decrement", op, values, limit, offset, in_, filters, self._values(by))
 
-    def returning(self, operation: Operation[int]) -> Operation[Found]:
+    def returning(self, operation: Operation[int]) -> Operation[FoundRows]:
         """Return a modification that is answered by the rows as they were before it.
 
         >>> import roost

@@ -15,10 +15,10 @@ from roost.errors import StatementFailed
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
-from roost.structures.index.words import Words
+from roost.structures.index.words import IndexWords
 from roost.structures.plan import each
 
-WORDS: Final = Words(
+WORDS: Final = IndexWords(
     "mariadb",
     "`",
     "%s",

@@ -118,8 +118,8 @@ class OpenedIndex:
         # What is looked for, with the values as the columns store them.
         columns = [part.column for part in self.key.parts]
         if len(values) > len(columns):
-            told = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
-            raise worded(Invalid(told), "kpnum")
+            message = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
+            raise worded(Invalid(message), "kpnum")
         held = tuple([column.holds(value) for column, value in zip(columns, values, strict=False)])
         place, listed = in_ or (None, ())
         if place is not None:

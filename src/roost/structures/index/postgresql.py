@@ -11,10 +11,10 @@ from zlib import crc32
 from roost.dialects.dialect import Row, Together
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
-from roost.structures.index.words import Words
+from roost.structures.index.words import IndexWords
 from roost.structures.plan import each
 
-WORDS: Final = Words(
+WORDS: Final = IndexWords(
     "postgresql",
     '"',
     "%s",

@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
 from roost.structures.index.values import UNHELD
-from roost.structures.index.words import Words
+from roost.structures.index.words import IndexWords
 
 Reading = Generator[Wanted, Any, "Table | None"]
 
@@ -79,7 +79,7 @@ class Table:
     """A table or view."""
 
     name: str
-    words: Words
+    words: IndexWords
     view: bool
     columns: dict[str, TableColumn]
     keys: tuple[Key, ...]

@@ -6,7 +6,7 @@ from typing import Final
 
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import KINDS, kind_of, number
-from roost.structures.index.words import Words
+from roost.structures.index.words import IndexWords
 from roost.structures.plan import each
 
 SCHEMA_VERSION = each("PRAGMA schema_version")
@@ -25,7 +25,7 @@ _PARTS = each('SELECT name, "desc", coll FROM pragma_index_xinfo(?) WHERE key OR
 _FOREIGN = each('SELECT "from" FROM pragma_foreign_key_list(?)')
 ROWIDS = ("rowid", "_rowid_", "oid")
 
-WORDS: Final = Words("sqlite", '"', "?", resolution="OR ABORT ")
+WORDS: Final = IndexWords("sqlite", '"', "?", resolution="OR ABORT ")
 
 
 def read_table(name: str) -> Reading:

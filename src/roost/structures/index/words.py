@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class IndexWords:
     """One database's words. How a value stands in a text is its column's affair (`TableColumn.hole`)."""
 
     name: str

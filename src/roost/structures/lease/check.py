@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words
+from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
     """Who holds a key has a token, which is a moment from before its end; and a time to hold it."""
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "token",
         f"SELECT {words.r_key}, {words.message('token ? of a lease that ends at ?', 'r.token', 'r.expires')}\n"

@@ -25,7 +25,7 @@ class Dice(Protocol):
         ...
 
 
-class Found(NamedTuple):
+class Item(NamedTuple):
     """An item, as `gets` answers."""
 
     data: bytes
@@ -67,7 +67,7 @@ class Cas(NamedTuple):
     item: str
     data: bytes
     expire: int
-    found: Found
+    found: Item
 
 
 class Delete(NamedTuple):

@@ -28,8 +28,8 @@ from roost.structures.memcached_set.commands import (
     Append,
     Cas,
     Delete,
-    Found,
     Get,
+    Item,
     Left,
     Limit,
     Memory,
@@ -66,7 +66,7 @@ class Whole:
 
     __slots__ = ("_live", "log", "root", "shards", "size", "twice")
 
-    def __init__(self, root: Found, log: Log, shards: Sequence[tuple[Log, int]], twice: bool = False) -> None:
+    def __init__(self, root: Item, log: Log, shards: Sequence[tuple[Log, int]], twice: bool = False) -> None:
         self.root = root
         self.log = log
         self.shards = shards
@@ -135,7 +135,7 @@ class MemcachedPlan:
         # `fetch`, for a set in one item as it mostly is.
         if item in self.memory.hints:
             return (yield from self.fetch({item: None}))[item]
-        root: Found | None = (yield Get((item,))).get(item)
+        root: Item | None = (yield Get((item,))).get(item)
         if root is None:
             return None
         own = self.encoding.read(item, root.data)
@@ -199,8 +199,8 @@ class MemcachedPlan:
         asked = list(wanted)
         for item, hint in hints.items():
             asked += self._shards(item, *hint, wanted[item])
-        found: dict[str, Found] = yield Get(tuple(asked))
-        roots: dict[str, tuple[Found, Log]] = {}
+        found: dict[str, Item] = yield Get(tuple(asked))
+        roots: dict[str, tuple[Item, Log]] = {}
         more: list[str] = []
         late: set[str] = set()
         for item, only in wanted.items():
@@ -224,9 +224,9 @@ class MemcachedPlan:
     def _whole(
         self,
         item: str,
-        root: Found,
+        root: Item,
         own: Log,
-        found: Mapping[str, Found],
+        found: Mapping[str, Item],
         only: Collection[Member] | None,
         twice: bool,
     ) -> Work[Whole | None]:
@@ -343,7 +343,7 @@ class MemcachedPlan:
             expires = int(self.memory.clock()) + left if left else 0
         root, header = yield from self._spread(item, live, old.complete, expires)
         was = whole.root
-        now: Found | None = was
+        now: Item | None = was
         done = False
         for _ in range(TRIES):
             assert now is not None

@@ -13,7 +13,7 @@ from roost.structures.views import mariadb, postgresql, sqlite
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Ranked)
-    words, structure, now = sqlite.Words(plan), plan.structure, sqlite.NOW
+    words, structure, now = sqlite.ViewWords(plan), plan.structure, sqlite.NOW
     rows, head, keep = words.rows, words.head, structure.keep
     key, ids = words.dialect.names(words.key), structure.id.columns
     others = [each for each in sqlite.others_of(structure, words.key) if each not in ids]
@@ -68,7 +68,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     key, ids, score = structure.key.columns, structure.id.columns, structure.order
     others = [each for each in structure.columns if each not in key and each not in ids]
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         mine, this = words.is_new(key, "r."), words.is_new([*key, *ids], "r.")
         columns = [*key, *ids, *others]
         there = f"{words.name}: {' and '.join(each.name for each in ids)} is there already"
@@ -128,7 +128,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Ranked)
-    words, structure = postgresql.Words(plan), plan.structure
+    words, structure = postgresql.ViewWords(plan), plan.structure
     rows, head, key, keep = words.rows, words.head, words.names(words.key), structure.keep
     ids, score = structure.id.columns, postgresql.quoted(structure.order)
     others = [each for each in structure.columns if each not in words.key and each not in ids]

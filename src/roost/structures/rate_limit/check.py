@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words
+from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan, limit: int) -> Iterator[Rule]:
     """Every row has a moment, and a part of a microsecond in units of the limit."""
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "tat",
         f"SELECT {words.r_key}, {words.message('tat ? and part ? are no moment', 'r.tat', 'r.part')}\n"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words, has_head, sequences
+from roost.structures.rules import RuleWords, has_head, sequences
 
 
 def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:
     """Each row is in the slot of its sequence, and none is older than the newest `keep`."""
     yield has_head(plan)
     yield from sequences(plan)
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "slot",
         f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"

@@ -11,7 +11,7 @@ from roost.structures.views.lasting import Ends
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Ring)
-    words, keep = sqlite.Words(plan), plan.structure.keep
+    words, keep = sqlite.ViewWords(plan), plan.structure.keep
     rows, head, key = words.rows, words.head, words.dialect.names(words.key)
     others = sqlite.others_of(plan.structure, words.key)
     ends = Ends(plan, [*words.key, SLOT])
@@ -61,7 +61,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     others = [each for each in structure.columns if each not in key]
     ends = Ends(plan, [*key, SLOT])
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         names = words.names(key)
         sequence = "`the sequence`"
         return words.door(
@@ -82,7 +82,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = `new sequence` % `the keep`"
         return words.door(
             [*key, SEQUENCE],
@@ -96,7 +96,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Ring)
-    words, keep = postgresql.Words(plan), f"{plan.structure.keep}::bigint"
+    words, keep = postgresql.ViewWords(plan), f"{plan.structure.keep}::bigint"
     rows, head, key = words.rows, words.head, words.names(words.key)
     others = [each for each in plan.structure.columns if each not in words.key]
     shown, written = [*words.key, SEQUENCE, AT, *others], [SEQUENCE, AT, *others]

@@ -10,7 +10,7 @@ from roost.structures.views import mariadb, postgresql, sqlite
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Set)
-    words = sqlite.Words(plan)
+    words = sqlite.ViewWords(plan)
     rows, head, key = words.rows, words.head, words.dialect.names(words.key)
     pair = [*words.key, *plan.structure.member.columns]
     return sqlite.Made(
@@ -35,7 +35,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     assert isinstance(plan.structure, Set)
     key, member = plan.structure.key.columns, plan.structure.member.columns
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         return words.door(
             [*key, *member],
             ["DECLARE `is new` BOOLEAN DEFAULT TRUE", mariadb.KNOWN],
@@ -53,7 +53,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     assert isinstance(plan.structure, Set)
-    words = postgresql.Words(plan)
+    words = postgresql.ViewWords(plan)
     rows, head, key = words.rows, words.head, words.names(words.key)
     pair = [*words.key, *plan.structure.member.columns]
     return postgresql.Made(

@@ -11,7 +11,7 @@ from roost.structures.plan import StructurePlan
 from roost.structures.views.mariadb import MARIADB_VIEWS
 from roost.structures.views.postgresql import POSTGRESQL_VIEWS
 from roost.structures.views.sqlite import SQLITE_VIEWS
-from roost.structures.views.view import NO_VIEW, Capabilities, Found, View, ViewDialect
+from roost.structures.views.view import NO_VIEW, Capabilities, FoundView, View, ViewDialect
 
 _DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MARIADB_VIEWS}
 
@@ -29,7 +29,7 @@ def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
     return view_of(plan, capabilities)
 
 
-def found_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+def found_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     """Return what is stored of a structure's view; nothing when it has none."""
     return (yield from _dialect(plan).found(plan)) if plan.has_view else NO_VIEW
 
@@ -39,7 +39,7 @@ def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
 
 
-def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statement, Any, bool]:
+def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[Statement, Any, bool]:
     """Make the view where it is missing or of another version; return whether it was.
 
     `Invalid` when a name of its is taken by something else.
@@ -76,7 +76,7 @@ def make_view(plan: StructurePlan, dropped: Found = NO_VIEW) -> Generator[Statem
     return True
 
 
-def drop_view(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     """Drop the view, and return what it was; `Invalid` when something of the application's own is made of it."""
     found = yield from found_view(plan)
     if found.objects and (goes_with := _dialect(plan).goes_with):

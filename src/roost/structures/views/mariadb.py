@@ -31,7 +31,7 @@ from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
 from roost.structures.plan import StructurePlan, each
-from roost.structures.views.view import Capabilities, Found, View, ViewDialect
+from roost.structures.views.view import Capabilities, FoundView, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -61,12 +61,12 @@ class Made:
     """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
-    add: Callable[[Words], Door]
-    remove: Callable[[Words], Door]
+    add: Callable[[ViewWords], Door]
+    remove: Callable[[ViewWords], Door]
     counted: bool  # whether heads have a count, which direct deletes must keep right
 
 
-class Words:
+class ViewWords:
     """What the statements of one structure's view are made of.
 
     given: how a column's value is called that the client gives, to be formatted with its name.
@@ -100,8 +100,8 @@ class Words:
         dialect, cases, variables = self.plan.dialect, [], []
         for column in columns:
             given = self._given.format(column.name)
-            told = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
-            cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(told)}; ")
+            message = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
+            cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(message)}; ")
             variables.append(f"SET `new {column.name}` = {stored(column, given)}")
         made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
@@ -119,9 +119,9 @@ class Words:
             f"    WHERE name = {name} LOCK IN SHARE MODE"
         )
 
-    def signal(self, told: str, number: int | None = None) -> str:
+    def signal(self, message: str, number: int | None = None) -> str:
         """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
-        text = told if told.startswith("`") else self.plan.dialect.literal(told[:MESSAGE])
+        text = message if message.startswith("`") else self.plan.dialect.literal(message[:MESSAGE])
         more = "" if number is None else f", MYSQL_ERRNO = {number}"
         return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
 
@@ -131,10 +131,10 @@ def shown(plan: StructurePlan, columns: Sequence[Column], where: str = "") -> st
     return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}{where}) {{mark}}"
 
 
-def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[Words], Door]:
+def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[ViewWords], Door]:
     """Return what removes one row by its key and its id, under the lock of the head."""
 
-    def remove(words: Words) -> Door:
+    def remove(words: ViewWords) -> Door:
         return words.door(
             [*key, *ids],
             [LOCKED],
@@ -160,7 +160,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
     if capabilities is not None and BLACKHOLE not in capabilities:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
-            built = door(Words(plan, "`given {}`"))
+            built = door(ViewWords(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
             body = _transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
@@ -169,7 +169,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         return View(tuple(make), (), objects, tuple(make.values()))
     inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
     for inlet, door in inlets.items():
-        built = door(Words(plan, "NEW.`{}`"))
+        built = door(ViewWords(plan, "NEW.`{}`"))
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
@@ -182,16 +182,16 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     return View(tuple(make), (), objects, tuple(make.values()))
 
 
-def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Sequence[str]]:
+def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
     # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
     wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
     if {*found.objects} != {*wanted.objects}:
         return ()
     made, name = plan.views["mariadb"](plan), plan.structure.name
-    different = {each for each, told in wanted.objects.items() if found.objects[each] != told}
+    different = {each for each, text in wanted.objects.items() if found.objects[each] != text}
     changes = []
     for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
-        built = door(Words(plan, "NEW.`{}`"))
+        built = door(ViewWords(plan, "NEW.`{}`"))
         if inlet in different:
             there = yield from _asked(plan, COLUMNS, inlet)
             changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
@@ -210,14 +210,14 @@ def _replace(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Seq
     return changes
 
 
-def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], told: str) -> str:
+def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], comment: str) -> str:
     parts, place = [], "FIRST"
     for column in columns:
         verb = "MODIFY" if column.name in there else "ADD"
         parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
         place = f"AFTER `{column.name}`"
     parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
-    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{told.removeprefix('BLACKHOLE ')}'"
+    return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{comment.removeprefix('BLACKHOLE ')}'"
 
 
 def _digest(text: str) -> str:
@@ -280,23 +280,23 @@ def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities
     # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
     engines = yield Statement(ENGINES, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
-    if ("BLACKHOLE",) in engines[0] and not any(told.startswith(MARKS) for _, told in procedures):
+    if ("BLACKHOLE",) in engines[0] and not any(comment.startswith(MARKS) for _, comment in procedures):
         return frozenset([BLACKHOLE])
     return frozenset()
 
 
-def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     objects: dict[str, str] = {}
     drop: list[str] = []
     unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
-    for inlet, told in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
-        if any(mark in told for mark in MARKS):
-            objects[f"table {inlet}" if inlet in unnamed else inlet] = told
+    for inlet, comment in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
+        if any(mark in comment for mark in MARKS):
+            objects[f"table {inlet}" if inlet in unnamed else inlet] = comment
             drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
-    for routine, told in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
-        if told.startswith(MARKS):
-            objects[routine] = told
+    for routine, comment in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+        if comment.startswith(MARKS):
+            objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
     # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
     wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
@@ -317,7 +317,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
             own.append(made[0][0][2])
     for lost in (yield from _powerless(plan, objects)):
         objects[lost] = ""  # so that it is another one than Roost makes, and is made anew
-    return Found(objects, tuple(own), drop=tuple(drop))
+    return FoundView(objects, tuple(own), drop=tuple(drop))
 
 
 def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Statement, Any, set[str]]:
@@ -364,8 +364,8 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
         names = [name]
         for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
             return f"procedure {routine}"
-    for table, told in (yield from _asked(plan, TABLES, *names)):
-        return f"{'view' if told == 'VIEW' else 'table'} {table}"
+    for table, kind in (yield from _asked(plan, TABLES, *names)):
+        return f"{'view' if kind == 'VIEW' else 'table'} {table}"
     for (trigger,) in (yield from _asked(plan, NAMED_TRIGGERS, *_trigger_names(name))):
         return f"trigger {trigger}"
     return ""

@@ -22,7 +22,7 @@ from typing import Any
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Statement
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, Found, View, ViewDialect, dollar_tag
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect, dollar_tag
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -152,20 +152,20 @@ def _text(body: Sequence[str], variables: Sequence[str]) -> str:
     return f"\n#variable_conflict use_column\n{MARK}\n{declared}BEGIN\n{lines}\nEND\n"
 
 
-def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     ours = {name, *_functions(name)}
     found = yield Statement(each(FOUND), [(name,)])
     objects = {name_: text for kind, name_, _, text in found[0] if kind in ("view", "trigger") and name_ in ours}
     if not any(mark in text for text in objects.values() for mark in MARKS):
         return NO_VIEW
-    return Found(
+    return FoundView(
         objects,
         own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
     )
 
 
-def _goes_with(plan: StructurePlan, found: Found) -> Generator[Statement, Any, Found]:
+def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
     rows = yield Statement(each(GOES_WITH), [(plan.structure.name,)])
     return replace(
         found,
@@ -194,7 +194,7 @@ class Made:
 Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and what is said
 
 
-class Words:
+class ViewWords:
     """What the triggers of one structure are made of."""
 
     def __init__(self, plan: StructurePlan) -> None:
@@ -321,7 +321,7 @@ class Words:
         ]
 
 
-def delete(words: Words, place: str) -> list[str]:
+def delete(words: ViewWords, place: str) -> list[str]:
     """Return the statements that delete one row and count it."""
     return [
         words.lock("OLD"),

@@ -19,7 +19,7 @@ def read_only(shown: Shown, remove: Removing, instead: str) -> Mapping[str, Call
     """
 
     def on_sqlite(plan: StructurePlan) -> sqlite.Made:
-        words = sqlite.Words(plan)
+        words = sqlite.ViewWords(plan)
         refuse = [words.refuse(("1", f": {instead}"))]
         delete = [remove(plan, words.is_old(words.key))]
         return sqlite.Made(view=shown(plan), insert=refuse, update=refuse, delete=delete)
@@ -27,16 +27,16 @@ def read_only(shown: Shown, remove: Removing, instead: str) -> Mapping[str, Call
     def on_mariadb(plan: StructurePlan) -> mariadb.Made:
         key = plan.structure.key.columns
 
-        def add(words: mariadb.Words) -> mariadb.Door:
+        def add(words: mariadb.ViewWords) -> mariadb.Door:
             return words.door(key, [], [words.signal(f"{words.name}: {instead}")])
 
-        def out(words: mariadb.Words) -> mariadb.Door:
+        def out(words: mariadb.ViewWords) -> mariadb.Door:
             return words.door(key, [], [remove(plan, words.is_new(key, f"{words.rows}."))])
 
         return mariadb.Made(f"SELECT * FROM ({shown(plan)}) {{mark}}", add, out, False)
 
     def on_postgresql(plan: StructurePlan) -> postgresql.Made:
-        words = postgresql.Words(plan)
+        words = postgresql.ViewWords(plan)
         refuse = [words.stop("0A000", f": {instead}")]
         return postgresql.Made(
             view=shown(plan),

@@ -18,7 +18,7 @@ from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import StructurePlan, each
 from roost.structures.rows import RowStructure
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, Found, View, ViewDialect
+from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -43,7 +43,7 @@ def _triggers(name: str) -> list[str]:
     return [f"roost_{name}_{event}" for event in ("insert", "update", "delete")]
 
 
-def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
+def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     found = yield Statement(
         each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
         [(plan.structure.name,)],
@@ -51,7 +51,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, Found]:
     if not any(type_ == "view" and mark in sql for type_, _, sql in found[0] for mark in MARKS):
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
-    return Found(
+    return FoundView(
         {name: sql for _, name, sql in found[0] if name in ours},
         tuple(sql for _, name, sql in found[0] if name not in ours),
     )
@@ -79,7 +79,7 @@ class Made:
     delete: Sequence[str]
 
 
-class Words:
+class ViewWords:
     """What the triggers of one structure are made of."""
 
     def __init__(self, plan: StructurePlan) -> None:
@@ -173,7 +173,7 @@ def others_of(structure: RowStructure[Any, Any], key: Sequence[Column]) -> list[
     return [each for each in structure.columns if each not in key]
 
 
-def fixed_row(words: Words, columns: Sequence[Column]) -> tuple[str, str]:
+def fixed_row(words: ViewWords, columns: Sequence[Column]) -> tuple[str, str]:
     """Return the case in which an UPDATE changes what tells a row from others."""
     own = [Column("sequence", ColumnType("int")), Column("at", ColumnType("text", 1))]
     names = ", ".join(each.name for each in columns)

@@ -30,7 +30,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundView:
     """What a database has of a view: its objects as `View.objects` has them; none where there is no view.
 
     own: the application's own triggers on it, as the statements that make them again.
@@ -47,7 +47,7 @@ class Found:
     drop: tuple[str, ...] = ()
 
 
-NO_VIEW = Found({})
+NO_VIEW = FoundView({})
 
 
 def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Capabilities]:
@@ -61,13 +61,13 @@ class ViewDialect:
     """How one engine's views are made, and how they are found."""
 
     view: Callable[[StructurePlan, Capabilities | None], View]  # None: as where everything can be made
-    found: Callable[[StructurePlan], Generator[Statement, Any, Found]]
+    found: Callable[[StructurePlan], Generator[Statement, Any, FoundView]]
     taken: Callable[[StructurePlan], Generator[Statement, Any, str]]  # which of its names something else has; "": none
     capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
-    replace: Callable[[StructurePlan, Found], Generator[Statement, Any, Sequence[str]]] | None = None
+    replace: Callable[[StructurePlan, FoundView], Generator[Statement, Any, Sequence[str]]] | None = None
     # What was found with `said` and `users`, where `found` leaves them out.
-    goes_with: Callable[[StructurePlan, Found], Generator[Statement, Any, Found]] | None = None
+    goes_with: Callable[[StructurePlan, FoundView], Generator[Statement, Any, FoundView]] | None = None
 
 
 def dollar_tag(text: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import Words
+from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan, size: int) -> Iterator[Rule]:
     """Every window begins where one does."""
-    words = Words(plan)
+    words = RuleWords(plan)
     yield (
         "start",
         f"SELECT {words.r_key}, {words.message('no window begins at ?', 'start')} FROM {words.rows} r\n"

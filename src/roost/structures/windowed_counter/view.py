@@ -29,7 +29,7 @@ POSTGRESQL_SHOWN = "to_timestamp(0) + start * '1 microsecond'::interval"
 def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     structure, slots = _counter(plan)
-    words = sqlite.Words(plan)
+    words = sqlite.ViewWords(plan)
     key, rows, seconds = words.dialect.names(words.key), words.rows, structure.seconds
     clock = f"CAST(strftime('%s', 'now') AS INTEGER) / {seconds} * {structure.size}"
     start = f"max({clock}, coalesce((SELECT max(w.start) FROM {rows} w), 0))"
@@ -68,7 +68,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
     structure, _ = _counter(plan)
     start = _start(plan)
 
-    def add(words: mariadb.Words) -> mariadb.Door:
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
         key, rows = words.names(words.key), words.rows
         beyond = words.signal(f"{words.name}{BEYOND}")
         first = f"`the start` - (`the keep` - 1) * {structure.size}"
@@ -100,7 +100,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.Words) -> mariadb.Door:
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
         delete = f"DELETE FROM {words.rows} WHERE {words.is_new(words.key, f'{words.rows}.')}"
         return words.door(words.key, [], [delete])
 
@@ -117,7 +117,7 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
 def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
     structure, slots = _counter(plan)
-    words = postgresql.Words(plan)
+    words = postgresql.ViewWords(plan)
     key, rows, start = words.names(words.key), words.rows, _start(plan)
     slot = f"pg_backend_pid() % {slots}" if slots > 1 else "0"
     in_range = f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"

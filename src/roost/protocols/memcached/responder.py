@@ -1,9 +1,9 @@
 """What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
 
-`Exchange.play` is a generator: it yields operations of the cache, is sent their results, and makes answers of them. The
-requests of a connection are done in their order: each round takes from every connection the next ones that only read,
-or the next ones that write. All that reads is one operation, and what writes goes together; but for what is done once
-for a token, one after the other.
+`Responder.play` is a generator: it yields operations of the cache, is sent their results, and makes answers of them.
+The requests of a connection are done in their order: each round takes from every connection the next ones that only
+read, or the next ones that write. All that reads is one operation, and what writes goes together; but for what is done
+once for a token, one after the other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Chunk:
         self.answers: list[bytes] = []
 
 
-class Exchange:
+class Responder:
     """The requests of several connections, and their answers.
 
     stats: returns what `stats` tells, by its words; None for words that it does not know.
@@ -264,8 +264,8 @@ class Exchange:
                 self.errors += 1
                 self._reply(chunk, ERROR)
                 return
-            told = [b"STAT %b %b\r\n" % (name.encode(), str(value).encode()) for name, value in found.items()]
-            self._reply(chunk, b"".join(told) + END)
+            lines = [b"STAT %b %b\r\n" % (name.encode(), str(value).encode()) for name, value in found.items()]
+            self._reply(chunk, b"".join(lines) + END)
         elif asked.what == "reset":
             self._reply(chunk, b"RESET\r\n")
         elif asked.what == "version":

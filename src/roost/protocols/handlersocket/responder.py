@@ -1,8 +1,8 @@
 """What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
 
-`Exchange.play` is a generator: it yields what is asked of the database, is sent the results, and makes answers of them.
-Requests of one form are asked together, whichever connections they came from. The lines of a connection are done in
-their order: each round takes the next lines of one form from every connection.
+`Responder.play` is a generator: it yields what is asked of the database, is sent the results, and makes answers of
+them. Requests of one form are asked together, whichever connections they came from. The lines of a connection are done
+in their order: each round takes the next lines of one form from every connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from roost.protocols.handlersocket.requests import Open, Refused, is_request, nu
 from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
-from roost.structures.plan import Context
 
 LOT = 1024  # requests of a run, after which it is looked whether there is still room
 SINGLES = 64  # the same, of requests that are no run
@@ -37,7 +36,7 @@ class Run(NamedTuple):
     columns: Columns
     last: bool
 
-    def run(self, database: Any, _: Context) -> Results:
+    def run(self, database: Any, _: Any) -> Results:
         """Answer with the results of the first requests, at least one."""
         results: Results = database.run(*self)
         return results
@@ -49,7 +48,7 @@ class Inserts(NamedTuple):
     target: Target
     columns: Columns
 
-    def run(self, database: Any, _: Context) -> Results:
+    def run(self, database: Any, _: Any) -> Results:
         """Answer with the results of the first requests, at least one."""
         results: Results = database.insert(*self)
         return results
@@ -60,7 +59,7 @@ class Singles(NamedTuple):
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
-    def run(self, database: Any, _: Context) -> Results:
+    def run(self, database: Any, _: Any) -> Results:
         """Answer with the results of the first requests, at least one."""
         results: Results = database.perform(self.requests)
         return results
@@ -95,7 +94,7 @@ class _Alike:
         self.rows: list[list[str]] = []
 
 
-class Exchange(say.Counted):
+class Responder(say.Counted):
     """The lines of several connections, and their answers.
 
     version: of the schema, in the transaction that answers.
