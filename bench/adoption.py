@@ -169,12 +169,12 @@ def trimmed(path: str, people: int) -> tuple[int, float, Waits, Waits]:
     with roost.Store(f"sqlite:///{Path(path)}") as store:
         deleted, at = 0, time.perf_counter()
         found = bursts.inspect(store, "visits", ["uid"], KEEP, "at")
-        told = at
+        said = at
         for step in bursts.cap(store, found):
             deleted += step
-            if time.perf_counter() > told + 10:
-                told = time.perf_counter()
-                say(f"adoption: {deleted:,} of {found.excess:,} rows deleted, {deleted / (told - at):,.0f}/s")
+            if time.perf_counter() > said + 10:
+                said = time.perf_counter()
+                say(f"adoption: {deleted:,} of {found.excess:,} rows deleted, {deleted / (said - at):,.0f}/s")
         seconds = time.perf_counter() - at
     stop.set()
     every: list[Each] = queue.get()

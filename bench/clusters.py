@@ -48,9 +48,9 @@ def main(quick: bool) -> bool:
             )
             wrong = load.wrong(answers, store)
         exact = exact and not wrong and not answers.errors
-        told = "exact" if not wrong else "; ".join(wrong)
+        message = "exact" if not wrong else "; ".join(wrong)
         errors = ", ".join(f"{count} {kind}" for kind, count in answers.errors.items()) or "none"
-        rows.append([name, f"{answers.operations / seconds:,.0f}/s", f"{answers.longest:.2f} s", errors, told])
+        rows.append([name, f"{answers.operations / seconds:,.0f}/s", f"{answers.longest:.2f} s", errors, message])
 
     mariadb, postgresql = mariadb_daemon(), postgresql_daemon()
     measure("MariaDB, one server", [mariadb_server(mariadb.url).database("app")])

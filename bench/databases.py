@@ -249,7 +249,7 @@ def mysqlslap(url: str, work: Work, seconds: float, folder: Path, guess: float) 
     number = max(2_000, round(guess * seconds))
     script = folder / "slap.sql"
     script.write_text(";\n".join(work.statements["mariadb"]() for _ in range(number)))
-    told = subprocess.run(
+    output = subprocess.run(
         [
             *("mysqlslap", "--no-defaults", "--host=127.0.0.1", f"--port={parts.port}", f"--user={parts.username}"),
             *(f"--create-schema={parts.path[1:]}", "--no-drop", "--delimiter=;", f"--query={script}"),
@@ -259,8 +259,8 @@ def mysqlslap(url: str, work: Work, seconds: float, folder: Path, guess: float) 
         capture_output=True,
         text=True,
     )
-    found = re.search(r"Average number of seconds to run all queries: ([\d.]+)", told.stdout)
-    assert found, told
+    found = re.search(r"Average number of seconds to run all queries: ([\d.]+)", output.stdout)
+    assert found, output
     return number / float(found[1])
 
 
@@ -270,7 +270,7 @@ def pgbench(url: str, work: Work, seconds: float, folder: Path) -> float:
     script = folder / "bench.sql"
     script.write_text(work.statements["postgresql"]())
     program = servers.binary("pgbench", servers.POSTGRESQL[1], "postgresql-contrib")
-    told = subprocess.run(
+    output = subprocess.run(
         [
             *(program, "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", str(parts.port), "-U", str(parts.username)),
             *("-c", str(CONNECTIONS), "-j", "2", "-T", str(max(1, round(seconds))), "-f", str(script), parts.path[1:]),
@@ -279,8 +279,8 @@ def pgbench(url: str, work: Work, seconds: float, folder: Path) -> float:
         capture_output=True,
         text=True,
     )
-    found = re.search(r"tps = ([\d.]+)", told.stdout)
-    assert found, told
+    found = re.search(r"tps = ([\d.]+)", output.stdout)
+    assert found, output
     return float(found[1])
 
 

@@ -153,8 +153,8 @@ def main(quick: bool) -> bool:
             theirs, own = (statistics.median(rates[name, work, pipeline]) for name in sides)
             what = f"{work}, {CONNECTIONS} connections, {pipeline} in flight"
             if work == "get":
-                told = f">= {MUST:g} (aim {AIM:g})"
-                lines.append(Line(what, rate(theirs), rate(own), own / theirs, told, own >= MUST * theirs))
+                message = f">= {MUST:g} (aim {AIM:g})"
+                lines.append(Line(what, rate(theirs), rate(own), own / theirs, message, own >= MUST * theirs))
             else:
                 rows.append([what, rate(theirs), rate(own), f"{own / theirs:.2f}"])
     show("set: memcached keeps it in memory, Roost has it on disk", ["work", "memcached", "Roost", "ratio"], rows)

@@ -181,8 +181,8 @@ def test_the_page_of_the_server_has_every_setting_with_its_default_and_every_met
     for name, field in FIELDS.items():
         default = rows[name].split("|")[2].strip(" `")
         if name not in ("workers", "read_secret", "write_secret", "tls_cert", "tls_key", "http", "memcached_secret"):
-            told = load(None, {f"ROOST_SERVE_{name.upper()}": default.replace(" MiB", "M")}, {})
-            assert getattr(told, name) == field.default, name
+            found = load(None, {f"ROOST_SERVE_{name.upper()}": default.replace(" MiB", "M")}, {})
+            assert getattr(found, name) == field.default, name
     example = tomllib.loads(blocks(ROOT / "docs/server.md", "toml")[0])
     assert example.keys() <= {*FIELDS, *FILES}
     assert [name for name, _ in METRICS.values() if f"`{name}_total`" not in page] == []
@@ -262,8 +262,8 @@ def cli_page() -> str:
     runner = CliRunner(env={"COLUMNS": "80", "ROOST_STORE": None})
 
     def add(command: click.Command, words: list[str]) -> None:
-        told = runner.invoke(main, [*words, "--help"], prog_name="roost", terminal_width=80).output
-        parts.append(f"## {' '.join(['roost', *words])}\n\n```text\n{told.rstrip()}\n```\n")
+        output = runner.invoke(main, [*words, "--help"], prog_name="roost", terminal_width=80).output
+        parts.append(f"## {' '.join(['roost', *words])}\n\n```text\n{output.rstrip()}\n```\n")
         if isinstance(command, click.Group):
             for name, each in command.commands.items():
                 add(each, [*words, name])

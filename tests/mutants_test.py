@@ -104,9 +104,9 @@ def test_one_mutant_is_noticed_and_one_is_not(tree: Path) -> None:
     assert noticed.noticed == "tests/limit_test.py::test_may"
     assert (missed.noticed, missed.unclear) == (None, "")
     assert (unclear.noticed, unclear.unclear) == (None, "tests/limit_test.py::test_broken fails without it, too")
-    told = report([noticed, missed])
-    assert "1 of 2 noticed: 50 %" in told
-    assert '-        open_files.append("closed")\n+        pass' in told
+    outcome = report([noticed, missed])
+    assert "1 of 2 noticed: 50 %" in outcome
+    assert '-        open_files.append("closed")\n+        pass' in outcome
 
 
 @pytest.mark.timeout(600)

@@ -79,8 +79,8 @@ class Proxy:
     def deliver(self) -> bytes:
         """Let what is late reach the server; return how that answers."""
         assert self._late is not None
-        server, told = self._late
-        server.sendall(told)
+        server, found = self._late
+        server.sendall(found)
         answer = server.recv(1 << 20)
         _shut(server)
         return answer
@@ -135,11 +135,11 @@ class Proxy:
             while True:
                 for number, _ in poll.poll():
                     each = sides[number]
-                    told = each.recv(1 << 20)
-                    if not told:
+                    answers = each.recv(1 << 20)
+                    if not answers:
                         return
                     if each is server:
-                        client.sendall(told)
+                        client.sendall(answers)
                         continue
                     with self._lock:
                         cut = self._cut if self._left == 0 else None
@@ -151,10 +151,10 @@ class Proxy:
                                 self._again = None
                         self.cuts += cut is not None
                     if cut is Cut.AFTER:
-                        server.sendall(told)
+                        server.sendall(answers)
                         server.recv(1 << 20)
                     if cut is Cut.LATE:
-                        self._late = server, told
+                        self._late = server, answers
                         _shut(client)
                         server = client  # stays open
                         return
@@ -167,7 +167,7 @@ class Proxy:
                         if self._meanwhile is not None:
                             self._meanwhile()
                         return
-                    server.sendall(told)
+                    server.sendall(answers)
         except OSError:
             return
         finally:

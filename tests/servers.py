@@ -223,8 +223,8 @@ class Daemon:
                 return
             except Exception as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    told = f"{self._command[0]} does not answer: {error}\n{log.read_text()[-4000:]}"
-                    raise Died(told) from error
+                    message = f"{self._command[0]} does not answer: {error}\n{log.read_text()[-4000:]}"
+                    raise Died(message) from error
             time.sleep(0.05)
 
     @property

@@ -36,12 +36,12 @@ def test_f85_no_server_and_no_folder_outlives_the_tests(name: str, how: signal.S
     command = [sys.executable, "-c", STARTS, name, servers.place or tempfile.gettempdir()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
-        told = process.stdout.readline().split()
-        if not told and process.wait() == 0:
+        output = process.stdout.readline().split()
+        if not output and process.wait() == 0:
             servers.not_run(servers.NotHere(f"NOT RUN: {name} does not start here"))
         process.send_signal(how)
         process.wait()
     deadline = time.monotonic() + servers.PATIENCE
-    while os.path.exists(f"/proc/{told[0]}") or os.path.exists(told[1]):
-        assert time.monotonic() < deadline, f"{told} is still there"
+    while os.path.exists(f"/proc/{output[0]}") or os.path.exists(output[1]):
+        assert time.monotonic() < deadline, f"{output} is still there"
         time.sleep(0.01)

@@ -54,7 +54,7 @@ class Kills:
 
 
 @dataclass
-class Told:
+class Counts:
     """What was seen."""
 
     done: Counter[str] = field(default_factory=Counter)
@@ -181,11 +181,11 @@ def _work(line: Line, url: str, numbers: list[int], seed: object, kills: Kills) 
     store.close()
 
 
-def caches(seconds: float, restarts: int, seed: object, processes: int = 4, threads: int = 8) -> Told:
+def caches(seconds: float, restarts: int, seed: object, processes: int = 4, threads: int = 8) -> Counts:
     """Let clients work for so long, and kill one of two servers so often meanwhile."""
     daemons = [servers.memcached_daemon(*ITEMS) for _ in range(2)]
     url = "memcached://" + ",".join(daemon.url.partition("://")[2] for daemon in daemons)
-    kills, told, chance = Kills(), Told(), random.Random(f"caches/{seed}")
+    kills, counts, chance = Kills(), Counts(), random.Random(f"caches/{seed}")
     with roost.Store(url) as store:
         store.run(tags.replace(KEY, []))
     groups = [list(range(p * threads, (p + 1) * threads)) for p in range(processes)]
@@ -199,7 +199,7 @@ def caches(seconds: float, restarts: int, seed: object, processes: int = 4, thre
                 info = store.run(tags.info(KEY))
                 assert info.complete or n > 0, "it was replaced, and nothing has been evicted"
                 assert not info.complete or n == 0, "a server was killed, and it says that it is complete"
-                told.done["largest number of shards"] = max(told.done["largest number of shards"], info.shards)
+                counts.done["largest number of shards"] = max(counts.done["largest number of shards"], info.shards)
             if n < restarts:
                 kills.begin()
                 victim = daemons[(n + chance.randrange(2)) % 2] if n else _holder(url, daemons)
@@ -226,14 +226,14 @@ def caches(seconds: float, restarts: int, seed: object, processes: int = 4, thre
     for text in texts:
         kind, number, name = text.split(" ", 2)
         assert kind != "wrong", text
-        (told.done if kind == "done" else told.exchanges)[name] += int(number)
+        (counts.done if kind == "done" else counts.exchanges)[name] += int(number)
     with roost.Store(url) as store:
-        told.info = store.run(tags.info(KEY))
-        assert told.info.size == told.done["there at the end"], "somebody's members are nobody's"
+        counts.info = store.run(tags.info(KEY))
+        assert counts.info.size == counts.done["there at the end"], "somebody's members are nobody's"
         assert [each.rule for each in store.check(tags)] in ([], ["shards"])
     for daemon in daemons:
         daemon.kill()
-    return told
+    return counts
 
 
 def _holder(url: str, daemons: list[servers.Daemon]) -> servers.Daemon:

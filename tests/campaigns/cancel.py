@@ -21,7 +21,7 @@ likes = roost.Set("likes", key=int, member=int)
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     answers: int = 0
@@ -32,12 +32,12 @@ class Told:
         return f"{self.answers} right answers, {self.cancelled} cancelled of which {self.happened} had happened"
 
 
-async def cancelled(store: roost.AsyncStore, tasks: int, seed: object, first: int = 1) -> Told:
+async def cancelled(store: roost.AsyncStore, tasks: int, seed: object, first: int = 1) -> Counts:
     """Start tasks, cancel some of them at random moments, and look at everyone's answer.
 
     first: the key of the first task; each has its own.
     """
-    chance, told = random.Random(f"{seed}"), Told()
+    chance, counts = random.Random(f"{seed}"), Counts()
     running: dict[int, asyncio.Task[tuple[None, int, int]]] = {}
     for key in range(first, first + tasks):
         running[key] = asyncio.create_task(_one(store, key, chance.random() < 0.5))
@@ -53,14 +53,14 @@ async def cancelled(store: roost.AsyncStore, tasks: int, seed: object, first: in
     for key, task in running.items():
         size = await store.run(likes.size(key))
         if task.cancelled():
-            told.cancelled += 1
-            told.happened += size
+            counts.cancelled += 1
+            counts.happened += size
             assert (totals[key], size) in ((0, 0), (key, 1)), f"cancelled task {key} left {totals[key], size}"
         else:
-            told.answers += 1
+            counts.answers += 1
             assert task.result() == (None, 1, key), f"task {key} was answered {task.result()}"
             assert (totals[key], size) == (key, 1), f"task {key} was answered, and {totals[key], size} is there"
-    return told
+    return counts
 
 
 async def _one(store: roost.AsyncStore, key: int, at_once: bool) -> tuple[None, int, int]:
@@ -70,13 +70,15 @@ async def _one(store: roost.AsyncStore, key: int, at_once: bool) -> tuple[None, 
     return await store.run_all(pageviews.add(key, key), likes.add(key, key), pageviews.total(key))
 
 
-async def _campaign(url: str, rounds: int, tasks: int, seed: object) -> Told:
-    sums = Told()
+async def _campaign(url: str, rounds: int, tasks: int, seed: object) -> Counts:
+    sums = Counts()
     async with roost.AsyncStore(url) as store:
         await store.create(pageviews, likes)
         for round_ in range(rounds):
-            told = await cancelled(store, tasks, f"{seed}/{round_}", first=1 + round_ * tasks)
-            sums = Told(sums.answers + told.answers, sums.cancelled + told.cancelled, sums.happened + told.happened)
+            found = await cancelled(store, tasks, f"{seed}/{round_}", first=1 + round_ * tasks)
+            sums = Counts(
+                sums.answers + found.answers, sums.cancelled + found.cancelled, sums.happened + found.happened
+            )
         assert await store.check() == []
     return sums
 
@@ -91,8 +93,8 @@ def main() -> None:
     print(f"cancel --rounds {options.rounds} --tasks {options.tasks} --seed {options.seed}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        told = asyncio.run(_campaign(f"sqlite:///{directory}/test.db", options.rounds, options.tasks, options.seed))
-    print(f"{told}; check is clean; {time.monotonic() - began:.0f} s")
+        found = asyncio.run(_campaign(f"sqlite:///{directory}/test.db", options.rounds, options.tasks, options.seed))
+    print(f"{found}; check is clean; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -124,16 +124,16 @@ def judge(cases: Sequence[Case], outcomes: Sequence[Any], url: str) -> int:
     """Compare every atom's answer and what it left with what must come of it; return how many failed as they must."""
     with roost.Store(url) as store:
         for made, outcome in zip(cases, outcomes, strict=True):
-            told = f"{made.operations} was answered {outcome!r}"
+            message = f"{made.operations} was answered {outcome!r}"
             if made.error is None:
-                assert outcome == tuple(made.answers), told
+                assert outcome == tuple(made.answers), message
             else:
-                assert type(outcome) is made.error, told
+                assert type(outcome) is made.error, message
             found = store.run_all(
                 seats.count(made.own), tills.total(made.own), notes.entries(made.own, n=3), marks.size(made.own)
             )
             last = found[2][-1].sequence if found[2] else 0
-            assert (found[0], found[1], last, found[3]) == made.state, f"{told}, and {found} is there"
+            assert (found[0], found[1], last, found[3]) == made.state, f"{message}, and {found} is there"
         errors = [outcome for outcome in outcomes if isinstance(outcome, roost.Error)]
         assert len({id(error) for error in errors}) == len(errors), "two atoms were given the same error"
         assert store.run_all(seats.count(TAKEN), seats.count(FULL), tills.total(OVER)) == (1, 3, MOST)

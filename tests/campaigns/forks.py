@@ -25,7 +25,7 @@ EACH = 8  # atoms of each thread of a child: before its parent ends, and again a
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     forks: int = 0
@@ -35,7 +35,7 @@ class Told:
         return f"{self.forks} forks, {self.answers} answered atoms all there"
 
 
-def generation(url: str, forks: int, seed: object, end: str, threads: int = 2) -> Told:
+def generation(url: str, forks: int, seed: object, end: str, threads: int = 2) -> Counts:
     """One parent with several children, all writing one file.
 
     end: how the parent ends while its children go on: "close", "exit" (its threads in the middle of a run) or "kill".
@@ -56,7 +56,7 @@ def generation(url: str, forks: int, seed: object, end: str, threads: int = 2) -
         code = parent.wait()
     assert code == (-signal.SIGKILL if end == "kill" else 0), code
     last = answered([text for text in said if text != "half"])
-    told = Told(forks)
+    counts = Counts(forks)
     with roost.Store(url) as store:
         assert store.check() == []
         for family in families:
@@ -64,9 +64,9 @@ def generation(url: str, forks: int, seed: object, end: str, threads: int = 2) -
                 if family is not families[0]:
                     assert last.get(ledger.owner) == 2 * EACH, f"owner {ledger.owner} did not end: {last}"
                 ledger.settle(store, last.get(ledger.owner, 0), in_flight=family is families[0])
-                told.answers += ledger.done
+                counts.answers += ledger.done
         assert shared(store) == sum(ledger.shared for family in families for ledger in family)
-    return told
+    return counts
 
 
 def _write(line: Line, store: roost.Store, ledger: Ledger, n: float, stop: threading.Event) -> None:
@@ -135,17 +135,17 @@ def main() -> None:
     options = parser.parse_args()
     print(f"forks --rounds {options.rounds} --forks {options.forks} --seed {options.seed}")
     began = time.monotonic()
-    sums, failed = Told(), 0
+    sums, failed = Counts(), 0
     for round_ in range(options.rounds):
         end = ("close", "exit", "kill")[round_ % 3]
         with tempfile.TemporaryDirectory() as directory:
             try:
-                told = generation(f"sqlite:///{directory}/test.db", options.forks, f"{options.seed}/{round_}", end)
+                found = generation(f"sqlite:///{directory}/test.db", options.forks, f"{options.seed}/{round_}", end)
             except AssertionError as error:
                 failed += 1
                 print(f"round {round_} ({end}): {error}")
                 continue
-        sums = Told(sums.forks + told.forks, sums.answers + told.answers)
+        sums = Counts(sums.forks + found.forks, sums.answers + found.answers)
     print(f"{sums}; {failed} of {options.rounds} rounds failed; {time.monotonic() - began:.0f} s")
     raise SystemExit(failed > 0)
 

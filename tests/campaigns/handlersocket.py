@@ -28,10 +28,10 @@ class Progress:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def __call__(self, told: str) -> None:
+    def __call__(self, answer: str) -> None:
         if time.monotonic() - self._last > 60:
             self._last = time.monotonic()
-            print(told, flush=True)
+            print(answer, flush=True)
 
 
 def main() -> None:
@@ -39,24 +39,24 @@ def main() -> None:
     parser.add_argument("what", choices=["compare", "twin", "read", "serve"])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
-    told = parser.parse_args()
-    print(f"{told.what}, seed {told.seed}", flush=True)
+    options = parser.parse_args()
+    print(f"{options.what}, seed {options.seed}", flush=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=servers.place) as folder:
         file = Path(folder, "hst.db")
-        if told.what == "read":
-            print(noise.read_alone(told.seed, told.requests))
-        elif told.what == "serve":
-            print(noise.serve(told.seed, told.requests, file, Progress()))
+        if options.what == "read":
+            print(noise.read_alone(options.seed, options.requests))
+        elif options.what == "serve":
+            print(noise.serve(options.seed, options.requests, file, Progress()))
         else:
             original = Original(servers.plugin())
-            if told.what == "twin":
+            if options.what == "twin":
                 twin = Twin(servers.plugin())
                 with served_at(twin.url) as server:
-                    found = compare(told.seed, told.requests, original, twin.at(server), enough=20, types=MARIADB)
+                    found = compare(options.seed, options.requests, original, twin.at(server), enough=20, types=MARIADB)
             else:
                 with served(file) as server:
-                    found = compare(told.seed, told.requests, original, Lite(file, server), enough=20)
+                    found = compare(options.seed, options.requests, original, Lite(file, server), enough=20)
             print(found)
             for fault in found.faults:
                 print(fault)

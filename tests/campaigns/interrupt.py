@@ -34,7 +34,7 @@ likes = roost.Set("likes", key=int, member=int)
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     interrupts: int = 0
@@ -46,7 +46,7 @@ class Told:
         return f"{self.interrupts} interrupts, {happened}, {self.answers} answers all there"
 
 
-def interrupted(url: str, interrupts: int, seed: object, threads: int = 3, patience: float = 60.0) -> Told:
+def interrupted(url: str, interrupts: int, seed: object, threads: int = 3, patience: float = 60.0) -> Counts:
     """Interrupt a process so often; return what was seen, or raise AssertionError."""
     texts: list[str] = []
     with Child(lambda line: _victim(line, url, interrupts, seed, threads), 3600) as child:
@@ -58,14 +58,14 @@ def interrupted(url: str, interrupts: int, seed: object, threads: int = 3, patie
         except Gone:
             code = child.wait()
             assert code == 0, f"it ended with {code}; the last interrupts: {texts[-3:]}"
-    told = Told(*map(int, texts[-1].split()))
+    counts = Counts(*map(int, texts[-1].split()))
     with roost.Store(url) as store:
         assert store.check() == []
-    return told
+    return counts
 
 
 def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -> None:
-    told = Told()
+    counts = Counts()
     chance = random.Random(f"{seed}")
     store = roost.Store(url)
     store.create(pageviews, likes)
@@ -97,10 +97,10 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
     sure: list[int] = []  # keys whose operation was answered
     unsure: list[int] = []
     key = 0
-    while told.interrupts < interrupts and not errors:
+    while counts.interrupts < interrupts and not errors:
         key += 1
         answered = False
-        if told.interrupts % 10 == 0:
+        if counts.interrupts % 10 == 0:
             store.run(pageviews.add(VICTIM, 0))  # with all the time it needs: a queue that stands still shows here
         try:
             # Again and again: one that hits a finalizer is swallowed by Python itself.
@@ -118,9 +118,9 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
             if isinstance(interrupt, RuntimeError) and str(interrupt) != "release unlocked lock":
                 raise  # that one is what threading's Condition makes of an interrupt while a thread is started
             _disarm()
-            told.interrupts += 1
+            counts.interrupts += 1
             (sure if answered else unsure).append(key)
-            line.say(f"{told.interrupts} {_where(interrupt)}")
+            line.say(f"{counts.interrupts} {_where(interrupt)}")
     _disarm()
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
@@ -144,10 +144,10 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
     assert len(members) == store.run(likes.size(VICTIM)) == sum(totals.values())
     for number, count in enumerate(counted):
         assert store.run_all(pageviews.total(WORKERS + number), likes.size(WORKERS + number)) == (count, count)
-    told.happened = sum(totals[key] for key in unsure)
-    told.answers = len(sure) + sum(counted)
+    counts.happened = sum(totals[key] for key in unsure)
+    counts.answers = len(sure) + sum(counted)
     store.close()
-    line.say(f"{told.interrupts} {told.happened} {told.answers}")
+    line.say(f"{counts.interrupts} {counts.happened} {counts.answers}")
 
 
 def _next(sure: list[int], key: int) -> tuple[int, bool]:
@@ -184,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"interrupt --rounds {options.rounds} --interrupts {options.interrupts} --seed {options.seed}")
     began = time.monotonic()
-    sums = Told()
+    sums = Counts()
     hangs = 0
     for round_ in range(options.rounds):
         with contextlib.ExitStack() as stack:
@@ -193,12 +193,12 @@ def main() -> None:
             else:
                 url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/test.db"
             try:
-                told = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads, 30)
+                found = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads, 30)
             except AssertionError as error:
                 hangs += 1
                 print(f"round {round_}: {error}")
                 continue
-        sums = Told(sums.interrupts + told.interrupts, sums.happened + told.happened, sums.answers + told.answers)
+        sums = Counts(sums.interrupts + found.interrupts, sums.happened + found.happened, sums.answers + found.answers)
     print(f"{sums}; {hangs} of {options.rounds} processes failed; {time.monotonic() - began:.0f} s")
     raise SystemExit(hangs > 0)
 

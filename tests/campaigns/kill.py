@@ -25,7 +25,7 @@ LONGEST = 0.03  # seconds that a writer may live, its start included
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     kills: int = 0
@@ -77,12 +77,14 @@ def answered(texts: Sequence[str]) -> dict[int, int]:
     return {int(owner): int(done) for owner, done in (text.split() for text in texts)}
 
 
-def alone(url: str, rounds: int, seed: object, threads: int = 2, over: Callable[[str], None] = lambda _: None) -> Told:
+def alone(
+    url: str, rounds: int, seed: object, threads: int = 2, over: Callable[[str], None] = lambda _: None
+) -> Counts:
     """Kill one writing process after another.
 
     over: returns when what the killed process had begun is over: on a server that takes a moment.
     """
-    chance, told = random.Random(f"alone/{seed}"), Told()
+    chance, counts = random.Random(f"alone/{seed}"), Counts()
     ledgers = [Ledger(owner, seed) for owner in range(1, threads + 1)]
     with roost.Store(url) as store:
         store.create(*STRUCTURES)
@@ -94,23 +96,23 @@ def alone(url: str, rounds: int, seed: object, threads: int = 2, over: Callable[
             child.kill()
             texts += child.rest()
             assert child.wait() == -signal.SIGKILL
-        told.kills += 1
+        counts.kills += 1
         last_answers = answered(texts)
         over(url)
         with roost.Store(url) as store:
             assert store.check() == []
             for ledger in ledgers:
-                told.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
+                counts.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
             done = sum(ledger.done for ledger in ledgers)
             assert shared(store) == sum(ledger.shared for ledger in ledgers)
-        told.answers += done - before
-    told.answers -= told.happened
-    return told
+        counts.answers += done - before
+    counts.answers -= counts.happened
+    return counts
 
 
-def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int = 2) -> Told:
+def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int = 2) -> Counts:
     """Kill one of several writing processes, again and again, while the others go on."""
-    chance, told = random.Random(f"crowd/{seed}"), Told()
+    chance, counts = random.Random(f"crowd/{seed}"), Counts()
     groups = [[Ledger(1 + p * threads + t, seed) for t in range(threads)] for p in range(processes)]
     with roost.Store(url) as store:
         store.create(*STRUCTURES)
@@ -127,11 +129,11 @@ def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int 
             while time.monotonic() < moment:
                 for p in range(processes):
                     heard[p] += alive[p].line.overhear(0.002)
-            _bury(alive[victim], url, groups[victim], heard[victim], told)
+            _bury(alive[victim], url, groups[victim], heard[victim], counts)
             heard[victim] = []
             alive[victim] = start(victim)
         for p in range(processes):
-            _bury(alive[p], url, groups[p], heard[p], told)
+            _bury(alive[p], url, groups[p], heard[p], counts)
         with roost.Store(url) as store:
             assert store.check() == []
             assert shared(store) == sum(ledger.shared for group in groups for ledger in group)
@@ -140,19 +142,19 @@ def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int 
             child.kill()
             child.wait()
             child.line.close()
-    told.answers = sum(ledger.done for group in groups for ledger in group) - told.happened
-    return told
+    counts.answers = sum(ledger.done for group in groups for ledger in group) - counts.happened
+    return counts
 
 
-def _bury(child: Child, url: str, ledgers: Sequence[Ledger], heard: list[str], told: Told) -> None:
+def _bury(child: Child, url: str, ledgers: Sequence[Ledger], heard: list[str], counts: Counts) -> None:
     child.kill()
     last_answers = answered(heard + child.rest())
     assert child.wait() == -signal.SIGKILL
     child.line.close()
-    told.kills += 1
+    counts.kills += 1
     with roost.Store(url, timeout=30) as store:
         for ledger in ledgers:
-            told.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
+            counts.happened += ledger.settle(store, last_answers.get(ledger.owner, 0))
 
 
 def main() -> None:
@@ -166,13 +168,13 @@ def main() -> None:
     for kind in (alone, crowd):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as directory:
-            told = kind(f"sqlite:///{directory}/test.db", options.rounds, options.seed)
-        print(f"{kind.__name__}: {told}; check is clean; {time.monotonic() - began:.0f} s")
+            found = kind(f"sqlite:///{directory}/test.db", options.rounds, options.seed)
+        print(f"{kind.__name__}: {found}; check is clean; {time.monotonic() - began:.0f} s")
     for name in ("mariadb", "postgresql"):
         began = time.monotonic()
         with servers.database(name) as url:
-            told = alone(url, options.servers, options.seed, over=servers.wait_for_silence)
-        print(f"{name}: {told}; check is clean; {time.monotonic() - began:.0f} s")
+            found = alone(url, options.servers, options.seed, over=servers.wait_for_silence)
+        print(f"{name}: {found}; check is clean; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ class Tally:
 
     def take(self, verbs: list[Verb], sequences: list[int]) -> None:
         """Take an atom as committed; sequences: those of its pushes."""
-        told = iter(sequences)
+        found = iter(sequences)
         self.atoms += 1
         for verb, key, number in verbs:
             match verb:
                 case "count":
                     self.totals[key] += number
                 case "push":
-                    self.pushed.append((key, next(told), number))
+                    self.pushed.append((key, next(found), number))
                 case "add":
                     self.added[key] += 1
                 case "tag":
@@ -59,7 +59,7 @@ class Tally:
                 case "untag":
                     self.members.discard((key, number))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return it as a line."""
         facts = [list(self.totals.items()), self.pushed, list(self.added.items()), list(self.members)]
         return json.dumps([self.atoms, self.rolled_back, *facts])
@@ -169,7 +169,7 @@ def together(path: str, goes_on: Callable[[Tally], bool], seed: object, each: in
     def client(line: Line, number: int) -> None:
         line.say("ready")
         start.wait()
-        line.say(write(path, "sql", 1 + number, seed, goes_on, None).told())
+        line.say(write(path, "sql", 1 + number, seed, goes_on, None).summary())
 
     tallies: list[tuple[str, Tally]] = []
     errors: list[BaseException] = []

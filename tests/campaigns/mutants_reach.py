@@ -131,11 +131,11 @@ def ran(copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Run:
     command = [sys.executable, "-m", "pytest", *(options or ("-x", "-n0")), "-p", "no:randomly", "-p", "reached"]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}
     with (
-        tempfile.TemporaryFile("w+") as told,
+        tempfile.TemporaryFile("w+") as file,
         tempfile.NamedTemporaryFile("w+") as notes,
         subprocess.Popen(
             [*command, "-p", "no:cacheprovider", "--tb=no", *tests],
-            cwd=copy, env={**environment, "REACHED": notes.name}, stdout=told, stderr=told, start_new_session=True,
+            cwd=copy, env={**environment, "REACHED": notes.name}, stdout=file, stderr=file, start_new_session=True,
         ) as process,
     ):  # fmt: skip
         code: int | None = None
@@ -146,9 +146,9 @@ def ran(copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Run:
         finally:  # whatever it has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        told.seek(0)
+        file.seek(0)
         noted = [line.split("\t", 2) for line in Path(notes.name).read_text(errors="replace").splitlines()]
-        return Run(code, told.read(), [each for each in noted if len(each) == 3])
+        return Run(code, file.read(), [each for each in noted if len(each) == 3])
 
 
 def write(file: Path, text: str) -> None:
@@ -232,7 +232,7 @@ class Notes:
 
     def all(self, kind: str) -> list[dict[str, Any]]:
         lines = self.file.read_text().splitlines() if self.file.exists() else []
-        return [told for told in map(json.loads, lines) if told["kind"] == kind]
+        return [message for message in map(json.loads, lines) if message["kind"] == kind]
 
     def noticed(self) -> dict[tuple[str, str], str]:
         """Return by which test a mutant was noticed, by its name and the text of its file."""

@@ -27,7 +27,7 @@ DAEMONS: dict[str, tuple[Callable[..., Daemon], Callable[[str], Server]]] = {
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     kills: int = 0
@@ -75,11 +75,11 @@ def _write(line: Line, url: str, ledgers: Sequence[Ledger]) -> None:
     store.close()
 
 
-def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: int = 3) -> Told:
+def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: int = 3) -> Counts:
     """Kill the server again and again at random moments, while processes write to it."""
     make, server = DAEMONS[name]
     daemon = make()
-    chance, told = random.Random(f"outage/{seed}"), Told()
+    chance, counts = random.Random(f"outage/{seed}"), Counts()
     url = server(daemon.url).database("outage")
     with roost.Store(url) as store:
         store.create(*STRUCTURES)
@@ -92,7 +92,7 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
             time.sleep(chance.uniform(0.05, 0.5))  # a random moment of their work
             daemon.kill()
             daemon.start()
-            told.kills += 1
+            counts.kills += 1
         texts = []
         for writer in writers:
             writer.line.say("stop")
@@ -111,12 +111,12 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
         for ledger in (ledger for group in groups for ledger in group):
             answered, unknown, happened = done[ledger.owner]
             assert ledger.settle(store, answered, in_flight=0) == 0
-            told.answers += answered - happened
-            told.unknown += unknown
-            told.happened += happened
+            counts.answers += answered - happened
+            counts.unknown += unknown
+            counts.happened += happened
         assert shared(store) == sum(ledger.shared for group in groups for ledger in group)
     daemon.kill()
-    return told
+    return counts
 
 
 def main() -> None:
@@ -129,8 +129,8 @@ def main() -> None:
     print(f"outage --rounds {options.rounds} --seed {options.seed} ({os.cpu_count()} cores)")
     for name in options.servers:
         began = time.monotonic()
-        told = outage(name, options.rounds, options.seed)
-        print(f"{name}: {told}; check is clean; {time.monotonic() - began:.0f} s", flush=True)
+        found = outage(name, options.rounds, options.seed)
+        print(f"{name}: {found}; check is clean; {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ _seen: set[tuple[int, str]] = set()
 def _tell(kind: str, what: object, test: str) -> None:
     path = os.environ.get("REACHED")
     if path is not None:
-        with open(path, "a") as told:
-            told.write(f"{kind}\t{what}\t{test}\n")
+        with open(path, "a") as file:
+            file.write(f"{kind}\t{what}\t{test}\n")
 
 
 def hit(number: int) -> bool:

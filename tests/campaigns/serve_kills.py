@@ -181,7 +181,7 @@ def ports_of(pid: int) -> set[int]:
 
 
 @dataclass
-class Told:
+class Counts:
     """What was seen."""
 
     kills: int = 0
@@ -198,9 +198,9 @@ class Told:
         )
 
 
-def kills(folder: Path, kind: str, rounds: int, seed: object) -> Told:
+def kills(folder: Path, kind: str, rounds: int, seed: object) -> Counts:
     """Kill one kind of process again and again."""
-    chance, told = random.Random(f"{kind}/{seed}"), Told()
+    chance, counts = random.Random(f"{kind}/{seed}"), Counts()
     path = folder / "app.db"
     make_table(path)
     with contextlib.ExitStack() as stack:
@@ -226,17 +226,17 @@ def kills(folder: Path, kind: str, rounds: int, seed: object) -> Told:
                 else:
                     began = _kill_worker(served, kind, chance, load)
                 _answers(served, "write" if kind == "supervisor" else kind)
-                told.back.append(time.monotonic() - began)
-                told.kills += 1
+                counts.back.append(time.monotonic() - began)
+                counts.kills += 1
         finally:
             load.end()
         if kind != "supervisor":
             assert load.broken <= load.may_break, "connections of other processes broke"
-        told.happened = load.check(path)
-        told.answers, told.reads = load.total, load.reads
+        counts.happened = load.check(path)
+        counts.answers, counts.reads = load.total, load.reads
         assert served.stop() == 0
         assert "Traceback" not in served.log
-    return told
+    return counts
 
 
 def _kill_worker(served: Serving, role: str, chance: random.Random, load: Load) -> float:
@@ -279,8 +279,8 @@ def main() -> None:
     for kind in KINDS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            told = kills(Path(folder), kind, options.rounds, options.seed)
-        print(f"{kind}: {told}; {time.monotonic() - began:.0f} s", flush=True)
+            found = kills(Path(folder), kind, options.rounds, options.seed)
+        print(f"{kind}: {found}; {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tests.campaigns.processes import Line, Start, children
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     counts: list[int]  # atoms answered, per process
@@ -31,7 +31,7 @@ class Told:
         return f"{shown} atoms, nothing lost or doubled, the slowest had {self.least:.2f} of an even share"
 
 
-def together(url: str, processes: int, seconds: float, seed: object, threads: int = 1) -> Told:
+def together(url: str, processes: int, seconds: float, seed: object, threads: int = 1) -> Counts:
     """Let processes write for some seconds, each its own keys and one shared by all."""
     groups = [[Ledger(1 + p * threads + t, seed) for t in range(threads)] for p in range(processes)]
     with roost.Store(url) as store:
@@ -75,7 +75,7 @@ def together(url: str, processes: int, seconds: float, seed: object, threads: in
             for ledger, count in zip(group, counts, strict=True):
                 assert ledger.settle(store, count, in_flight=0) == 0
         assert shared(store) == sum(ledger.shared for group in groups for ledger in group)
-    return Told([sum(counts) for counts in done])
+    return Counts([sum(counts) for counts in done])
 
 
 def main() -> None:
@@ -93,9 +93,9 @@ def main() -> None:
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
             url = f"sqlite:///{directory}/test.db"
-            told = together(url, options.processes, options.seconds, options.seed, options.threads)
-        print(told)
-        worst = min(worst, told.least)
+            found = together(url, options.processes, options.seconds, options.seed, options.threads)
+        print(found)
+        worst = min(worst, found.least)
     print(f"{options.rounds} rounds; the slowest of all had {worst:.2f} of an even share")
     raise SystemExit(worst < 1 / 3)
 

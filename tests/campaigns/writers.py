@@ -149,7 +149,7 @@ class View:
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     operations: int
@@ -215,7 +215,7 @@ class Crew:
         return write
 
 
-def crowd(url: str, plan: Plan) -> Told:
+def crowd(url: str, plan: Plan) -> Counts:
     """Let every thread write its operations on keys 0, 1, …, each structure in turn; verify what is there."""
     with roost.Store(url) as store:
         store.create(*STRUCTURES, view=plan.foreign > 0)
@@ -251,7 +251,7 @@ def crowd(url: str, plan: Plan) -> Told:
         assert [child.wait() for child in found] == [0] * plan.processes
     with roost.Store(url, timeout=60) as store:
         verify(store, plan)
-    return Told(len(plan.numbers), took, sum(map(int, retries)), max(map(float, longest)))
+    return Counts(len(plan.numbers), took, sum(map(int, retries)), max(map(float, longest)))
 
 
 def verify(store: roost.Store, plan: Plan) -> None:
@@ -319,8 +319,8 @@ def main() -> None:
         for keys in options.keys:
             plan = Plan(options.processes, options.threads, options.foreign, options.operations, keys)
             with database(name) as url:
-                told = crowd(url, plan)
-            print(f"{name}, {plan}: {told}, nothing lost or doubled, check() clean", flush=True)
+                found = crowd(url, plan)
+            print(f"{name}, {plan}: {found}, nothing lost or doubled, check() clean", flush=True)
 
 
 if __name__ == "__main__":

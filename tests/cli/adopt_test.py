@@ -45,12 +45,12 @@ def make(n: int, people: int) -> None:
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(visits: Shell) -> None:
     before = Path("roost.db").read_bytes()
-    told = visits(*CAP, "--newest-by", "at", "--dry-run").splitlines()
-    assert told[0] == (
+    found = visits(*CAP, "--newest-by", "at", "--dry-run").splitlines()
+    assert found[0] == (
         "visits: 250 of 300 rows are deleted, those beyond the newest 5 of uid by at, which 10 of 10 keys have"
     )
-    assert told[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
-    assert told[2] == "nothing was changed"
+    assert found[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
+    assert found[2] == "nothing was changed"
     assert visits.json(*CAP, "--newest-by", "at", "--dry-run") == {
         "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "others": [],
         "rows": 300, "keys": 10, "full": 10, "excess": 250, "keyless": 0, "capped": False,
@@ -66,9 +66,9 @@ def test_it_asks_before_rows_are_deleted(visits: Shell) -> None:
     assert "250 of 300 rows are deleted" in visits.error
     assert "nothing was changed" in visits.error
     assert rows("SELECT count(*) FROM visits") == [(300,)]
-    told = visits(*CAP, "--newest-by", "at", stdin="y\n")
-    assert told.startswith("visits: 250 rows deleted in ")
-    assert told.endswith("every uid keeps its newest 5 by at, and triggers keep it so\n")
+    found = visits(*CAP, "--newest-by", "at", stdin="y\n")
+    assert found.startswith("visits: 250 rows deleted in ")
+    assert found.endswith("every uid keeps its newest 5 by at, and triggers keep it so\n")
     assert rows("SELECT min(visitor), count(*) FROM visits") == [(250, 50)]
     assert visits.json("cap", "visits")["deleted"] == 0
     assert visits("check") == "every promise is kept\n"
@@ -105,8 +105,8 @@ def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> Non
 
 def test_a_key_of_several_columns(shell: Shell) -> None:
     shell.sql("roost.db", "CREATE TABLE log (room TEXT, topic INT, x INT)", *["INSERT INTO log VALUES ('a', 1, 2)"] * 3)
-    told = shell("cap", "log", "--per", "room, topic", "--keep", "2", "--yes")
-    assert told.endswith("every room, topic keeps its newest 2, and triggers keep it so\n")
+    output = shell("cap", "log", "--per", "room, topic", "--keep", "2", "--yes")
+    assert output.endswith("every room, topic keeps its newest 2, and triggers keep it so\n")
     assert len(shell.json("show", "log", "a,1")["rows"]) == 2
     assert shell.json("show", "log")[0] == {"key": ["a", 1], "rows": 2}
 
@@ -163,9 +163,9 @@ def test_watch_trims_until_it_is_ended(shell: Shell, mariadb: Application, numbe
         assert process.communicate(timeout=600) == (b"", b"")
     assert process.returncode == 0
     add(mariadb, 20)
-    told = shell("cap", "visits", "--yes", "--store", mariadb.url)
-    assert told.startswith("visits: 20 rows deleted in ")
-    assert "and from now on while `roost cap visits --watch` runs: event_scheduler is not ON" in told
+    output = shell("cap", "visits", "--yes", "--store", mariadb.url)
+    assert output.startswith("visits: 20 rows deleted in ")
+    assert "and from now on while `roost cap visits --watch` runs: event_scheduler is not ON" in output
     assert shell("uncap", "visits", "--store", mariadb.url).endswith("its rows are as they were\n")
 
 
@@ -181,7 +181,7 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("cap", "visits"), "visits is not capped yet: say --per COLUMN and --keep N"),
         (("cap", "visits", "--older-than", "30d"), "not capped by age yet: say --older-than TIME and --by COLUMN"),
@@ -194,9 +194,9 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
         (("uncap", "nothing"), "nothing is not capped"),
     ],
 )
-def test_what_cannot_be_is_told(visits: Shell, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_is_told(visits: Shell, words: tuple[str, ...], message: str) -> None:
     assert visits(*words, code=1) == ""
-    assert told in visits.error
+    assert message in visits.error
 
 
 @pytest.fixture
@@ -232,9 +232,9 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     assert Path("roost.db").read_bytes() == before
     assert events(*AGE, stdin="n\n", code=1) == ""
     assert rows("SELECT count(*) FROM events") == [(41,)]
-    told = events(*AGE, stdin="y\n")
-    assert told.startswith("events: 10 rows deleted in ")
-    assert told.endswith("rows go when at is older than 30d, and triggers keep it so\n")
+    found = events(*AGE, stdin="y\n")
+    assert found.startswith("events: 10 rows deleted in ")
+    assert found.endswith("rows go when at is older than 30d, and triggers keep it so\n")
     assert events("list").splitlines()[1].split("\t") == [
         "events",
         "aged",

@@ -94,7 +94,7 @@ def test_a_missing_structure_is_told_with_those_that_are_there(shell: Shell, com
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("redis://somewhere/app", "error: 'redis://somewhere/app' is not a store"),
         ("mysql://nowhere.invalid/app", "error: mysql://nowhere.invalid/app: "),
@@ -103,10 +103,10 @@ def test_a_missing_structure_is_told_with_those_that_are_there(shell: Shell, com
         ("sqlite:///text.db", "error: text.db: file is not a database"),
     ],
 )
-def test_a_store_that_cannot_be_opened_is_an_error_without_a_traceback(shell: Shell, url: str, told: str) -> None:
+def test_a_store_that_cannot_be_opened_is_an_error_without_a_traceback(shell: Shell, url: str, message: str) -> None:
     shell.write("text.db", "no database " * 1000)
     assert shell("create", "counter", "hits", "--store", url, code=1) == ""
-    assert shell.error.startswith(told)
+    assert shell.error.startswith(message)
     assert "Traceback" not in shell.error
 
 
@@ -143,8 +143,8 @@ def test_a_process_that_is_interrupted_ends_with_130_and_no_traceback(shell: She
         assert process.stderr is not None
         process.stdin.write(lines)
         process.stdin.flush()
-        told = process.stderr.readline()  # the first thousand lines are in, and it waits for more
-        assert told.startswith(b"line 1001: not UTF-8")
+        output = process.stderr.readline()  # the first thousand lines are in, and it waits for more
+        assert output.startswith(b"line 1001: not UTF-8")
         process.send_signal(signal.SIGINT)
         out, error = process.communicate()
     assert process.returncode == 130

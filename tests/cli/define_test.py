@@ -79,7 +79,7 @@ def test_create_refuses_a_changed_declaration_and_names_the_difference(shell: Sh
 
 
 @pytest.mark.parametrize(
-    ("content", "target", "code", "told"),
+    ("content", "target", "code", "message"),
     [
         (None, "structures", 1, "error: there is no module structures; the current directory is searched first"),
         (None, "no.such.module", 1, "error: there is no module no; "),
@@ -95,12 +95,12 @@ def test_create_refuses_a_changed_declaration_and_names_the_difference(shell: Sh
     ],
 )
 def test_a_module_that_cannot_be_used_is_told(
-    shell: Shell, content: str | None, target: str, code: int, told: str
+    shell: Shell, content: str | None, target: str, code: int, message: str
 ) -> None:
     if content is not None:
         shell.write("structures.py", content)
     shell("create", target, code=code)
-    assert told in shell.error
+    assert message in shell.error
     assert "roost.db" not in shell.files()
 
 
@@ -200,7 +200,7 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("ring",), 2, "a ring takes one NAME"),
         (("ring", "a", "b"), 2, "a ring takes one NAME"),
@@ -233,10 +233,10 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_words_that_declare_nothing_are_told(shell: Shell, words: tuple[str, ...], code: int, told: str) -> None:
+def test_words_that_declare_nothing_are_told(shell: Shell, words: tuple[str, ...], code: int, message: str) -> None:
     for command in ("create", "ddl"):
         assert shell(command, *words, code=code) == ""
-        assert told in shell.error
+        assert message in shell.error
     assert shell.files() == []
 
 
@@ -322,12 +322,12 @@ def test_a_view_whose_name_is_taken_is_refused(shell: Shell) -> None:
 def test_alter_by_options(shell: Shell) -> None:
     shell("create", "capped", "baskets", "--per", "basket:int", "--unique", "egg:int", "--keep", "2")
     shell("import", "baskets", "-", "--format", "csv", stdin="basket,egg\n1,1\n")
-    told = shell(
+    output = shell(
         *("alter", "baskets", "--keep", "3", "--on-full", "reject", "--on-duplicate", "refresh"),
         *("--add", "note:text(40)?", "--add", "score:int=-5", "--add", 'colour:enum("a=b","c)")=c)'),
         *("--add", "moment:datetime=2008-01-01T22:03:23Z", "--add", "empty:text="),
     )
-    assert told == (
+    assert output == (
         'baskets: column note (text(40)?) added; column score (int) added; column colour (enum("a=b","c)")) added; '
         "column moment (datetime) added; column empty (text(1000000)) added; keep: 2 -> 3; "
         "on_full: evict -> reject; on_duplicate: error -> refresh\n"
@@ -379,7 +379,7 @@ def test_alter_asks_before_a_module_deletes_rows(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("nothing",), 1, "error: there is no module nothing; the current directory is searched first; to change a"),
         (("nothing", "--keep", "5"), 1, "error: there is no structure 'nothing'"),
@@ -397,13 +397,13 @@ def test_alter_asks_before_a_module_deletes_rows(shell: Shell) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_changes_that_cannot_be_made_are_told(shell: Shell, words: tuple[str, ...], code: int, told: str) -> None:
+def test_changes_that_cannot_be_made_are_told(shell: Shell, words: tuple[str, ...], code: int, message: str) -> None:
     shell("create", "ring", "visits", "--per", "uid:int", "--keep", "5")
     shell("create", "counter", "hits")
     shell("create", "set", "likes")
     before = definitions(shell)
     shell("alter", *words, code=code)
-    assert told in shell.error
+    assert message in shell.error
     assert definitions(shell) == before
 
 

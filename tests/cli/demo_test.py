@@ -20,7 +20,7 @@ STORE = ("--store", "sqlite:///roost-demo.db")
 
 
 def test_the_demo_tells_its_story(shell: Shell) -> None:
-    told = shell("demo", "--yes", *FEW)
+    output = shell("demo", "--yes", *FEW)
     for line in (
         "1,500 changes, 6,000 operations in 6 commits and ",
         "Counter: the files changed most",
@@ -32,15 +32,15 @@ def test_the_demo_tells_its_story(shell: Shell) -> None:
         "check: 0 violations",
         "Try next:",
     ):
-        assert line in told
-    assert "\x1b" not in told
+        assert line in output
+    assert "\x1b" not in output
     assert shell.error == ""
     assert shell("check", *STORE) == "every promise is kept\n"
 
 
 def test_the_commands_to_try_next_work(shell: Shell) -> None:
-    told = shell("demo")
-    commands = [line.split()[1:] for line in told.partition("Try next:")[2].splitlines() if line]
+    output = shell("demo")
+    commands = [line.split()[1:] for line in output.partition("Try next:")[2].splitlines() if line]
     assert len(commands) >= 4
     for command in commands:
         shell(*command)
@@ -49,8 +49,8 @@ def test_the_commands_to_try_next_work(shell: Shell) -> None:
 
 
 def test_the_sql_to_try_next_works(shell: Shell) -> None:
-    told = shell("demo").partition("as well:")[2].partition("Try next:")[0]
-    statements = [line.strip() for line in told.splitlines() if line.strip()]
+    output = shell("demo").partition("as well:")[2].partition("Try next:")[0]
+    statements = [line.strip() for line in output.splitlines() if line.strip()]
     before = shell.json("show", "demo_changes", "core/main.py", *STORE)["total"]
     with closing(sqlite3.connect("roost-demo.db", isolation_level=None)) as connection:
         assert [len(connection.execute(statement).fetchall()) > 0 for statement in statements] == [True, False]

@@ -40,7 +40,7 @@ def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
     assert shell("alter", "logins", "--per", "1h", "--limit", "5") == "logins: limit: 3 -> 5; window: 15m -> 1h\n"
     assert shell("create", "rate_limit", "logins", "--limit", "5", "--per", "2h", code=1) == ""
     assert "window is 1h in the database and 2h in the declaration" in shell.error
-    for words, code, told in (
+    for words, code, message in (
         (("rate_limit", "calls"), 2, "a rate_limit needs --limit and --per"),
         (("rate_limit", "calls", "--limit", "5", "--per", "soon"), 1, "calls: --per soon is no time"),
         (("rate_limit", "calls", "--limit", "5", "--per", "1h", "--per", "2h"), 1, "--per 1h --per 2h is no time"),
@@ -49,7 +49,7 @@ def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
         (("capped", "visits"), 2, "a capped needs --per, --keep and --unique"),
     ):
         assert shell("create", *words, code=code) == ""
-        assert told in shell.error
+        assert message in shell.error
     assert shell("check") == "every promise is kept\n"
 
 

@@ -59,8 +59,8 @@ def held(shell: Shell, name: str = "visits") -> dict[int, list[int]]:
 )
 def test_a_file_of_every_format(visits: Shell, name: str, content: bytes) -> None:
     visits.write(name, content)
-    told = visits("import", "visits", name)
-    assert told.startswith("visits: 3 lines imported in ")
+    found = visits("import", "visits", name)
+    assert found.startswith("visits: 3 lines imported in ")
     assert visits.error == ""
     assert held(visits) == {1: [10, 11], 2: [20]}
 
@@ -206,7 +206,7 @@ def test_fields_are_mapped_by_name(visits: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "content", "code", "told"),
+    ("options", "content", "code", "message"),
     [
         (
             (),
@@ -225,10 +225,10 @@ def test_fields_are_mapped_by_name(visits: Shell) -> None:
     ],
 )
 def test_fields_that_do_not_fit_are_told(
-    visits: Shell, options: tuple[str, ...], content: str | bytes, code: int, told: str
+    visits: Shell, options: tuple[str, ...], content: str | bytes, code: int, message: str
 ) -> None:
     visits("import", "visits", "-", "--format", "csv", *options, code=code, stdin=content)
-    assert told in visits.error
+    assert message in visits.error
     assert held(visits) == {}
 
 
@@ -256,7 +256,7 @@ BAD_JSON = [
 
 
 @pytest.mark.parametrize(
-    ("format_", "good", "bad", "told"),
+    ("format_", "good", "bad", "message"),
     [
         *[("csv", (b"uid,visitor\n1,10\n", b"2,20\n"), *each) for each in BAD_CSV],
         *[("jsonl", (b'\n{"uid":1,"visitor":10}\n', b'{"uid":2,"visitor":20}\n'), *each) for each in BAD_JSON],
@@ -264,12 +264,12 @@ BAD_JSON = [
     ids=lambda value: value[:20].decode(errors="replace") if isinstance(value, bytes) else "",
 )
 def test_a_bad_line_is_told_with_its_number(
-    visits: Shell, format_: str, good: tuple[bytes, bytes], bad: bytes, told: str
+    visits: Shell, format_: str, good: tuple[bytes, bytes], bad: bytes, message: str
 ) -> None:
     visits.write("visits", good[0] + bad + b"\n" + good[1])
     visits("import", "visits", "visits", "--format", format_, code=1)
     first, hint = visits.error.splitlines()
-    assert first.startswith(f"error: line 3: {told}")
+    assert first.startswith(f"error: line 3: {message}")
     assert hint == (
         "All lines before it are in. Mend it and go on with --from-line 3, or pass over it with --from-line 4."
     )
@@ -278,7 +278,7 @@ def test_a_bad_line_is_told_with_its_number(
     assert held(visits) == {1: [10], 2: [20]}
 
     told_all = visits("import", "visits", "visits", "--format", format_, "--on-error", "skip")
-    assert visits.error.startswith(f"line 3: {told}")
+    assert visits.error.startswith(f"line 3: {message}")
     assert visits.error.count("\n") == 1
     assert told_all.startswith("visits: 2 lines imported")
     assert told_all.endswith("/s), 1 skipped\n")
@@ -330,8 +330,8 @@ def lines_before(bad: int, last: int) -> Iterator[str]:
 def test_one_that_stops_brings_in_all_before_the_bad_line_and_nothing_behind_it(shell: Shell, bad: int) -> None:
     shell("create", "capped", "eggs", "--per", "uid:int", "--unique", "visitor:int", "--keep", "5000")
     shell.write("eggs.csv", "\n".join(lines_before(bad, 2500)))
-    told = shell("import", "eggs", "eggs.csv", code=1)
-    assert told.startswith(f"eggs: {bad - 2:,} line")
+    output = shell("import", "eggs", "eggs.csv", code=1)
+    assert output.startswith(f"eggs: {bad - 2:,} line")
     assert shell.error.startswith(f"error: line {bad}: ")
     assert held(shell, "eggs") == {1: list(range(2, bad))}
     shell("import", "eggs", "eggs.csv", "--from-line", str(bad + 1))

@@ -177,7 +177,7 @@ def test_what_is_shown_cannot_command_the_terminal(filled: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("hits", "7"), 1, "error: hits: '7' is not a key; it takes site, path, with commas between or as a JSON list"),
         (("hits", "7,/a,b"), 1, "error: hits: '7,/a,b' is not a key"),
@@ -191,9 +191,9 @@ def test_what_is_shown_cannot_command_the_terminal(filled: Shell) -> None:
         (("views", "a", "--after", "b"), 2, "it does not go with a KEY"),
     ],
 )
-def test_a_key_that_is_none_is_told(filled: Shell, arguments: tuple[str, ...], code: int, told: str) -> None:
+def test_a_key_that_is_none_is_told(filled: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
     assert filled("show", *arguments, code=code) == ""
-    assert told in filled.error
+    assert message in filled.error
 
 
 def test_check_of_what_is_whole(filled: Shell) -> None:

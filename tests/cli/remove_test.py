@@ -18,12 +18,12 @@ def visits(shell: Shell) -> Shell:
 
 @pytest.mark.parametrize("command", ["clear", "forget"])
 @pytest.mark.parametrize(
-    ("answer", "told"), [("n\n", "nothing was changed"), ("\n", "nothing was changed"), ("", "nobody answered")]
+    ("answer", "message"), [("n\n", "nothing was changed"), ("\n", "nothing was changed"), ("", "nobody answered")]
 )
-def test_nothing_is_removed_without_a_yes(visits: Shell, command: str, answer: str, told: str) -> None:
+def test_nothing_is_removed_without_a_yes(visits: Shell, command: str, answer: str, message: str) -> None:
     assert visits(command, "visits", "5", code=1, stdin=answer) == ""
     assert visits.error.startswith(f"{command} key 5 of visits: what it holds is deleted. Go on? [y/N]")
-    assert told in visits.error
+    assert message in visits.error
     assert len(visits.json("show", "visits", "5")["entries"]) == 2
 
 

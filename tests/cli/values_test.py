@@ -80,13 +80,13 @@ def test_a_field_is_read(spec: str, text: str, value: Any) -> None:
     assert type(parsed) is type(value)
 
 
-@pytest.mark.parametrize(("spec", "text", "told"), BAD)
-def test_a_field_that_cannot_be_read_is_told(spec: str, text: str, told: str) -> None:
+@pytest.mark.parametrize(("spec", "text", "message"), BAD)
+def test_a_field_that_cannot_be_read_is_told(spec: str, text: str, message: str) -> None:
     for parser in (text_parser, json_parser):
         with pytest.raises(roost.Invalid) as caught:
             parser("things", parse_column("things", "it", spec))(text)
         assert str(caught.value).startswith("things.it: ")
-        assert told in str(caught.value)
+        assert message in str(caught.value)
         assert len(str(caught.value)) < 200
 
 
@@ -138,7 +138,7 @@ def test_a_value_of_json_is_read(spec: str, document: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "document", "told"),
+    ("spec", "document", "message"),
     [
         ("int", "5.5", "5.5 is not a whole number"),
         ("int", "true", "True is not a whole number"),
@@ -150,10 +150,10 @@ def test_a_value_of_json_is_read(spec: str, document: str, value: Any) -> None:
         ('enum("1")', "1", "1 is not one of 1"),
     ],
 )
-def test_a_value_of_json_of_another_type_is_told(spec: str, document: str, told: str) -> None:
+def test_a_value_of_json_of_another_type_is_told(spec: str, document: str, message: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         json_parser("things", parse_column("things", "it", spec))(load_json(document))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("document", ["{", "NaN", "-Infinity", "[" * 100_000, ""])

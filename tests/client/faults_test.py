@@ -92,7 +92,7 @@ def test_a_modification_is_never_asked_again(
     with pytest.raises(roost.OutcomeUnknown):
         client.run(fruit.insert((9, "fig")))
     assert names(server, 9) == done
-    assert len(middle.told) == 2
+    assert len(middle.chunks) == 2
 
 
 def test_in_a_pipeline_each_has_the_fate_of_its_kind(
@@ -189,7 +189,7 @@ def test_ids_are_opened_again(server: Server, middle: Middle, connect: Connect, 
     middle.close_all()
     assert client.run(other.find("=", 2)) == [("banana",)]
     assert client.run(fruit.find("=", 2)) == [("2", "banana")]
-    opened = [chunk.count(b"\nP\t") + chunk.startswith(b"P\t") for chunk in middle.told]
+    opened = [chunk.count(b"\nP\t") + chunk.startswith(b"P\t") for chunk in middle.chunks]
     assert opened == [1, 1, 1, 1]
 
 

@@ -119,18 +119,18 @@ def test_the_command_tells_and_fails(tables: Server) -> None:
         done = CliRunner(env=env).invoke(main, ["bench", *arguments, *common, *where])
         return done.exit_code, done.output
 
-    code, told = run("get", "--secret", tables.read_secret)
-    assert code == 0, told
-    assert re.search(r"requests\t[\d,]+ per second", told)
-    assert "p99.9 of a chunk" in told
-    assert "of CPU per request" in told
-    code, told = run("update", "--json", ROOST_BENCH_SECRET=tables.write_secret)
-    assert code == 0, told
-    assert '"errors": {}' in told
+    code, found = run("get", "--secret", tables.read_secret)
+    assert code == 0, found
+    assert re.search(r"requests\t[\d,]+ per second", found)
+    assert "p99.9 of a chunk" in found
+    assert "of CPU per request" in found
+    code, found = run("update", "--json", ROOST_BENCH_SECRET=tables.write_secret)
+    assert code == 0, found
+    assert '"errors": {}' in found
     tables.sql("UPDATE bench SET v = 'wrong'")
-    code, told = run("get", "--secret", tables.read_secret)
+    code, found = run("get", "--secret", tables.read_secret)
     assert code == 1
-    assert "answers were not what they have to be" in told
+    assert "answers were not what they have to be" in found
 
 
 def test_the_rows_that_sql_makes_are_those_that_are_expected(tmp_path: Path) -> None:

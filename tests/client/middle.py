@@ -29,7 +29,7 @@ class Middle:
             self._listener.listen()
             self.address = f"unix:{path}"
         self.rules: list[str | bytes] = []
-        self.told: list[bytes] = []  # chunks of clients
+        self.chunks: list[bytes] = []  # chunks of clients
         self.connections = 0
         self.on_chunk: Callable[[], object] = lambda: None  # called when the chunk is with the server
         self._open: list[socket.socket] = []
@@ -102,7 +102,7 @@ class Middle:
 
     def _told(self, client: socket.socket, server: socket.socket, chunk: bytes) -> bool:
         """Do with a chunk of the client what its rule says; whether the connection goes on."""
-        self.told.append(chunk)
+        self.chunks.append(chunk)
         rule = self.rules.pop(0) if self.rules else "pass"
         if rule == "drop":
             return False

@@ -230,10 +230,10 @@ def write(
         meanwhile()
         stopped[0] = not longer
         for child in made:
-            told = json.loads(child.hear(60 + 3 * seconds))
-            told["sequences"] = [tuple(each) for each in told["sequences"]]
-            told["numbers"] = [tuple(each) for each in told["numbers"]]
-            found.add(Answers(**{**told, "totals": Totals(told["totals"]), "errors": Totals(told["errors"])}))
+            outcome = json.loads(child.hear(60 + 3 * seconds))
+            outcome["sequences"] = [tuple(each) for each in outcome["sequences"]]
+            outcome["numbers"] = [tuple(each) for each in outcome["numbers"]]
+            found.add(Answers(**{**outcome, "totals": Totals(outcome["totals"]), "errors": Totals(outcome["errors"])}))
             assert child.wait() == 0
     return found
 

@@ -102,7 +102,7 @@ def test_the_row_of_the_definition_is_not_shared(server_url: str, store: roost.S
 
 @pytest.mark.parametrize("verb", ["push", "add", "like"])
 def test_who_meets_somebody_elses_lock_waits_and_is_done_once(server_url: str, store: roost.Store, verb: str) -> None:
-    table, operation, told = {
+    table, operation, found = {
         "push": ("roost_visits_head", visits.push(Visit(1, 6)), 7),
         "add": ("roost_pageviews_rows", pageviews.add("/home"), None),
         "like": ("roost_likes_head", likes.add(1, "6"), 1),
@@ -112,7 +112,7 @@ def test_who_meets_somebody_elses_lock_waits_and_is_done_once(server_url: str, s
         store.run(baskets.add(Egg(1, 1)))
         assert answers == []
     thread.join()
-    assert answers == [told]
+    assert answers == [found]
     assert store.run_all(pageviews.total("/home"), visits.push(Visit(1, 7)), likes.size(1)) == (
         6 + (verb == "add"),
         7 + (verb == "push"),
@@ -177,11 +177,11 @@ def test_a_query_in_the_applications_transaction_is_one_message(server_url: str,
     ):
         sql.execute("BEGIN")
         joined = store.on(sql)
-        for operation, told in asked:
+        for operation, message in asked:
             joined.run(operation)
             answers: list[Any] = []
             assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
-            assert answers == [told]
+            assert answers == [message]
         sql.execute("ROLLBACK")
 
 
@@ -202,10 +202,10 @@ def test_a_write_in_the_applications_transaction_is_one_message(server_url: str,
         sql.execute("BEGIN")
         joined = store.on(sql)
         joined.run(visits.latest(1))
-        for operation, told in asked[name]:
+        for operation, message in asked[name]:
             answers: list[Any] = []
             assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
-            assert answers == [told]
+            assert answers == [message]
         sql.execute("COMMIT")
     assert store.check() == []
     assert store.run_all(pageviews.total("/home"), baskets.count(1), likes.size(1)) == (

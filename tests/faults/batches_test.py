@@ -208,17 +208,17 @@ def test_f84_a_batch_of_several_atoms_is_bounded_in_bytes(url: str, monkeypatch:
 
 def test_f84_close_waits_for_a_check(url: str) -> None:
     checking, closed = threading.Event(), threading.Event()
-    told: list[Any] = []
+    found: list[Any] = []
 
     def trace(sql: str, row: object) -> None:
         if threading.current_thread().name == "checker" and not checking.is_set():
             checking.set()
-            told.append(closed.wait(1))  # as long as it is not closed
+            found.append(closed.wait(1))  # as long as it is not closed
 
     store = roost.Store(url, trace=trace)
     store.create(likes)
     store.run(likes.add(1, "a"))
-    checker = threading.Thread(target=lambda: told.append(store.check()), name="checker")
+    checker = threading.Thread(target=lambda: found.append(store.check()), name="checker")
 
     def close() -> None:
         store.close()
@@ -231,7 +231,7 @@ def test_f84_close_waits_for_a_check(url: str) -> None:
     for thread in (checker, closer):
         thread.join(PATIENCE)
         assert not thread.is_alive()
-    assert told == [False, []]
+    assert found == [False, []]
 
 
 def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:

@@ -46,9 +46,9 @@ def test_tasks_cancelled_at_random_take_nothing_from_the_others(url: str, path: 
     async def main() -> None:
         async with roost.AsyncStore(url) as store:
             for round_ in range(8):
-                told = await cancelled(store, 200, seed=round_, first=1 + round_ * 200)
-                assert told.cancelled > 0
-                assert told.answers > 0
+                found = await cancelled(store, 200, seed=round_, first=1 + round_ * 200)
+                assert found.cancelled > 0
+                assert found.answers > 0
             assert await store.check() == []
 
     _run(main())

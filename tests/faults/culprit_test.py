@@ -91,7 +91,7 @@ def test_a_crowd_that_waited_together_with_a_culprit_among_them(prepared: str) -
 
 
 def test_what_each_culprit_is_told(prepared: str) -> None:
-    told = {
+    found = {
         "duplicate": r"seats\.add\(Seat\(room=1, seat=1\)\): 1 is there already",
         "full": r"seats\.add\(Seat\(room=2, seat=77\)\): the collection holds 3 rows; keep is 3",
         "overflow": r"tills\.add\(3, 77\): the slot holds 9223372036854775807, .* would leave 64 bits",
@@ -102,7 +102,7 @@ def test_what_each_culprit_is_told(prepared: str) -> None:
     with roost.Store(prepared) as store:
         for culprit, (error, operation) in CULPRITS.items():
             for call in (store.run, store.run_all):
-                with pytest.raises(error, match=told[culprit]) as caught:
+                with pytest.raises(error, match=found[culprit]) as caught:
                     call(operation(77))
                 assert not caught.value.retry, "it would be refused again"
         assert store.run_all(tills.total(77), seats.count(77), marks.size(77), notes.latest(77)) == (0, 0, 0, [])

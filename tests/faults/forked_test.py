@@ -332,8 +332,8 @@ def test_two_threads_that_fork_at_once(make_store: MakeStore, timeout: float) ->
 
 @pytest.mark.parametrize("end", ["close", "exit", "kill"])
 def test_forks_at_random_moments(url: str, end: str) -> None:
-    told = generation(url, forks=4, seed=1, end=end)
-    assert told.answers >= 4 * 2 * 16
+    found = generation(url, forks=4, seed=1, end=end)
+    assert found.answers >= 4 * 2 * 16
 
 
 def test_the_lock_is_not_held_by_a_child_that_outlives_its_killed_parent(url: str) -> None:

@@ -32,13 +32,13 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
             entered.set()
             assert leave.wait(60)
 
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
 
     def add(name: str) -> None:
         try:
-            told[name] = store.run(pageviews.add(name))
+            found[name] = store.run(pageviews.add(name))
         except BaseException as error:
-            told[name] = error
+            found[name] = error
 
     with roost.Store(url, random=random.Random(1), trace=trace) as store:
         store.create(pageviews)
@@ -75,8 +75,8 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
             assert not thread.is_alive()
         assert store.run(pageviews.totals(["holder", "main", "other"])) == {"holder": 1, "main": 1, "other": 1}
         assert store.run(pageviews.add("main")) is None  # it goes on
-    assert told["holder"] is None
-    return told["main"], told["other"]
+    assert found["holder"] is None
+    return found["main"], found["other"]
 
 
 def interrupted_once(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,15 +23,15 @@ INTERRUPTS = length(300, 1000)
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
 def test_thousands_of_interrupts_at_random_moments(url: str, threads: int) -> None:
-    told = interrupted(url, interrupts=INTERRUPTS, seed=threads, threads=threads)
-    assert told.interrupts >= INTERRUPTS
-    assert told.answers > 0
+    found = interrupted(url, interrupts=INTERRUPTS, seed=threads, threads=threads)
+    assert found.interrupts >= INTERRUPTS
+    assert found.answers > 0
 
 
 def test_hundreds_of_them_on_a_server(server_url: str) -> None:
-    told = interrupted(server_url, interrupts=200, seed=1, threads=3, patience=30)
-    assert told.interrupts >= 200
-    assert told.answers > 0
+    found = interrupted(server_url, interrupts=200, seed=1, threads=3, patience=30)
+    assert found.interrupts >= 200
+    assert found.answers > 0
 
 
 BEFORE = [

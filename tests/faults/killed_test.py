@@ -20,20 +20,20 @@ ROUNDS = length(10, 40)
 
 
 def test_what_a_killed_process_was_answered_is_there_once(url: str) -> None:
-    told = alone(url, rounds=ROUNDS, seed=1)
-    assert told.kills == ROUNDS
-    assert told.answers > 0
+    found = alone(url, rounds=ROUNDS, seed=1)
+    assert found.kills == ROUNDS
+    assert found.answers > 0
 
 
 def test_what_a_killed_client_of_a_server_was_answered_is_there_once(server_url: str) -> None:
-    told = alone(server_url, rounds=5, seed=3, over=wait_for_silence)
-    assert told.kills == 5
+    found = alone(server_url, rounds=5, seed=3, over=wait_for_silence)
+    assert found.kills == 5
 
 
 def test_the_others_go_on_when_a_writing_process_is_killed(url: str) -> None:
-    told = crowd(url, rounds=12, seed=2)
-    assert told.kills == 12 + 3
-    assert told.answers > 0
+    found = crowd(url, rounds=12, seed=2)
+    assert found.kills == 12 + 3
+    assert found.answers > 0
 
 
 ATOM = (counts.add(1, 5), events.push(Event(1, 1)), recent.add(Event(1, 1)), tags.add(1, 1, 2))

@@ -86,13 +86,13 @@ def test_a_connection_that_is_lost_once_more_costs_another_one(
 
 @pytest.mark.parametrize("again", range(5))
 def test_connections_that_are_all_lost_end_in_an_error(server_url: str, proxy: Proxy, again: int) -> None:
-    told: list[BaseException] = []
+    found: list[BaseException] = []
 
     def call(store: roost.Store) -> None:
         try:
             store.run(pageviews.add("/home"))
         except roost.Error as error:
-            told.append(error)
+            found.append(error)
 
     with through(proxy, server_url, timeout=1) as store:
         store.create(pageviews)
@@ -104,9 +104,9 @@ def test_connections_that_are_all_lost_end_in_an_error(server_url: str, proxy: P
         assert not caller.is_alive()
         proxy.disarm()
         before = store.run(pageviews.total("/home"))
-    assert not told or before == 0  # with enough messages between two cuts it is done
-    assert all(isinstance(error, roost.ConnectionLost) for error in told)
-    assert again > 1 or told
+    assert not found or before == 0  # with enough messages between two cuts it is done
+    assert all(isinstance(error, roost.ConnectionLost) for error in found)
+    assert again > 1 or found
 
 
 def test_an_alter_whose_answer_was_lost_may_be_done(server_url: str, proxy: Proxy) -> None:

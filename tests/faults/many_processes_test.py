@@ -59,17 +59,17 @@ def test_one_of_two_declarations_is_made_and_the_other_is_told(url: str) -> None
 
     with children(8, work) as found:
         start.go()
-        told = [child.hear() for child in found]
+        outcome = [child.hear() for child in found]
         assert [child.wait() for child in found] == [0] * 8
-    assert told in (["made", "told"] * 4, ["told", "made"] * 4)
+    assert outcome in (["made", "told"] * 4, ["told", "made"] * 4)
 
 
 def fair(url: str, processes: int, seconds: float, threads: int = 1) -> None:
     """Once in three times is enough: whom the lock starves it starves always, a busy machine now this one, now that."""
-    told = [together(f"{url}-0", processes, seconds, seed=1, threads=threads)]
-    while told[-1].least <= 1 / 3:
-        assert len(told) < 3, told
-        told.append(together(f"{url}-{len(told)}", processes, seconds, seed=1, threads=threads))
+    found = [together(f"{url}-0", processes, seconds, seed=1, threads=threads)]
+    while found[-1].least <= 1 / 3:
+        assert len(found) < 3, found
+        found.append(together(f"{url}-{len(found)}", processes, seconds, seed=1, threads=threads))
 
 
 def test_four_writing_processes_lose_nothing_and_have_fair_shares(url: str) -> None:

@@ -44,14 +44,14 @@ def plain() -> Iterator[Any]:
 
 def test_clients_on_one_set_lose_nothing_but_what_a_killed_server_had() -> None:
     try:
-        told = caches(seconds=3, restarts=1, seed=1, processes=2, threads=4)
+        found = caches(seconds=3, restarts=1, seed=1, processes=2, threads=4)
     except servers.NotHere as error:
         servers.not_run(error)
-    assert told.done["added"] > 100
-    assert told.done["fetched"] > 10
-    assert told.done["members lost with a server"] > 0
-    assert told.info is not None
-    assert not told.info.complete
+    assert found.done["added"] > 100
+    assert found.done["fetched"] > 10
+    assert found.done["members lost with a server"] > 0
+    assert found.info is not None
+    assert not found.info.complete
 
 
 def test_after_a_restart_a_set_is_empty_and_not_complete(daemon: servers.Daemon) -> None:
@@ -108,23 +108,23 @@ def test_a_server_that_stands_still_is_waited_for_until_timeout(daemon: servers.
     with roost.Store(daemon.url, timeout=1.5) as store:  # in which a busy machine answers, too
         store.run(likes.add(7, "ada"))
         daemon.pause()
-        told: list[BaseException] = []
+        answers: list[BaseException] = []
 
         def call() -> None:
             for operation in (likes.members(7), likes.add(7, "bob"), likes.size(7)):
                 try:
                     store.run(operation)
                 except roost.Error as error:
-                    told.append(error)
+                    answers.append(error)
 
         caller = threading.Thread(target=call, daemon=True)
         caller.start()
         caller.join(30)
         daemon.resume()
         assert not caller.is_alive()
-        assert len(told) == 3
-        assert all(isinstance(error, (roost.CannotOpen, roost.OutcomeUnknown)) for error in told)
-        assert ["the time is over" in str(error) for error in told] == [True] * 3
+        assert len(answers) == 3
+        assert all(isinstance(error, (roost.CannotOpen, roost.OutcomeUnknown)) for error in answers)
+        assert ["the time is over" in str(error) for error in answers] == [True] * 3
         assert store.run(likes.members(7)) in ({"ada"}, {"ada", "bob"})
 
 
@@ -148,10 +148,10 @@ def test_a_server_that_answers_what_it_should_not(answer: bytes) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         url = f"memcached://127.0.0.1:{listener.getsockname()[1]}"
-        with roost.Store(url) as store, pytest.raises(roost.Error, match=r"memcached (at|answered)") as told:
+        with roost.Store(url) as store, pytest.raises(roost.Error, match=r"memcached (at|answered)") as caught:
             store.run(likes.add(7, "ada"))
         thread.join()
-        assert isinstance(told.value, roost.OutcomeUnknown if answer == b"STOR" else roost.DatabaseError)
+        assert isinstance(caught.value, roost.OutcomeUnknown if answer == b"STOR" else roost.DatabaseError)
 
 
 def test_answers_that_come_in_pieces() -> None:
@@ -240,8 +240,8 @@ def test_trap_a_set_that_is_too_large_removes_what_was_there(plain: Any) -> None
 def test_trap_raw_command_forgets_the_beginning_of_an_answer(plain: Any) -> None:
     for n in range(200):
         plain.set(f"key-{n}", b"x", noreply=False)
-    told = plain.raw_command("lru_crawler metadump all", end_tokens="END\r\n")
-    assert not told.startswith(b"key=")
+    found = plain.raw_command("lru_crawler metadump all", end_tokens="END\r\n")
+    assert not found.startswith(b"key=")
 
 
 def test_trap_an_exception_may_be_taken_for_a_miss(plain: Any) -> None:

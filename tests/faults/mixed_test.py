@@ -14,9 +14,9 @@ from tests.conftest import MakeStore
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_is_lost_or_doubled_by_any_way_in(tmp_path: Path, seed: int) -> None:
-    told = together(str(tmp_path / "test.db"), lambda tally: tally.atoms + tally.rolled_back < 150, seed)
-    assert told.count("atoms by") == 3
-    assert " 0 atoms by" not in f" {told}"
+    found = together(str(tmp_path / "test.db"), lambda tally: tally.atoms + tally.rolled_back < 150, seed)
+    assert found.count("atoms by") == 3
+    assert " 0 atoms by" not in f" {found}"
 
 
 def test_what_is_lost_is_seen(make_store: MakeStore) -> None:

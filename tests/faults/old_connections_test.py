@@ -256,12 +256,12 @@ def test_f7_in_asyncio_too(place: Place) -> None:
         async with roost.AsyncStore(place.url, timeout=1) as store:
             assert await store.run(pageviews.total("/home")) == 1
             with place.locked("roost_pageviews_rows"):
-                told = await asyncio.gather(
+                found = await asyncio.gather(
                     *[store.run(pageviews.total("/home")) for _ in range(3)],
                     *[store.run(likes.members(1)) for _ in range(3)],
                     return_exceptions=True,
                 )
-            assert [type(each) for each in told] == [roost.Busy] * 3 + [set] * 3
+            assert [type(each) for each in found] == [roost.Busy] * 3 + [set] * 3
             assert await store.run(pageviews.total("/home")) == 1
 
     Call(lambda: asyncio.run(work())).answer()
@@ -486,15 +486,15 @@ def test_f65_whoever_never_was_there_cannot_be_opened(place: Place) -> None:
         with roost.Store(place.url, timeout=LIMIT) as store:
             for call in (CALLS["run"], CALLS["add"], CALLS["check"]):
                 began = time.monotonic()
-                with pytest.raises(roost.CannotOpen) as told:
+                with pytest.raises(roost.CannotOpen) as caught:
                     call(store)
-                assert type(told.value) is roost.CannotOpen
+                assert type(caught.value) is roost.CannotOpen
                 assert time.monotonic() - began < LIMIT / 2  # answered at once
     finally:
         place.daemon.start()
-    with roost.Store(f"{place.url}_missing", timeout=LIMIT) as store, pytest.raises(roost.CannotOpen) as told:
+    with roost.Store(f"{place.url}_missing", timeout=LIMIT) as store, pytest.raises(roost.CannotOpen) as caught:
         store.run(pageviews.add("/home"))
-    assert type(told.value) is roost.CannotOpen
+    assert type(caught.value) is roost.CannotOpen
 
 
 def test_an_applications_own_connection_that_is_lost_says_so(place: Place) -> None:

@@ -213,13 +213,13 @@ def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> Non
             )
             sql.execute(f"CREATE TRIGGER refuses {ROW} FOR EACH ROW EXECUTE FUNCTION refuses()")
         sql.close()
-        told: dict[str, Any] = {}
+        found: dict[str, Any] = {}
 
         def ask(member: str) -> None:
             try:
-                told[member] = store.run(likes.add(1, member))
+                found[member] = store.run(likes.add(1, member))
             except roost.Error as error:
-                told[member] = error
+                found[member] = error
 
         for _ in range(3):
             threads = [threading.Thread(target=ask, args=(each,)) for each in ("no", *map(str, range(9)))]
@@ -227,6 +227,6 @@ def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> Non
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert isinstance(told.pop("no"), roost.Busy)
-            assert [each for each in told.values() if isinstance(each, Exception)] == []
+            assert isinstance(found.pop("no"), roost.Busy)
+            assert [each for each in found.values() if isinstance(each, Exception)] == []
         assert store.run(likes.members(1)) == {*map(str, range(9))}

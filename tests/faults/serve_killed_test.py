@@ -14,7 +14,7 @@ ROUNDS = length(1, 3)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kind: str) -> None:
-    told = kills(tmp_path, kind, rounds=ROUNDS, seed=kind)
-    assert told.kills == ROUNDS
-    assert told.answers > 0
-    assert told.reads > 0
+    found = kills(tmp_path, kind, rounds=ROUNDS, seed=kind)
+    assert found.kills == ROUNDS
+    assert found.answers > 0
+    assert found.reads > 0

@@ -72,8 +72,8 @@ def test_f63_a_store_of_a_server_works(server_url: str) -> None:
 
 def test_f63_so_does_the_command_line(server_url: str) -> None:
     done(COMMAND.format(words=["--store", server_url, "create", "counter", "hits"]))
-    told = done(COMMAND.format(words=["--store", server_url, "--json", "list"]))
-    assert [each["name"] for each in json.loads(told)] == ["hits"]
+    found = done(COMMAND.format(words=["--store", server_url, "--json", "list"]))
+    assert [each["name"] for each in json.loads(found)] == ["hits"]
 
 
 def test_f63_a_store_of_memcached_works() -> None:
@@ -102,18 +102,18 @@ def test_f63_a_file_of_sqlite_is_refused_in_words_and_nothing_is_made(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["create", "counter", "hits"], "this system (Windows, say) has no flock"),
         (["serve"], "roost serve needs a system with forks and flock"),
     ],
     ids=["create", "serve"],
 )
-def test_f63_so_it_is_by_the_command_line(tmp_path: Path, words: list[str], told: str) -> None:
+def test_f63_so_it_is_by_the_command_line(tmp_path: Path, words: list[str], message: str) -> None:
     ran = run(COMMAND.format(words=["--store", f"sqlite:///{tmp_path}/app.db", *words]))
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: ")
-    assert told in ran.stderr
+    assert message in ran.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -145,7 +145,7 @@ def _bytes(value: object) -> bytes | None:
 
 
 @dataclass
-class Told:
+class Counts:
     """What a campaign has seen."""
 
     requests: int = 0
@@ -187,9 +187,16 @@ class Comparison:
     """One table, on the original and on another server, with requests on both."""
 
     def __init__(
-        self, random: Random, original: Side, other: Side, name: str, told: Told, strict: bool, types: Sequence[Kind]
+        self,
+        random: Random,
+        original: Side,
+        other: Side,
+        name: str,
+        counts: Counts,
+        strict: bool,
+        types: Sequence[Kind],
     ) -> None:
-        self.random, self.told, self.strict = random, told, strict
+        self.random, self.counts, self.strict = random, counts, strict
         self.sides = (original, other)
         self.table = any_table(random, name, types)
         rows = [self.table.row(random) for _ in range(random.randrange(ROWS))]
@@ -226,7 +233,7 @@ class Comparison:
                     break
                 if not self._compare(chunk, *answers):
                     break
-        if not self.told.faults:
+        if not self.counts.faults:
             for side in self.sides:
                 side.drop(self.table)
 
@@ -236,14 +243,14 @@ class Comparison:
         for line, original, other in zip(chunk.lines, ours, theirs, strict=True):
             if may_differ:
                 # Only the last line of a chunk does so, unless what it works on was opened within the chunk.
-                self.told.unseen += 1
+                self.counts.unseen += 1
                 self._learn(line, chunk.port, original, other)
                 continue
-            self.told.requests += 1
-            self.told.errors += original == other and not original.startswith(b"0\t")
+            self.counts.requests += 1
+            self.counts.errors += original == other and not original.startswith(b"0\t")
             asked = read(line)
             if isinstance(asked, Request) and number(asked.id) in self.strange[chunk.port]:
-                self.told.unseen += 1
+                self.counts.unseen += 1
                 may_differ = asked.modifies and chunk.port == "write"
                 continue
             applying = self._rules(line, chunk.port)
@@ -294,7 +301,7 @@ class Comparison:
         if not self.strict:
             rule = found or next((rule.name for rule in applying if rule.check(other, original)), None)
             if rule:
-                self.told.explained[rule] += 1
+                self.counts.explained[rule] += 1
                 return True
         self._fault(
             f"{chunk.port} {line!r} of {index}: the original {original!r}, the other {other!r}, rules "
@@ -309,7 +316,7 @@ class Comparison:
         index = self.generator.opened[port].get(number(asked.id)) if isinstance(asked, Request) else None
         if index is None or not isinstance(asked, Request):
             return ""
-        self.told.foretold += 1
+        self.counts.foretold += 1
         before = self.generator.rows
         wanted, wanted_rows = answer, before
         if answer.startswith(b"0\t"):
@@ -336,7 +343,7 @@ class Comparison:
             if not may_differ:
                 self._fault(f"rows: the original {one}, the other {other}", chunk)
                 return False
-            self.told.explained["rows"] += 1
+            self.counts.explained["rows"] += 1
             for side in self.sides:
                 side.fill(self.table, self.start)
             one = self.start
@@ -345,7 +352,7 @@ class Comparison:
 
     def _fault(self, text: str, chunk: Chunk) -> None:
         made = "; ".join(self.table.sqlite())
-        self.told.faults.append(f"{text}\n  in {chunk.packets!r}\n  on {made}\n  with {self.generator.rows}")
+        self.counts.faults.append(f"{text}\n  in {chunk.packets!r}\n  on {made}\n  with {self.generator.rows}")
 
 
 def compare(
@@ -357,15 +364,15 @@ def compare(
     enough: int = 1,
     tag: str = "t",
     types: Sequence[Kind] = KINDS,
-) -> Told:
+) -> Counts:
     """Compare until that many requests are answered, or that many faults are found.
 
     strict: no rule explains anything, as the other is the original too.
     """
-    told = Told()
+    counts = Counts()
     at = 0
-    while told.requests < requests and len(told.faults) < enough:
+    while counts.requests < requests and len(counts.faults) < enough:
         random = Random(f"{seed} {at}")
-        Comparison(random, original, other, f"{tag}{at}", told, strict, types).run()
+        Comparison(random, original, other, f"{tag}{at}", counts, strict, types).run()
         at += 1
-    return told
+    return counts

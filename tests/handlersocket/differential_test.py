@@ -6,7 +6,7 @@ import pytest
 
 from tests.handlersocket import rules
 from tests.handlersocket.conftest import Served, served_at
-from tests.handlersocket.differential import Lite, Original, Told, Twin, compare, same
+from tests.handlersocket.differential import Counts, Lite, Original, Twin, compare, same
 from tests.handlersocket.requests import Open, Request, is_number, number, read, value
 from tests.handlersocket.tables import KINDS, MARIADB, Column, Key, Table
 from tests.lengths import length
@@ -30,11 +30,13 @@ def names(line: bytes) -> set[str]:
 def test_random_requests_differ_from_the_original_by_rules_alone(
     seed: int, handlersocket_plugin: Plugin, served_file: Served
 ) -> None:
-    told = compare(seed, REQUESTS, Original(handlersocket_plugin), Lite(served_file.file, served_file), tag=f"t{seed}x")
-    assert not told.faults, "\n".join(told.faults)
-    assert told.requests >= REQUESTS
+    found = compare(
+        seed, REQUESTS, Original(handlersocket_plugin), Lite(served_file.file, served_file), tag=f"t{seed}x"
+    )
+    assert not found.faults, "\n".join(found.faults)
+    assert found.requests >= REQUESTS
     # Rules explain a small share: what they excuse is not compared.
-    assert told.explained.total() < told.requests / 4, told
+    assert found.explained.total() < found.requests / 4, found
 
 
 @pytest.mark.parametrize("seed", length([1], [1, 2]))
@@ -43,10 +45,10 @@ def test_random_requests_to_a_twin_in_the_same_mariadb_differ_by_rules_alone(
 ) -> None:
     original, twin = Original(handlersocket_plugin), Twin(handlersocket_plugin)
     with served_at(twin.url) as server:
-        told = compare(seed, REQUESTS, original, twin.at(server), tag=f"w{seed}x", types=MARIADB)
-    assert not told.faults, "\n".join(told.faults)
-    assert told.requests >= REQUESTS
-    assert told.explained.total() < told.requests / 4, told
+        found = compare(seed, REQUESTS, original, twin.at(server), tag=f"w{seed}x", types=MARIADB)
+    assert not found.faults, "\n".join(found.faults)
+    assert found.requests >= REQUESTS
+    assert found.explained.total() < found.requests / 4, found
 
 
 @pytest.mark.parametrize(
@@ -106,4 +108,4 @@ def test_what_no_rule_speaks_of_is_a_difference() -> None:
     double = rules.Opened(TABLE, TABLE.keys[0], (Column("d", KINDS[5], True),), ())
     assert same(b"0\t1\t1\n", b"0\t1\t1.0\n", double) == "T"
     assert same(b"0\t1\t1\n", b"0\t1\t1.5\n", double) is None
-    assert str(Told()).startswith("0 requests")
+    assert str(Counts()).startswith("0 requests")

@@ -109,7 +109,7 @@ def read_alone(seed: int, lines: int) -> str:
     return f"{outcomes.total()} lines read: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}"
 
 
-def serve(seed: int, lines: int, file: Path, say: Callable[[str], None] = lambda told: None) -> str:
+def serve(seed: int, lines: int, file: Path, say: Callable[[str], None] = lambda answer: None) -> str:
     """Send noise to a live server: an answer for each line, others undisturbed, no memory kept, nothing thrown."""
     random = Random(seed)
     made = table(random)

@@ -34,13 +34,13 @@ def test_any_values_come_back(values: list[bytes | None]) -> None:
 
 
 def test_noise_is_read() -> None:
-    told = noise.read_alone(1, LINES)
-    assert all(word in told for word in ("Open", "Find", "Insert", "escape", "number")), told
+    found = noise.read_alone(1, LINES)
+    assert all(word in found for word in ("Open", "Find", "Insert", "escape", "number")), found
 
 
 def test_noise_is_answered_line_by_line(tmp_path: Path) -> None:
-    told = noise.serve(2, LINES, tmp_path / "hst.db")
-    assert int(told.split()[0]) >= LINES
+    found = noise.serve(2, LINES, tmp_path / "hst.db")
+    assert int(found.split()[0]) >= LINES
 
 
 def test_noise_is_of_many_kinds_and_the_same_for_a_seed() -> None:

@@ -41,25 +41,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def compared(transcript: Transcript, server: Served, rowid: bool, piece: int) -> list[str]:
     """Play a recording, and return what is neither equal nor on the list, or on the list and equal."""
-    told = []
+    answers = []
     with contextlib.closing(Lite(server.file, rowid)) as lite:
         lite.set_up(transcript.setup)
         for step, answer in transcripts.play(transcript, server, lite.ask, lite.request, piece):
             rule, wanted = expected(transcript.name, step.number, step.response)
             if answer != wanted or (rule and wanted == step.response):
-                told.append(
+                answers.append(
                     f"step {step.number} {step.port} {step.request[:300]!r} {rule}\n"
                     f"  original {step.response[:300]!r}\n  wanted   {wanted[:300]!r}\n  got      {answer[:300]!r}"
                 )
-    return told
+    return answers
 
 
 @pytest.mark.parametrize(("rowid", "piece"), [(False, 0), (True, 1)], ids=["as-innodb", "by-rowid-byte-by-byte"])
 def test_recordings_are_answered_as_by_the_original(
     transcript: Transcript, rowid: bool, piece: int, server: Served
 ) -> None:
-    told = compared(transcript, server, rowid, piece)
-    assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
+    found = compared(transcript, server, rowid, piece)
+    assert not found, "\n".join([f"{len(found)} of {len(transcript.steps)} steps:", *found])
 
 
 class OnMariaDB:
@@ -128,24 +128,24 @@ Expected = Callable[[str, int, bytes], tuple[str, bytes]]
 
 def differing(transcript: Transcript, steps: Iterator[tuple[Step, bytes]], expected_here: Expected) -> list[str]:
     """Return the steps that are not answered as expected. What numbers are generated is not looked at."""
-    told = []
+    answers = []
     for step, answer in steps:
         rule, wanted = expected_here(transcript.name, step.number, step.response)
         if rule == "13" or (rule == "seen" and transcript.name == "11_auto_increment"):
             answer, wanted = (re.sub(rb"[0-9]+", b"1", each) for each in (answer, wanted))
         if answer != wanted:
-            told.append(
+            answers.append(
                 f"step {step.number} {step.port} {step.request[:300]!r} {rule}\n"
                 f"  original {step.response[:300]!r}\n  wanted   {wanted[:300]!r}\n  got      {answer[:300]!r}"
             )
-    return told
+    return answers
 
 
 def test_recordings_are_answered_on_mariadb(transcript: Transcript, on_mariadb: tuple[Served, OnMariaDB]) -> None:
     server, beside = on_mariadb
     beside.set_up(transcript.setup)
-    told = differing(transcript, transcripts.play(transcript, server, beside.ask), expected_on_mariadb)
-    assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
+    answers = differing(transcript, transcripts.play(transcript, server, beside.ask), expected_on_mariadb)
+    assert not answers, "\n".join([f"{len(answers)} of {len(transcript.steps)} steps:", *answers])
 
 
 def test_recordings_are_answered_on_postgresql(
@@ -154,8 +154,8 @@ def test_recordings_are_answered_on_postgresql(
     server, beside = on_postgresql
     beside.set_up(transcript.setup)
     played = transcripts.play(transcript, server, beside.ask, beside.requests)
-    told = differing(transcript, played, expected_on_postgresql)
-    assert not told, "\n".join([f"{len(told)} of {len(transcript.steps)} steps:", *told])
+    found = differing(transcript, played, expected_on_postgresql)
+    assert not found, "\n".join([f"{len(found)} of {len(transcript.steps)} steps:", *found])
 
 
 @pytest.mark.skipif(not RECORDED, reason="NOT RUN: the recordings are not there")

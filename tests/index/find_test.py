@@ -123,14 +123,14 @@ def test_every_find_is_a_search_in_its_index(tables: sqlite3.Connection, table: 
         for nulls in range(2**width):
             given = [None if nulls >> place & 1 and nullable[place] else 1 for place in range(width)]
             for sql in [text.rows.sql for text in index.statements(op, tuple(given), ())]:
-                told = [row[3] for row in tables.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * sql.count("?"))]
-                assert len(told) == 1, (sql, told)
+                found = [row[3] for row in tables.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * sql.count("?"))]
+                assert len(found) == 1, (sql, found)
                 # What begins at NULL begins at the index's first entry; there is nothing to search for. And SQLite
                 # cannot search for what is not NULL in an index that has another collation than its column.
                 whole = " WHERE " not in sql or (name == "other" and 'WHERE "b" IS NOT NULL ORDER' in sql)
-                assert told[0].startswith("SCAN" if whole else "SEARCH"), (sql, told)
+                assert found[0].startswith("SCAN" if whole else "SEARCH"), (sql, found)
                 if whole:
-                    assert "USING" in told[0] or name == "PRIMARY", (sql, told)
+                    assert "USING" in found[0] or name == "PRIMARY", (sql, found)
 
 
 def test_filters_are_values_of_their_columns(tmp_path: Path) -> None:

@@ -208,14 +208,14 @@ INTERNAL = {"sqlite": "sqlite_schema", "mariadb": "roost_catalog", "postgresql":
 
 
 def test_what_is_not_there_is_missing(store: roost.Store, path: Database) -> None:
-    for index, told in (
+    for index, message in (
         (roost.Index("nothing", columns=["id"]), "no table or view nothing"),
         (roost.Index(INTERNAL[path.name], columns=["name"]), INTERNAL[path.name]),
         (roost.Index("item", "by_size", ["id"]), "there are: PRIMARY, name"),
         (roost.Index("item", columns=["size"]), "no column size"),
         (roost.Index("item", columns=["Name"]), "no column Name"),
     ):
-        with pytest.raises(roost.Missing, match=told):
+        with pytest.raises(roost.Missing, match=message):
             store.run(index.find("=", 1))
     with pytest.raises(roost.Invalid, match="1 columns"):
         store.run(items.find("=", (1, 2)))

@@ -197,19 +197,19 @@ def test_every_find_is_a_search_in_its_index(server: Database, full: None, name:
                 for texts in index.statements(op, given, ()):
                     row = (*[given[place] for place in texts.places], 1, 0)
                     cursor.execute(f"EXPLAIN {texts.rows.sql}", row)
-                    told = cursor.fetchall()
+                    rows = cursor.fetchall()
                     if server.name == "mariadb":
-                        ((_, _, _, kind, _, key, *_, extra),) = told
+                        ((_, _, _, kind, _, key, *_, extra),) = rows
                         whole = " WHERE " not in texts.rows.sql or "IS NOT NULL" in texts.rows.sql
                         assert (
                             kind in ("const", "ref", "range")
                             or (kind == "index" and (whole or name == "s"))
                             or (extra == "Impossible WHERE noticed after reading const tables")
-                        ), (texts.rows.sql, row, told)
-                        assert key == index.key.name or extra.startswith("Impossible"), (texts.rows.sql, told)
-                        assert "filesort" not in (extra or ""), (texts.rows.sql, row, told)
+                        ), (texts.rows.sql, row, rows)
+                        assert key == index.key.name or extra.startswith("Impossible"), (texts.rows.sql, rows)
+                        assert "filesort" not in (extra or ""), (texts.rows.sql, row, rows)
                     else:
-                        text = " ".join([line for (line,) in told])
+                        text = " ".join([line for (line,) in rows])
                         assert "Index" in text, (texts.rows.sql, row, text)
                         assert "Sort" not in text, (texts.rows.sql, row, text)
                         assert "Seq Scan" not in text, (texts.rows.sql, row, text)
@@ -236,16 +236,16 @@ def test_many_finds_are_searches_in_the_index(server: Database, full: None, name
         ((sql, values),) = render(Statement(template, [row] * 3))
         cursor = connection.cursor()
         cursor.execute(f"EXPLAIN {sql}", values)
-        told = cursor.fetchall()
+        rows = cursor.fetchall()
         if server.name == "mariadb":
-            searches = [line for line in told if line[2] in ("t", "e") and "Impossible" not in line[-1]]
+            searches = [line for line in rows if line[2] in ("t", "e") and "Impossible" not in line[-1]]
             assert searches
             for _, _, _, kind, _, key, *_, extra in searches:
-                assert kind in ("const", "eq_ref", "ref", "range"), (sql, told)
-                assert key == index.key.name, (sql, told)
-                assert "filesort" not in (extra or ""), (sql, told)
+                assert kind in ("const", "eq_ref", "ref", "range"), (sql, rows)
+                assert key == index.key.name, (sql, rows)
+                assert "filesort" not in (extra or ""), (sql, rows)
         else:
-            text = " ".join([line for (line,) in told])
+            text = " ".join([line for (line,) in rows])
             assert "Index" in text, (sql, text)
             assert "Sort" not in text, (sql, text)
             assert "Seq Scan" not in text, (sql, text)

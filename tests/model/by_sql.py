@@ -20,8 +20,8 @@ def run(connection: sqlite3.Connection, operation: Any) -> Any:
     try:
         return _WAYS[operation.structure.kind](connection, operation)
     except sqlite3.IntegrityError as error:
-        for told, kind in REFUSALS.items():
-            if told in str(error):
+        for message, kind in REFUSALS.items():
+            if message in str(error):
                 raise kind(str(error)) from error
         raise
 

@@ -385,11 +385,11 @@ def test_its_own_errors_are_known_by_their_numbers(code: int, error: type[roost.
 
 
 def test_a_trigger_that_could_not_be_read_is_a_conflict_and_one_that_is_wrong_is_not() -> None:
-    for told, error in (
+    for message, error in (
         ("Unknown trigger has an error in its body: 'Query was empty'", roost.Conflict),
         ("Trigger 'x' has an error in its body: 'You have an error in your SQL syntax'", roost.StatementFailed),
     ):
-        assert type(translate(pymysql.ProgrammingError(1064, told), "mysql://host/app")) is error
+        assert type(translate(pymysql.ProgrammingError(1064, message), "mysql://host/app")) is error
 
 
 # The answer to a text whose comments only one of them executes: 2 by MariaDB, 1 by MySQL from 8.0.20 on, 0 before.
@@ -405,6 +405,6 @@ def test_a_trigger_that_could_not_be_read_is_a_conflict_and_one_that_is_wrong_is
     ],
 )
 def test_a_server_that_is_another_one_is_told_from_it(dialect: Any, which: int, wrong: str) -> None:
-    told = mistaken(dialect, which, "8.0.19")
-    assert wrong in told
-    assert bool(told) is bool(wrong)
+    found = mistaken(dialect, which, "8.0.19")
+    assert wrong in found
+    assert bool(found) is bool(wrong)

@@ -74,12 +74,12 @@ def value(served: Serving) -> str:
 
 def test_f51_after_an_opened_index_a_wrong_line_is_answered_as_by_the_original(served: Serving) -> None:
     with served.connect() as client:
-        told = ["2\t1\tstmtnum", "0\t1", "2\t1\tcmd", "2\t1\tcmd", "2\t1\tnumber", "0\t2\t7\tv7"]
-        assert client.ask("1\t=\t1\t7", hostile.OPEN, "", "POST / HTTP/1.1", "0x\t=\t1\t7", "0\t=\t1\t7") == told
+        answers = ["2\t1\tstmtnum", "0\t1", "2\t1\tcmd", "2\t1\tcmd", "2\t1\tnumber", "0\t2\t7\tv7"]
+        assert client.ask("1\t=\t1\t7", hostile.OPEN, "", "POST / HTTP/1.1", "0x\t=\t1\t7", "0\t=\t1\t7") == answers
 
 
 def test_f51_who_has_to_say_a_secret_is_answered_as_by_the_original(tmp_path: Path) -> None:
     secret = ("--write-secret", "geheim", "--auth-delay", "0")
     with hostile.a_server(tmp_path, *secret) as served, served.connect("write") as client:
-        told = ["2\t1\tcmd", "2\t1\tcmd", "3\t1\tunauth", "0\t1", "0\t1", "0\t2\t7\tv7"]
-        assert client.ask("X", "", "0\t=\t1\t7", "A\t1\tgeheim", hostile.OPEN, "0\t=\t1\t7") == told
+        answers = ["2\t1\tcmd", "2\t1\tcmd", "3\t1\tunauth", "0\t1", "0\t1", "0\t2\t7\tv7"]
+        assert client.ask("X", "", "0\t=\t1\t7", "A\t1\tgeheim", hostile.OPEN, "0\t=\t1\t7") == answers

@@ -95,10 +95,10 @@ def test_an_answer_beyond_the_limit_is_refused_and_its_neighbours_have_theirs(db
         "with a filter": (f"0\t>=\t1\t{FIRST}\t{BIG}\t0\tF\t>\t0\t1", "2\t1\tlimit"),
     }
     with connect(served, db, "read") as client, connect(served, db, "read") as other:
-        for what, (asked, told) in refused.items():
+        for what, (asked, answer) in refused.items():
             other.send(good[0])
-            assert client.ask(asked) == [told], (what, served.log)
-            assert client.ask(good[0], asked, good[0], asked) == [good[1], told, good[1], told], what
+            assert client.ask(asked) == [answer], (what, served.log)
+            assert client.ask(good[0], asked, good[0], asked) == [good[1], answer, good[1], answer], what
             assert other.answer() == good[1]
         (found,) = client.ask(f"0\t=\t1\t{FIRST}")
         assert found == f"0\t3\t{FIRST}\t{'x' * MIB}\tw"

@@ -48,14 +48,14 @@ def test_it_is_found_inserted_and_deleted(write: Bench) -> None:
         "1\t+\t2\t8\tsad",
         "1\t=\t1\t7\t9\t0\t@\t0\t3\t8\t9\t7",
     ]
-    told = ["0\t1", "0\t2\t7\tcalm", "0\t1", "0\t1", "0\t2\t8\tsad\t7\tglad"]
-    assert write.say(session, "\n".join(lines)) == told
+    answers = ["0\t1", "0\t2\t7\tcalm", "0\t1", "0\t1", "0\t2\t8\tsad\t7\tglad"]
+    assert write.say(session, "\n".join(lines)) == answers
     lines = ["1\t=\t1\t7\t1\t0\tD?", "1\t=\t1\t7\t1\t0\tD", "1\t=\t1\t7", "1\t=\t1\t8"]
     assert write.say(session, "\n".join(lines)) == ["0\t2\t7\tglad", "0\t1\t0", "0\t2", "0\t2\t8\tsad"]
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "answer"),
     [
         (f"1\t+\t2\t7\t{'x' * 21}", "1\t1\ttype"),
         ("1\t+\t2\tseven\tcalm", "1\t1\ttype"),
@@ -64,6 +64,6 @@ def test_it_is_found_inserted_and_deleted(write: Bench) -> None:
         ("1\t>\t1\t7", "2\t1\tnotimpl"),
     ],
 )
-def test_what_it_does_not_take(write: Bench, line: str, told: str) -> None:
+def test_what_it_does_not_take(write: Bench, line: str, answer: str) -> None:
     session = write.session()
-    assert write.say(session, f"P\t1\tmain\tmoods\tPRIMARY\tkey,value\n{line}\n1\t=\t1\t7") == ["0\t1", told, "0\t2"]
+    assert write.say(session, f"P\t1\tmain\tmoods\tPRIMARY\tkey,value\n{line}\n1\t=\t1\t7") == ["0\t1", answer, "0\t2"]

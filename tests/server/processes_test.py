@@ -33,9 +33,9 @@ def test_every_address_is_announced_and_served(serve: Serve, tmp_path: Path) -> 
 def test_as_json(tmp_path: Path, serve: Serve) -> None:
     served = serve("--json", "--read", "127.0.0.1:0", "--write", "none", listeners=0)
     assert served.process.stdout is not None
-    told = served.process.stdout.readline()
-    assert told.startswith('{"read": ["127.0.0.1:')
-    assert told.endswith('"], "write": [], "http": []}\n')
+    output = served.process.stdout.readline()
+    assert output.startswith('{"read": ["127.0.0.1:')
+    assert output.endswith('"], "write": [], "http": []}\n')
 
 
 def test_connections_are_spread_over_the_workers(serve: Serve) -> None:
@@ -306,7 +306,7 @@ def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["sqlite:///nowhere.db"], "error: there is no database nowhere.db; `roost create` makes one"),
         (
@@ -320,11 +320,11 @@ def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> No
         (["sqlite:///app.db", "--read", "0.0.0.0:0"], "error: read 0.0.0.0:0 can be reached from other machines"),
     ],
 )
-def test_what_cannot_be_served_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_served_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "app.db").touch()
     command = [sys.executable, "-m", "roost.cli", "serve", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 1
-    assert ran.stderr.startswith(told)
+    assert ran.stderr.startswith(message)
     assert "geheim" not in ran.stderr
     assert len(ran.stderr.splitlines()) == 1

@@ -104,7 +104,7 @@ def test_f56_tables_that_are_no_longer_allowed_are_no_longer_open(tmp_path: Path
 
 
 def reread(served: Serving) -> None:
-    told = "settings and certificates were read again"
-    times = served.log.count(told)
+    message = "settings and certificates were read again"
+    times = served.log.count(message)
     served.send(signal.SIGHUP)
-    served.logged(told, times + 1)
+    served.logged(message, times + 1)

@@ -168,9 +168,9 @@ def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]
     try:
         sessions = [opened(made) for _ in chunks]
         arrived = [(session, "\n".join(lines)) for session, lines in zip(sessions, chunks, strict=True)]
-        told = made.play(*arrived).texts
+        answers = made.play(*arrived).texts
         with mock.patch.object(Opened, "form", return_value=None):
-            assert told == [
+            assert answers == [
                 "".join(made.play((session, line)).texts[0] for line in text.split("\n")) for session, text in arrived
             ]
     finally:
@@ -197,8 +197,8 @@ def test_sums_of_one_row_do_not_pass_by_a_value_that_is_refused(tmp_path: Path, 
         connection.commit()
     made = bench(path, "write")
     try:
-        told = made.say(made.session(), "\n".join(["P\t0\tmain\tt\tPRIMARY\tn"] + ["0\t=\t1\t1\t1\t0\t+\t3"] * 3))
-        assert told == ["0\t1"] + [f"1\t1\t{word}"] * 3
+        answers = made.say(made.session(), "\n".join(["P\t0\tmain\tt\tPRIMARY\tn"] + ["0\t=\t1\t1\t1\t0\t+\t3"] * 3))
+        assert answers == ["0\t1"] + [f"1\t1\t{word}"] * 3
         assert made.sql("SELECT n FROM t WHERE id = 1") == [(4,)]
     finally:
         made.database.close()
@@ -215,11 +215,11 @@ def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lin
         try:
             session = opened(made)
             if together:
-                told = made.say(session, "\n".join(lines))
+                answers = made.say(session, "\n".join(lines))
             else:
                 with mock.patch.object(Opened, "form", return_value=None):
-                    told = [made.say(session, line)[0] for line in lines]
-            outcomes.append((told, contents(made)))
+                    answers = [made.say(session, line)[0] for line in lines]
+            outcomes.append((answers, contents(made)))
         finally:
             made.database.close()
     assert outcomes[0] == outcomes[1]

@@ -226,10 +226,10 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
             with contextlib.suppress(OSError, AssertionError), connect(served, db) as client:
                 while not ended.is_set():
                     asked[place] += 1
-                    told = client.ask(add(1))
-                    if not told[0]:
+                    answers = client.ask(add(1))
+                    if not answers[0]:
                         break
-                    assert told == ["0\t1\t1"]
+                    assert answers == ["0\t1\t1"]
                     answered[place] += 1
 
     threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]

@@ -136,7 +136,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "message"),
     [
         ({"ROOST_SERVE_WORKER": "1"}, "ROOST_SERVE_WORKER is not a setting; the nearest is ROOST_SERVE_WORKERS"),
         ({"ROOST_SERVE_WORKERS": "0"}, "workers: '0' is not a whole number of at least 1"),
@@ -164,8 +164,8 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_READ": "unix:/run/r", "ROOST_SERVE_WRITE": "unix:/run/w,unix:/run/r"}, "unix:/run/r is named "),
     ],
 )
-def test_what_is_refused_is_named(environ: dict[str, str], told: str) -> None:
-    with pytest.raises(Invalid, match=told.replace("*'", r"\*'")):
+def test_what_is_refused_is_named(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(Invalid, match=message.replace("*'", r"\*'")):
         load(None, {"ROOST_STORE": URL, **environ}, {})
 
 
@@ -180,7 +180,7 @@ def test_beyond_loopback_with_a_secret_or_tls(more: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ('read-secret = "s"', "read-secret is not a setting; the nearest is read_secret"),
         ("[server]\nworkers = 2", "server is not a setting"),
@@ -189,9 +189,9 @@ def test_beyond_loopback_with_a_secret_or_tls(more: dict[str, str]) -> None:
         ("\xff", r"roost\.toml is not valid TOML: "),
     ],
 )
-def test_a_bad_file_is_named(tmp_path: Path, content: str, told: str) -> None:
+def test_a_bad_file_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "roost.toml").write_text(content, encoding="latin-1")
-    with pytest.raises(Invalid, match=f"roost.toml.*{told}" if "TOML" not in told else told):
+    with pytest.raises(Invalid, match=f"roost.toml.*{message}" if "TOML" not in message else message):
         load(str(tmp_path / "roost.toml"), {"ROOST_STORE": URL}, {})
     with pytest.raises(Invalid, match=r"other\.toml cannot be read: No such file"):
         load(str(tmp_path / "other.toml"), {}, {})

@@ -124,8 +124,8 @@ def test_f52_a_slow_modification_is_undone_alone(tmp_path: Path) -> None:
         with served.connect("write") as client:
             lines = [f"0\t=\t1\t{n}\t1\t0\tU\t{n}\t{v}" for n, v in ((1, "one"), (2, "slow"), (3, "three"))]
             assert client.ask(hostile.OPEN, *lines) == ["0\t1", "0\t1\t1", "1\t1\ttimeout", "0\t1\t1"]
-            told = ["0\t2\t1\tone", "0\t2\t2\tv2", "0\t2\t3\tthree"]
-            assert client.ask(*[f"0\t=\t1\t{n}" for n in (1, 2, 3)]) == told
+            answers = ["0\t2\t1\tone", "0\t2\t2\tv2", "0\t2\t3\tthree"]
+            assert client.ask(*[f"0\t=\t1\t{n}" for n in (1, 2, 3)]) == answers
 
 
 def test_f52_who_does_not_say_the_secret_is_disconnected(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_turns_that_are_cut_short_answer_every_request_in_order(tmp_path: Path, 
     wanted = {}
     for _ in range(5):
         session = made.session()
-        lines, told = [hostile.OPEN], ["0\t1"]
+        lines, found = [hostile.OPEN], ["0\t1"]
         while len(lines) < 60:
             for _ in range(random.randrange(1, 9)):
                 n = random.randrange(10)
@@ -246,8 +246,8 @@ def test_turns_that_are_cut_short_answer_every_request_in_order(tmp_path: Path, 
                 )
                 repeated = random.randrange(1, 6)
                 lines += [line] * repeated
-                told += [answer] * repeated
-        waiting[session], wanted[session] = "\n".join(lines), told
+                found += [answer] * repeated
+        waiting[session], wanted[session] = "\n".join(lines), found
     got: dict[object, str] = dict.fromkeys(waiting, "")
     while waiting:
         arrived = list(waiting.items())
@@ -296,8 +296,8 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("opened", "asked", "told"), TOLD.values(), ids=TOLD)
-def test_f54_no_answer_has_more_than_max_answer(tmp_path: Path, opened: str, asked: str, told: str) -> None:
+@pytest.mark.parametrize(("opened", "asked", "found"), TOLD.values(), ids=TOLD)
+def test_f54_no_answer_has_more_than_max_answer(tmp_path: Path, opened: str, asked: str, found: str) -> None:
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         connection.executescript(SCHEMA)
         connection.execute("CREATE TABLE pair (id INTEGER PRIMARY KEY, a TEXT, b BLOB)")
@@ -308,7 +308,7 @@ def test_f54_no_answer_has_more_than_max_answer(tmp_path: Path, opened: str, ask
     with limited(tmp_path, 2 * MIB) as made:
         session = made.session()
         answers = made.say(session, f"{opened}\n{asked}\nP\t2\tmain\tbig\tPRIMARY\tid,v\n2\t=\t1\t2")
-        assert [answer[:20] for answer in answers[1:-2]] == [told] * (asked.count("\n") + 1)
+        assert [answer[:20] for answer in answers[1:-2]] == [found] * (asked.count("\n") + 1)
         assert answers[-1] == "0\t2\t2\tsmall"
 
 
@@ -317,8 +317,8 @@ def test_f54_a_small_max_answer_counts_for_short_rows_too(tmp_path: Path) -> Non
     with limited(tmp_path, 1024) as made:
         session = made.session()
         lines = ["0\t=\t1\t7", "0\t=\t1\t1000", "0\t=\t1\t8", "0\t=\t1\t9", "0\t>=\t1\t1000\t1\t0", "0\t>=\t1\t7\t1\t0"]
-        told = ["0\t2\t7\tv7", "2\t1\tlimit", "0\t2\t8\tv8", "0\t2\t9\tv9", "2\t1\tlimit", "0\t2\t7\tv7"]
-        assert made.say(session, "\n".join([hostile.OPEN, *lines])) == ["0\t1", *told]
+        answers = ["0\t2\t7\tv7", "2\t1\tlimit", "0\t2\t8\tv8", "0\t2\t9\tv9", "2\t1\tlimit", "0\t2\t7\tv7"]
+        assert made.say(session, "\n".join([hostile.OPEN, *lines])) == ["0\t1", *answers]
         assert made.say(session, lines[1]) == ["2\t1\tlimit"]
 
 

@@ -117,7 +117,7 @@ def say(write: Bench, session: Session, *lines: str) -> list[str]:
 
 def test_inserting_evicts_refreshes_pushes_and_counts(write: Bench, session: Session) -> None:
     lines = [line for n in range(5) for line in (f"0\t+\t2\t7\t{n}", f"2\t+\t2\t7\t{n}", "3\t+\t2\t/home\t2")]
-    assert say(write, session, *lines) == [told for n in range(5) for told in ("0\t1", f"0\t1\t{n + 1}", "0\t1")]
+    assert say(write, session, *lines) == [answer for n in range(5) for answer in ("0\t1", f"0\t1\t{n + 1}", "0\t1")]
     assert say(write, session, "0\t+\t2\t7\t3", "0\t=\t1\t7\t9\t0") == ["0\t1", "0\t3\t7\t3\t\0\t7\t4\t\0\t7\t2\t\0"]
     assert say(write, session, "2\t=\t1\t7\t2\t1", "5\t=\t1\t7\t2\t0", "3\t=\t1\t/home", "3\t=\t1\t/none") == [
         "0\t2\t7\t3\t7\t2",
@@ -135,7 +135,7 @@ def test_what_many_connections_insert_in_one_turn_is_answered_to_each(write: Ben
     sessions = [session, *[write.session() for _ in range(2)]]
     for each in sessions[1:]:
         say(write, each, *OPENED)
-    told: Any = [
+    answers: Any = [
         ("3\t+\t2\t/home\t1", "0\t1"),
         ("3\t+\t2\t/home\tx", "1\t1\ttype"),
         ("3\t+\t2\t/home\t\0", "0\t1"),
@@ -145,8 +145,8 @@ def test_what_many_connections_insert_in_one_turn_is_answered_to_each(write: Ben
         ("3\t+\t2\t/home\t1", "0\t1"),
         (f"3\t+\t2\t/home\t{10**19}", "1\t1\ttype"),
     ]
-    played = write.play(*[(each, "\n".join([line for line, _ in told[n::3]])) for n, each in enumerate(sessions)])
-    assert played.texts == ["".join([f"{answer}\n" for _, answer in told[n::3]]) for n in range(3)]
+    played = write.play(*[(each, "\n".join([line for line, _ in answers[n::3]])) for n, each in enumerate(sessions)])
+    assert played.texts == ["".join([f"{answer}\n" for _, answer in answers[n::3]]) for n in range(3)]
     played = write.play(*[(each, f"2\t+\t2\t7\t{n}\n2\t+\t2\t8\t{n}") for n, each in enumerate(sessions)])
     assert played.texts == [f"0\t1\t{n}\n0\t1\t{n}\n" for n in (1, 2, 3)]
     played = write.play(*[(each, f"1\t+\t2\t7\t{n // 2}\n1\t+\t2\t7\t{n}") for n, each in enumerate(sessions)])
@@ -250,9 +250,9 @@ REFUSED = [
 
 
 def test_what_has_no_meaning_or_cannot_be_stored(write: Bench, session: Session) -> None:
-    for line, told in REFUSED:
+    for line, answer in REFUSED:
         answers = say(write, session, "0\t+\t2\t7\t1", line, "0\t=\t1\t7")
-        assert answers == ["0\t1", told, "0\t3\t7\t1\t\0"], line
+        assert answers == ["0\t1", answer, "0\t3\t7\t1\t\0"], line
 
 
 OPENINGS = [
@@ -265,8 +265,8 @@ OPENINGS = [
 
 
 def test_opening(write: Bench, session: Session) -> None:
-    for line, told in OPENINGS:
-        assert say(write, session, line) == [told], line
+    for line, answer in OPENINGS:
+        assert say(write, session, line) == [answer], line
 
 
 def test_a_changed_declaration_is_seen_by_the_next_request(write: Bench, session: Session) -> None:

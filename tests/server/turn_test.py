@@ -178,8 +178,8 @@ def test_nulls_among_many_that_are_alike(write: Bench) -> None:
         "0\t=\t1\t2\t1\t0\tU\t\0",
     ]
     refused = "1\t1\ttype" if write.where.name == "sqlite" else "1\t1\tnotnull"
-    told = ["0\t1\t4", "0\t1\t5", "0\t1\t1", "0\t1\t0", "0\t1\t1", "0\t1\t0", "0\t3", refused]
-    assert write.say(session, "\n".join(lines)) == told
+    answers = ["0\t1\t4", "0\t1\t5", "0\t1\t1", "0\t1\t0", "0\t1\t1", "0\t1\t0", "0\t3", refused]
+    assert write.say(session, "\n".join(lines)) == answers
     assert write.sql("SELECT * FROM t ORDER BY id") == [
         (1, None, 10),
         (2, "two", 21),
@@ -241,21 +241,21 @@ def test_the_schema_may_change_under_an_opened_index(write: Bench) -> None:
 def test_a_failing_open_leaves_what_was_opened(read: Bench) -> None:
     one, other = opened(read), opened(read)
     lines = ["P\t0\tmain\tnone\tPRIMARY\tid", "P\t0\tmain\tt\tnope\tid", "P\t0\tmain\tt\tPRIMARY\tnope", "0\t=\t1\t1"]
-    told = ["1\t1\topen_table", "2\t1\tidxnum", "2\t1\tfld", "0\t3\t1\tone\t10"]
-    assert read.say(one, "\n".join(lines)) == told
+    answers = ["1\t1\topen_table", "2\t1\tidxnum", "2\t1\tfld", "0\t3\t1\tone\t10"]
+    assert read.say(one, "\n".join(lines)) == answers
     assert read.say(other, "0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
 
 
 def test_nothing_can_be_opened_that_is_not_allowed(made: Database) -> None:
     found = bench(made, "read", tables=("t", "tw*"))
     session = found.session()
-    for table, told in (
+    for table, answer in (
         ("t", "0\t1"),
         ("two", "0\t1"),
         ("nocase", "1\t1\topen_table"),
         ("sqlite_schema", "1\t1\topen_table"),
     ):
-        assert found.say(session, f"P\t1\tmain\t{table}\tPRIMARY\t") == [told]
+        assert found.say(session, f"P\t1\tmain\t{table}\tPRIMARY\t") == [answer]
     found.close()
 
 

@@ -155,14 +155,14 @@ class Chooser:
         return chance.choice(made)()
 
 
-def play(run_all: RunAll, model: Model, chooser: Chooser, chance: random.Random, told: str) -> None:
+def play(run_all: RunAll, model: Model, chooser: Chooser, chance: random.Random, message: str) -> None:
     """Run atoms, and compare each answer with the model's; in the end all that there is."""
     for _ in range(ATOMS):
         atom = [chooser.operation() for _ in range(chance.choice([1, 1, 2, 5]))]
         # What lists keys stands alone: it sees those that others of its atom are about to add, locked before it reads.
         atom = [op for op in atom if op.verb in ("top", "keys")][:1] or atom
-        assert answered(run_all, atom) == model.run_all(atom), (told, atom)
-    compare(run_all, model, told)
+        assert answered(run_all, atom) == model.run_all(atom), (message, atom)
+    compare(run_all, model, message)
 
 
 def answered(run_all: RunAll, atom: Sequence[roost.Operation[Any]]) -> Any:
@@ -180,7 +180,7 @@ def _plain(result: Any) -> Any:
     return result
 
 
-def compare(run_all: RunAll, model: Model, told: str) -> None:
+def compare(run_all: RunAll, model: Model, message: str) -> None:
     """Read everything: all that the model has is there, and nothing else."""
     texts = [*TEXTS, *NUL]
     found = model.run_all([each.keys(n=100) for each in ALL])
@@ -190,7 +190,7 @@ def compare(run_all: RunAll, model: Model, told: str) -> None:
         reads += [counter.total(key), ring.entries(key), members.members(key), members.size(key)]
         for each in (evicting, rejecting, refreshing):
             reads += [each.entries(key), each.count(key)]
-    assert answered(run_all, reads) == model.run_all(reads), told
+    assert answered(run_all, reads) == model.run_all(reads), message
 
 
 def emptied(store: roost.Store) -> None:
@@ -230,7 +230,7 @@ class SQLClient(Protocol):
         """Return how many rows the view shows."""
 
 
-def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, chooser: Chooser, told: str) -> None:
+def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, chooser: Chooser, message: str) -> None:
     """Write through the views what the model is told, too.
 
     refused: the error that the client is given for what is there already, or full.
@@ -248,16 +248,16 @@ def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, choos
         try:
             client.insert(structure.name, row)
         except refused:
-            assert isinstance(model.run_all([operation]), type), (told, operation)
+            assert isinstance(model.run_all([operation]), type), (message, operation)
         else:
-            assert not isinstance(model.run_all([operation]), type), (told, operation)
+            assert not isinstance(model.run_all([operation]), type), (message, operation)
     for key, held in list(model.sets.get("members", {}).items()):
         for member in sorted(held)[:1]:
             if member in chooser.texts and key in chooser.texts:
                 client.remove("members", {"key": key, "member": member})
                 model.run_all([members.remove(key, member)])
     shown = sum(len(rows) for _, rows in model.collections.get("evicting", {}).values())
-    assert client.count("evicting") == shown, told
+    assert client.count("evicting") == shown, message
 
 
 def capped_table(url: str, sql: Callable[..., Any], table: str, numbered: str) -> None:

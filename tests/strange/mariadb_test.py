@@ -140,10 +140,10 @@ def by_joining(url: str, way: Way, model: Model, chooser: behaviour.Chooser, cha
         app.close()
 
 
-def refused(url: str, way: Way, told: str) -> None:
+def refused(url: str, way: Way, message: str) -> None:
     app = App(way, url)
     try:
-        with pytest.raises(roost.Invalid, match=told):
+        with pytest.raises(roost.Invalid, match=message):
             app.run(behaviour.counter.add("é"))
     finally:
         app.close()

@@ -188,9 +188,9 @@ def test_f32_a_table_with_a_new_owner_takes_rows_and_check_says_what_to_do(
         client("COMMIT")
         assert count(visits) == 5
         assert visits("SELECT * FROM doers") == []  # the superuser's functions have run nothing of the new owner's
-        told = [each.detail for each in store.check() if each.rule == "triggers"]
+        found = [each.detail for each in store.check() if each.rule == "triggers"]
         assert any(
-            f"while the table belongs to {owner}" in each and "`roost cap visits` again" in each for each in told
+            f"while the table belongs to {owner}" in each and "`roost cap visits` again" in each for each in found
         )
         assert cap(store, "", None) == 3
         assert store.check() == []

@@ -171,7 +171,7 @@ def test_a_transaction_that_has_written_the_table_is_waited_for_in_short_steps(
 
 @commit
 @pytest.mark.parametrize(
-    ("ddl", "newest_by", "told"),
+    ("ddl", "newest_by", "answer"),
     [
         ("(id bigint, uid int, PRIMARY KEY (id, uid)) PARTITION BY HASH (uid)", "id", "is a partitioned table"),
         ("(id bigint GENERATED ALWAYS AS IDENTITY, uid int)", "id", "no primary key"),
@@ -183,11 +183,11 @@ def test_a_transaction_that_has_written_the_table_is_waited_for_in_short_steps(
     ],
 )
 def test_what_could_not_be_kept_by_triggers_is_refused(
-    open_store: Open, application: Application, ddl: str, newest_by: str | None, told: str
+    open_store: Open, application: Application, ddl: str, newest_by: str | None, answer: str
 ) -> None:
     application("CREATE TABLE base (id bigint PRIMARY KEY)")
     application(f"CREATE TABLE visits {ddl}")
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=answer):
         cap(open_store(), newest_by=newest_by)
 
 
@@ -314,9 +314,9 @@ def test_notes_of_an_earlier_version_are_told_and_made_anew(store_url: str, visi
             "INSERT IGNORE INTO roostcap_visits_grown (n, uid) VALUES (UUID_SHORT(), NEW.uid)"
         )
         several(visits, 5)
-        told = [each.detail for each in store.check() if each.rule == "triggers"]
-        assert len(told) == 2
-        assert "an earlier version of Roost" in told[0]
+        answers = [each.detail for each in store.check() if each.rule == "triggers"]
+        assert len(answers) == 2
+        assert "an earlier version of Roost" in answers[0]
         assert cap(store, "", None) == 3
         several(visits, 2)
         assert settle(store) == 2
@@ -395,7 +395,7 @@ def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Applicatio
 
 @passes
 @pytest.mark.parametrize(
-    ("ddl", "told"),
+    ("ddl", "answer"),
     [
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) ENGINE=MyISAM", "only one of InnoDB"),
         ("(id BIGINT, uid INT)", "no primary key"),
@@ -406,10 +406,10 @@ def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Applicatio
     ],
 )
 def test_what_could_not_be_kept_by_passes_is_refused(
-    open_store: Open, application: Application, ddl: str, told: str
+    open_store: Open, application: Application, ddl: str, answer: str
 ) -> None:
     application(f"CREATE TABLE visits {ddl}")
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=answer):
         cap(open_store(), newest_by=None)
 
 
@@ -485,7 +485,7 @@ def capper(store_url: str, visits: Application) -> Iterator[tuple[str, Callable[
 
 @passes
 @pytest.mark.parametrize(
-    ("lost", "told"),
+    ("lost", "answer"),
     [
         ("REVOKE INSERT ON {database}.* FROM {name}", ["roostcap_visits_insert", "roostcap_visits_update"]),
         ("REVOKE DELETE ON {database}.* FROM {name}", ["roostcap_visits"]),
@@ -495,7 +495,7 @@ def capper(store_url: str, visits: Application) -> Iterator[tuple[str, Callable[
     ids=lambda each: each.split()[1].lower() if isinstance(each, str) else "",
 )
 def test_a_cap_whose_account_has_lost_its_rights_is_told_and_made_anew(
-    open_store: Open, visits: Application, capper: tuple[str, Callable[[], roost.Store]], lost: str, told: list[str]
+    open_store: Open, visits: Application, capper: tuple[str, Callable[[], roost.Store]], lost: str, answer: list[str]
 ) -> None:
     name, as_capper = capper
     store = open_store()
@@ -505,7 +505,7 @@ def test_a_cap_whose_account_has_lost_its_rights_is_told_and_made_anew(
     visits(lost.format(database=visits.url.rpartition("/")[2], name=name))
     found = store.check()
     assert {each.rule for each in found} == {"triggers"}
-    assert sorted(each.detail.partition(" ")[0] for each in found) == told
+    assert sorted(each.detail.partition(" ")[0] for each in found) == answer
     assert all("an account that is gone or may not do it any more" in each.detail for each in found)
     cap(store, keep=2)
     assert store.check() == []

@@ -256,7 +256,7 @@ def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Ope
 
 
 @pytest.mark.parametrize(
-    ("ddl", "told"),
+    ("ddl", "message"),
     [
         ("CREATE TABLE notes (visit BIGINT, FOREIGN KEY (visit) REFERENCES visits (id))", "with ON DELETE"),
         (
@@ -277,18 +277,18 @@ def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Ope
     ],
 )
 def test_foreign_keys_that_would_make_an_insert_fail_are_refused(
-    open_store: Open, visits: Application, ddl: str, told: str
+    open_store: Open, visits: Application, ddl: str, message: str
 ) -> None:
     for sql in ddl.split(";"):
         visits(sql)
     schema = visits.schema()
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=message):
         cap(open_store())
     assert visits.schema() == schema
 
 
 @pytest.mark.parametrize(
-    ("ddl", "table", "per", "told"),
+    ("ddl", "table", "per", "message"),
     [
         ("CREATE VIEW seen AS SELECT 1 AS uid", "seen", "uid", "is a view; only a table"),
         (INDEX.replace("uid,", "visitor,"), "visits", "nobody", "no column 'nobody'; it has id, uid"),
@@ -296,12 +296,12 @@ def test_foreign_keys_that_would_make_an_insert_fail_are_refused(
     ],
 )
 def test_what_cannot_be_capped_is_refused(
-    open_store: Open, application: Application, ddl: str, table: str, per: str, told: str
+    open_store: Open, application: Application, ddl: str, table: str, per: str, message: str
 ) -> None:
     application(VISITS)
     application(ddl)
     store = open_store(roost.Counter("hits"))
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=message):
         cap(store, per, 5, None, table)
     with pytest.raises(roost.Missing, match="no table 'nowhere'"):
         cap(store, "uid", 5, None, "nowhere")
@@ -467,7 +467,7 @@ def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
 
 
 @pytest.mark.parametrize(
-    ("per", "newest_by", "told"),
+    ("per", "newest_by", "message"),
     [
         ("uid", "uid", "uid is a column of the key"),
         ("uid,at", "at", "at is a column of the key"),
@@ -475,11 +475,11 @@ def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
     ],
 )
 def test_what_tells_no_rows_of_a_key_apart_is_refused_before_anything_is_made(
-    open_store: Open, application: Application, per: str, newest_by: str, told: str
+    open_store: Open, application: Application, per: str, newest_by: str, message: str
 ) -> None:
     application(VISITS)
     store = open_store()
     before = application.schema()
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=message):
         cap(store, per=per, newest_by=newest_by)
     assert application.schema() == before

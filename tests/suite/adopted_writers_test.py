@@ -56,9 +56,9 @@ def test_several_write_meanwhile_and_the_newest_of_all_are_there(
             application("BEGIN")
             for uid in people:
                 application("INSERT INTO visits (uid, visitor, at) VALUES (?, ?, 'x')", uid, mark)
-            told = application(f"SELECT id, uid FROM visits WHERE visitor = {mark}")
+            outcome = application(f"SELECT id, uid FROM visits WHERE visitor = {mark}")
             application("COMMIT")
-            line.say(f"{mark} {' '.join(f'{id_} {uid}' for id_, uid in told)}")
+            line.say(f"{mark} {' '.join(f'{id_} {uid}' for id_, uid in outcome)}")
         application.close()
 
     wanted = found(visits)
@@ -67,10 +67,10 @@ def test_several_write_meanwhile_and_the_newest_of_all_are_there(
         store = open_store()
         start.go()
         deleted = sum(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], KEEP, None)))
-        told = [list(map(int, text.split())) for child in clients for text in child.rest()]
+        outcome = [list(map(int, text.split())) for child in clients for text in child.rest()]
     assert deleted > 0
-    assert len(told) == writers * each
-    for mark, *pairs in told:
+    assert len(outcome) == writers * each
+    for mark, *pairs in outcome:
         for id_, uid in zip(pairs[::2], pairs[1::2], strict=True):
             wanted[uid].append((id_, mark))
     settle(store)

@@ -317,7 +317,7 @@ def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
 
 
 @pytest.mark.parametrize(
-    ("ddl", "table", "per", "told"),
+    ("ddl", "table", "per", "message"),
     [
         ("CREATE VIEW visits AS SELECT 1 AS uid", "visits", "uid", "is a view; only a table"),
         ("CREATE VIRTUAL TABLE visits USING fts5 (uid)", "visits", "uid", "is a virtual; only a table"),
@@ -330,11 +330,11 @@ def test_a_trigger_that_forbids_to_delete_is_found_before_anything_is_done(
     ],
 )
 def test_what_cannot_be_capped_is_refused(
-    open_store: Open, sql: sqlite3.Connection, ddl: str, table: str, per: str, told: str
+    open_store: Open, sql: sqlite3.Connection, ddl: str, table: str, per: str, message: str
 ) -> None:
     sql.execute(ddl)
     store = open_store(roost.Counter("hits"))
-    with pytest.raises((roost.Invalid, roost.Missing), match=told):
+    with pytest.raises((roost.Invalid, roost.Missing), match=message):
         cap(store, per, 5, None, table)
 
 
@@ -362,9 +362,9 @@ BUSY = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), BUSY, ids=[change for change, _ in BUSY])
+@pytest.mark.parametrize(("change", "message"), BUSY, ids=[change for change, _ in BUSY])
 def test_trimming_ends_when_the_table_or_its_cap_is_changed(
-    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, change: str, told: str
+    open_store: Open, sql: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, change: str, message: str
 ) -> None:
     monkeypatch.setattr(bursts, "BURST", 1e-6)
     monkeypatch.setattr(bursts, "PAUSE", 0.0)
@@ -376,7 +376,7 @@ def test_trimming_ends_when_the_table_or_its_cap_is_changed(
     sql.executescript(change)
     table = "old" if "TO old" in change else "visits"
     left = rows(sql, f"SELECT count(*) FROM {table}")
-    with pytest.raises(roost.Error, match=told):
+    with pytest.raises(roost.Error, match=message):
         list(steps)
     assert rows(sql, f"SELECT count(*) FROM {table}") == left
     bursts.uncap(store, "visits")
@@ -495,10 +495,10 @@ REFUSED = {
 def test_what_could_not_be_kept_is_refused_before_anything_is_done(
     open_store: Open, sql: sqlite3.Connection, case: str
 ) -> None:
-    ddl, told = REFUSED[case]
+    ddl, found = REFUSED[case]
     sql.executescript(ddl)
     before = everything(sql) if "UTF-8" not in case else []
-    with pytest.raises(roost.Invalid, match=told):
+    with pytest.raises(roost.Invalid, match=found):
         cap(open_store(), newest_by=None if "self" in case else "at")
     assert (everything(sql) if before else []) == before
 

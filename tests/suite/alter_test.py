@@ -129,8 +129,8 @@ def test_a_new_column_gets_its_default_in_the_rows_that_are_there(open_store: Ma
     store = open_store(visits)
     store.run(visits.push(Visit(5, 7)))
     longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
-    told = store.alter(longer)
-    assert told == [
+    found = store.alter(longer)
+    assert found == [
         "column seconds (int) added",
         "column note (text(1000000)?) added",
         "column tag (text(9)) added",

@@ -207,9 +207,9 @@ def test_values_are_checked_and_made_neutral(make: Make) -> None:
         (Note(1, "\ud800"), "notes.text: '\\ud800' has a lone surrogate"),
         (Visit(1, 1), "notes: Visit(uid=1, visitor=1) is not a Note"),
     ]:
-        with pytest.raises(roost.Invalid) as told:
+        with pytest.raises(roost.Invalid) as caught:
             notes.push_all([Note(1), wrong, Note(2)])  # type: ignore[list-item]
-        assert str(told.value).startswith(message)
+        assert str(caught.value).startswith(message)
     rows = [Note(n % 3, "é" if n % 2 else None, 1 if n % 5 else -0.0) for n in range(30)]
     store.run(notes.push_all(rows))
     assert [repr(note) for note in store.run(notes.latest(2, 2))] == [

@@ -75,9 +75,9 @@ def test_r2_sql_in_the_catalog_is_run_by_nobody(open_store: Open, visits: Applic
         visits("CREATE SEQUENCE called")
     schema = visits.schema()
     with written(visits, "visits", keep=MORE_SQL[visits.kind]):
-        ((where, rule, told),) = [(each.structure, each.rule, each.detail) for each in store.check()]
+        ((where, rule, found),) = [(each.structure, each.rule, each.detail) for each in store.check()]
         assert (where, rule) == ("visits", "catalog")
-        assert "keep is a whole number" in told
+        assert "keep is a whole number" in found
         for refused in (
             lambda: bursts.inspect(store, "visits", [], None, None),
             lambda: bursts.inspect(store, "visits", ["uid"], 2, None),

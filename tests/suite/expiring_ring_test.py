@@ -261,11 +261,11 @@ def test_random_operations_answer_what_a_model_answers(played: list[Any]) -> Non
             model.now += max(0, moved)
             store.run(recent.push(Visit(7, 0)))
             found = (store.run(some[0]),) if len(some) == 1 else store.run_all(*some)
-            told = [
+            outcome = [
                 [(each.sequence, each.row) for each in answer] if op.verb == "entries" else answer
                 for op, answer in zip(some, found, strict=True)
             ]
-            assert told == [model.run(op) for op in some]
+            assert outcome == [model.run(op) for op in some]
         assert store.check() == []
 
 

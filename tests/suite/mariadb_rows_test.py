@@ -66,9 +66,9 @@ def test_rows_are_what_pymysql_reads(both: list[Any], query: str) -> None:
 def test_an_error_among_the_rows_is_pymysqls_and_the_connection_goes_on(both: list[Any]) -> None:
     # Rows are sent while the server still reads, so the error comes behind some of them.
     for cursor in both:
-        with pytest.raises(pymysql.MySQLError) as told:
+        with pytest.raises(pymysql.MySQLError) as caught:
             cursor.execute("SELECT IF(seq < 9000, seq, (SELECT 1 UNION SELECT seq)) FROM seq_1_to_10000")
-        assert told.value.args[0] == 1242
+        assert caught.value.args[0] == 1242
         cursor.execute("SELECT seq FROM seq_1_to_3")
         assert cursor.fetchall() == ((1,), (2,), (3,))
 
@@ -77,9 +77,9 @@ def test_a_connection_that_is_cut_among_the_rows_is_told_by_pymysql(both: list[A
     with pymysql.connect(**arguments, autocommit=True) as other, other.cursor() as killer:
         for cursor in both:
             killer.execute(f"KILL {cursor.connection.thread_id()}")
-            with pytest.raises(pymysql.OperationalError) as told:
+            with pytest.raises(pymysql.OperationalError) as caught:
                 cursor.execute("SELECT seq FROM seq_1_to_100000")
-            assert told.value.args[0] in (2006, 2013, 1927)
+            assert caught.value.args[0] in (2006, 2013, 1927)
 
 
 def test_f84_a_statement_of_many_values_has_more_time_than_one_of_few(arguments: dict[str, Any]) -> None:
@@ -101,11 +101,11 @@ def test_f84_a_statement_of_many_values_has_more_time_than_one_of_few(arguments:
         cursor.execute(
             "SELECT argument FROM mysql.general_log WHERE argument LIKE '%INSERT INTO roost_timed_views_rows%'"
         )
-        told = [bytes(text).decode() if isinstance(text, bytes) else text for (text,) in cursor.fetchall()]
+        rows = [bytes(text).decode() if isinstance(text, bytes) else text for (text,) in cursor.fetchall()]
     limits = {
         many: max(
             float(each)
-            for text in told
+            for text in rows
             if f"/{many}/1'" in text
             for each in re.findall(r"max_statement_time = ([0-9.]+)", text)
         )

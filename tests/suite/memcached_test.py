@@ -85,10 +85,10 @@ def items(clients: list[Any]) -> dict[str, bytes]:
     for client in clients:
         client.version()
         client.sock.sendall(b"lru_crawler metadump hash\r\n")
-        told = b""
-        while not told.endswith(b"END\r\n"):
-            told += client.sock.recv(65536)
-        names = [unquote(line.split()[0].removeprefix("key=")) for line in told.decode().splitlines()[:-1]]
+        outcome = b""
+        while not outcome.endswith(b"END\r\n"):
+            outcome += client.sock.recv(65536)
+        names = [unquote(line.split()[0].removeprefix("key=")) for line in outcome.decode().splitlines()[:-1]]
         found |= client.get_many(names)
     return found
 
@@ -201,15 +201,15 @@ def test_without_shards_full_is_an_error_that_names_the_limit(made: Made, url: s
     store = made()
     kept = set[str]()
     limit = 32_768 if url == servers.memcached(*servers.SMALL_ITEMS) else 2**20
-    told = None
-    while told is None:
+    found = None
+    while found is None:
         member = f"{len(kept)}" + "x" * 250
         try:
             store.run(single.add(7, member))
             kept.add(member)
         except roost.Full as full:
-            told = str(full)
-    assert f"one item can hold: an item of this memcached has at most {limit:,} bytes" in told
+            found = str(full)
+    assert f"one item can hold: an item of this memcached has at most {limit:,} bytes" in found
     assert limit - 1024 < store.run(single.info(7)).bytes < limit
     assert store.run(single.members(7)) == kept
     store.run(single.remove(7, *sorted(kept)[:10]))  # there is no room for this either, but then there is
@@ -260,8 +260,8 @@ def test_old_shards_are_let_go(made: Made, clients: list[Any]) -> None:
     store.run(likes.replace(7, ["ada"]))
     assert before
     for item in before:
-        told = holder(clients, item).raw_command(f"mg {item} t")
-        assert 0 < int(told[4:]) <= GRACE
+        found = holder(clients, item).raw_command(f"mg {item} t")
+        assert 0 < int(found[4:]) <= GRACE
 
 
 # --- what survives, and what is told -----------------------------------------------------------------------------
@@ -276,14 +276,14 @@ def test_pitfall_expiry_and_flags_survive_compaction_and_growth(made: Made, clie
     for _ in range(100):
         store.run(brief.add(7, "ada"))
     assert store.run(brief.info(7)).bytes < 200
-    told = client.raw_command("mg brief:7 t f")
-    assert told.split()[2] == b"f9"
-    assert 990 < int(told.split()[1][1:]) <= 1000
+    found = client.raw_command("mg brief:7 t f")
+    assert found.split()[2] == b"f9"
+    assert 990 < int(found.split()[1][1:]) <= 1000
     store.run(brief.add(7, *[f"{n}" + "x" * 250 for n in range(3000)]))
     assert store.run(brief.info(7)).shards > 0
-    told = client.raw_command("mg brief:7 t f")
-    assert told.split()[2] == b"f9"
-    assert 990 < int(told.split()[1][1:]) <= 1000
+    found = client.raw_command("mg brief:7 t f")
+    assert found.split()[2] == b"f9"
+    assert 990 < int(found.split()[1][1:]) <= 1000
     expires = store.run(brief.info(7)).expires
     assert expires is not None
     assert store.check(brief) == []
@@ -370,9 +370,9 @@ def test_what_the_original_recipe_has_written(made: Made, clients: list[Any], ur
     assert client.get("recipe:x") == b"+a +b +c -b +d -a "
     client.append("recipe:x", b"+d " * 100)
     eager.run(recipe.add("x", "e"))
-    told = client.raw_command("mg recipe:x t f")
-    assert told.split()[2] == b"f3"
-    assert 490 < int(told.split()[1][1:]) <= 500
+    found = client.raw_command("mg recipe:x t f")
+    assert found.split()[2] == b"f3"
+    assert 490 < int(found.split()[1][1:]) <= 500
     kept = client.get("recipe:x").split()
     assert sorted(kept[1:]) == [b"+c", b"+d", b"+e"]
     assert store.check(recipe) == []
@@ -473,8 +473,8 @@ def test_a_database_refuses_it_and_its_neighbours_go_on(store_url: str) -> None:
             with pytest.raises(roost.Invalid, match=r"likes is a MemcachedSet, .* take roost\.Set"):
                 await store.create(likes)
             together = [words.add("k", "a"), likes.add(7, "ada"), words.add("k", "b"), likes.members(7)]
-            told = await asyncio.gather(*[store.run(each) for each in together], return_exceptions=True)
-            return [*told, await store.run(words.size("k"))]
+            found = await asyncio.gather(*[store.run(each) for each in together], return_exceptions=True)
+            return [*found, await store.run(words.size("k"))]
 
     one, refused, two, read, size = asyncio.run(main())
     assert (one, two, size) == (1, 1, 2)
@@ -532,8 +532,8 @@ def test_who_asks_for_too_much_among_others_is_told_alone(url: str) -> None:
             await store.run(single.add(7, "before"))
             asked = [single.add(7, "a"), single.add(7, *[f"{n}" + "x" * 240 for n in range(5000)]), single.add(7, "b")]
             wrong = roost.Counter("pageviews").add("/")
-            told = await asyncio.gather(*[store.run(each) for each in [*asked, wrong]], return_exceptions=True)
-            return [*told, await store.run(single.members(7))]
+            found = await asyncio.gather(*[store.run(each) for each in [*asked, wrong]], return_exceptions=True)
+            return [*found, await store.run(single.members(7))]
 
     one, full, two, refused, members = asyncio.run(main())
     assert (one, two, members) == (None, None, {"before", "a", "b"})

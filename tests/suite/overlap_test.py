@@ -85,10 +85,10 @@ def test_f42_it_is_counted_and_told_once(open_store: Make, caplog: pytest.LogCap
             old.run(baskets.count(1))
     assert old.stats().overlaps == 9
     assert new.stats().overlaps == 0
-    told = "is stored with another declaration, which is used: keep is"
+    message = "is stored with another declaration, which is used: keep is"
     assert [record.getMessage() for record in caplog.records] == [
-        f"visits {told} 3 in the database and 5 in the declaration",
-        f"baskets {told} 2 in the database and 12 in the declaration",
+        f"visits {message} 3 in the database and 5 in the declaration",
+        f"baskets {message} 2 in the database and 12 in the declaration",
     ]
 
 

@@ -157,18 +157,18 @@ PASSWORDS = ["qk@w0rd", "qk@x@w0rd", "qk/w0rd", "qk?w0rd", "qk#w0rd", "1/w0rd@",
 def test_f20_no_part_of_a_password_is_shown(scheme: str, password: str) -> None:
     url = f"{scheme}://ada:{password}@127.0.0.1:1/app"
     assert redacted(url) == f"{scheme}://ada:***@127.0.0.1:1/app"
-    told = []
+    found = []
     try:
         store = roost.Store(url, timeout=0.1)
     except roost.Invalid as error:
-        told.append(str(error))
+        found.append(str(error))
     else:
-        told += [repr(store), store.url]
+        found += [repr(store), store.url]
         with store, pytest.raises(roost.Error) as failed:
             store.run(roost.Counter("pageviews").total("/"))
-        told.append(str(failed.value))
+        found.append(str(failed.value))
     for part in (password, *password.replace("/", "@").replace("?", "@").replace("#", "@").split("@")):
-        assert all(part not in each for each in told if len(part) > 1), told
+        assert all(part not in each for each in found if len(part) > 1), found
 
 
 @pytest.mark.parametrize(

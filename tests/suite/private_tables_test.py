@@ -92,7 +92,7 @@ def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
 
 @postgresql
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("CREATE TRIGGER own BEFORE INSERT ON {} EXECUTE FUNCTION become()", "a trigger"),
         ("CREATE RULE own AS ON INSERT TO {} DO ALSO SELECT become_me()", "a rule"),
@@ -107,7 +107,7 @@ def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
     ],
 )
 def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
-    store_url: str, application: Application, own: Application, owner: str, what: str, told: str
+    store_url: str, application: Application, own: Application, owner: str, what: str, message: str
 ) -> None:
     own(VISITS)
     own(INDEX)
@@ -118,7 +118,7 @@ def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
     )
     own(f"CREATE TABLE roost_catalog {CATALOG}")
     own(what.format("roost_catalog"))
-    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=told):
+    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=message):
         cap(store, keep=2)
     assert not is_superuser(application, owner)
 

@@ -65,16 +65,16 @@ CHANGED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "told"), CHANGED, ids=[told for _, told in CHANGED])
-def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, changed: Any, told: str) -> None:
+@pytest.mark.parametrize(("changed", "message"), CHANGED, ids=[message for _, message in CHANGED])
+def test_a_changed_declaration_is_refused_and_the_difference_named(make: Make, changed: Any, message: str) -> None:
     store = make(*ALL)
-    with pytest.raises(roost.Mismatch, match=told):
+    with pytest.raises(roost.Mismatch, match=message):
         store.create(changed)
     operation = changed.clear((changed.key.columns[0].type.kind == "text" and "1") or 1)
-    if told.partition(" ")[0] in ("keep", "slots", "on_full"):  # as while a change is deployed
+    if message.partition(" ")[0] in ("keep", "slots", "on_full"):  # as while a change is deployed
         assert store.run(operation) == 0
     else:
-        with pytest.raises(roost.Mismatch, match=told):
+        with pytest.raises(roost.Mismatch, match=message):
             store.run(operation)
 
 

@@ -74,13 +74,13 @@ def test_f74_several_hosts_are_taken_and_told(url: str, place: str) -> None:
 def test_f62_of_an_unknown_scheme_every_known_one_is_told_and_no_password(kind: Callable[..., Any], url: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         kind(url)
-    told = str(caught.value)
-    assert told.startswith(f"'{url.partition(':')[0]}://")
-    assert "is not a store; a store takes the URL of a database: " in told
+    found = str(caught.value)
+    assert found.startswith(f"'{url.partition(':')[0]}://")
+    assert "is not a store; a store takes the URL of a database: " in found
     assert [
-        each for each in ("sqlite://", "mysql://", "mariadb://", "postgresql://", "memcached://") if each not in told
+        each for each in ("sqlite://", "mysql://", "mariadb://", "postgresql://", "memcached://") if each not in found
     ] == []
-    assert "secret" not in told
+    assert "secret" not in found
 
 
 @pytest.mark.parametrize("url", ["app.db", "", None, 7, Path("app.db")], ids=repr)

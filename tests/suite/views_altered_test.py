@@ -97,10 +97,10 @@ WRITES = re.compile("ALTER|CREATE|DROP|RENAME|INSERT|UPDATE|DELETE|COMMIT|SELECT
 def test_f39_an_alter_that_is_cut_short_anywhere_can_be_done_again(url: str, old: Any, new: Any, cut: Cut) -> None:
     made(url, old)
     cuts = -1
-    told: set[str] = set()
+    found: set[str] = set()
     with Proxy(int(url.rpartition("@")[2].partition(":")[2].partition("/")[0])) as proxy:
-        while cuts < len(told):
-            cuts, told = len(told), altered_and_cut(proxy, url, new, cut, told)
+        while cuts < len(found):
+            cuts, found = len(found), altered_and_cut(proxy, url, new, cut, found)
             with roost.Store(url, timeout=PATIENCE) as store, closing(clients.connect(url)) as sql:
                 sql.execute("INSERT INTO baskets_in (basket, egg, colour) VALUES (1, 1, 'red')")  # they never are gone
                 sql.execute("SELECT * FROM baskets LIMIT 1")

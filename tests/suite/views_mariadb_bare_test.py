@@ -82,8 +82,12 @@ def test_a_call_is_all_or_nothing_and_leaves_the_client_s_transaction_open(
         sql.execute("BEGIN")
     for visitor in (1, 2):
         sql.execute("CALL rejecting_add(5, ?)", (visitor,))
-    for refused, told in (("5, 3", "is full"), ("5, 1", "is there already"), ("NULL, 1", "uid: it takes an integer")):
-        with pytest.raises(sql.Error, match=told):
+    for refused, message in (
+        ("5, 3", "is full"),
+        ("5, 1", "is there already"),
+        ("NULL, 1", "uid: it takes an integer"),
+    ):
+        with pytest.raises(sql.Error, match=message):
             sql.execute(f"CALL rejecting_add({refused})")
     assert sql.execute("SELECT @@in_transaction").fetchall() == ((1,),)
     assert store.run(rejecting.count(5)) == 0

@@ -226,7 +226,7 @@ def user(store_url: str, sql: Any) -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.parametrize(
-    ("lost", "told"),
+    ("lost", "message"),
     [
         ("REVOKE SELECT ON {database}.* FROM {name}", {"baskets", *WRITING, "roost_baskets_deleted"}),
         ("REVOKE INSERT ON {database}.* FROM {name}", {"roost_baskets_in"}),
@@ -237,7 +237,7 @@ def user(store_url: str, sql: Any) -> Iterator[Callable[..., str]]:
     ids=lambda each: each.split()[1].lower() if isinstance(each, str) else "",
 )
 def test_a_view_whose_account_has_lost_its_rights_is_told_and_made_anew(
-    open_store: Open, store_url: str, sql: Any, user: Callable[..., str], lost: str, told: set[str]
+    open_store: Open, store_url: str, sql: Any, user: Callable[..., str], lost: str, message: set[str]
 ) -> None:
     database = store_url.rpartition("/")[2].partition("?")[0]
     url = user(f"ALL ON {database}.*")
@@ -251,7 +251,7 @@ def test_a_view_whose_account_has_lost_its_rights_is_told_and_made_anew(
     try:
         (found,) = store.check()
         assert found.rule == "view"
-        assert set(re.findall(r"\w+", found.detail.partition(" not as")[0])) == told
+        assert set(re.findall(r"\w+", found.detail.partition(" not as")[0])) == message
         store.alter(baskets, view=True)
         assert store.check() == []
         sql.execute("INSERT INTO baskets_in VALUES (5, 1, 'red'), (5, 2, 'red')")

@@ -39,10 +39,10 @@ def at_once(open_store: Open, url: str, library: Work, *foreign: Work) -> list[l
         return list(do(with_, number))
 
     with ThreadPoolExecutor(len(work)) as pool:
-        told = list(pool.map(run, range(len(work))))
+        found = list(pool.map(run, range(len(work))))
     for connection in connections:
         connection.close()
-    return [[each for part in told[i : i + 4] for each in part] for i in range(0, len(told), 4)]
+    return [[each for part in found[i : i + 4] for each in part] for i in range(0, len(found), 4)]
 
 
 def until_it_holds(sql: clients.Client, statement: str, *values: Any) -> list[Any]:
@@ -106,13 +106,13 @@ def test_sequences_have_no_hole_and_the_newest_stay(open_store: Open, store_url:
             yield sql.execute("DELETE FROM visits WHERE uid = ? AND visitor = ?", (turn % keys, number % 8))
 
     pushed, inserted, *_ = at_once(open_store, store_url, pushes, inserts, updates, deletes)
-    told: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {}
     for key, sequence in pushed + inserted:
-        told.setdefault(key, []).append(sequence)
-    assert all(sorted(each) == list(range(1, len(each) + 1)) for each in told.values())
+        found.setdefault(key, []).append(sequence)
+    assert all(sorted(each) == list(range(1, len(each) + 1)) for each in found.values())
     pushed, inserted = at_once(open_store, store_url, pushes, inserts)
     for key, times in Counter(key for key, _ in pushed + inserted).items():
-        last = len(told[key]) + times
+        last = len(found[key]) + times
         newest = list(range(last - min(times, 5) + 1, last + 1))
         assert [each.sequence for each in store.run(visits.entries(key))][-len(newest) :] == newest
 
@@ -183,8 +183,8 @@ def test_sizes_are_exact(open_store: Open, store_url: str, keys: int) -> None:
             statement = "DELETE FROM likes WHERE key = ? AND member = ?"
             yield -sql.execute(statement, (turn % keys, f"{(turn + number) % 9}")).rowcount
 
-    told = at_once(open_store, store_url, adds, inserts, deletes)
-    assert sum(store.run(likes.size(key)) for key in range(keys)) == sum(sum(each) for each in told)
+    found = at_once(open_store, store_url, adds, inserts, deletes)
+    assert sum(store.run(likes.size(key)) for key in range(keys)) == sum(sum(each) for each in found)
 
 
 def test_an_alter_disturbs_no_client(open_store: Open, store_url: str) -> None:

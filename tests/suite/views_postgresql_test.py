@@ -80,13 +80,13 @@ def test_every_isolation_level_writes(open_store: Open, sql: PostgreSQLClient, l
 
 def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: str) -> list[Any]:
     """Run a statement that has to wait for another client's open transaction; return its answer, or its error."""
-    told: list[Any] = []
+    found: list[Any] = []
 
     def run() -> None:
         try:
-            told.append(rows(sql, late))
+            found.append(rows(sql, late))
         except psycopg.Error as error:
-            told.append(error)
+            found.append(error)
 
     with other.transaction():
         other.execute(first)
@@ -96,7 +96,7 @@ def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: st
         while not rows(other, blocked, sql.info.backend_pid):
             other.execute("SELECT pg_stat_clear_snapshot()")
     thread.join()
-    return told
+    return found
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_view_that_is_made_of_a_view_is_never_dropped(open_store: Open, sql: P
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("taken", "message"),
     [
         (
             "CREATE FUNCTION roost_visits_insert() RETURNS int LANGUAGE sql AS 'SELECT 1'",
@@ -248,10 +248,10 @@ def test_a_view_that_is_made_of_a_view_is_never_dropped(open_store: Open, sql: P
     ],
 )
 def test_other_objects_of_a_view_s_names_are_told(
-    open_store: Open, sql: PostgreSQLClient, taken: str, told: str
+    open_store: Open, sql: PostgreSQLClient, taken: str, message: str
 ) -> None:
     sql.execute(taken)
-    with pytest.raises(roost.Invalid, match=rf"already \({told}\)"):
+    with pytest.raises(roost.Invalid, match=rf"already \({message}\)"):
         open_store().create(visits)
     assert sql.private_tables() == []
 
@@ -361,9 +361,9 @@ def test_what_was_set_comes_back(open_store: Open, sql: PostgreSQLClient) -> Non
     store = open_store(visits, refreshing, likes)
     insert = "INSERT INTO {} (uid, visitor) VALUES (5, 7), (5, 8), (5, 7) RETURNING sequence, at"
     for structure in (visits, refreshing):
-        told = rows(sql, insert.format(structure.name))
-        assert [sequence for sequence, _ in told] == [1, 2, 3]
-        assert [(each.sequence, each.at) for each in store.run(structure.entries(5))] == told[
+        found = rows(sql, insert.format(structure.name))
+        assert [sequence for sequence, _ in found] == [1, 2, 3]
+        assert [(each.sequence, each.at) for each in store.run(structure.entries(5))] == found[
             -len(store.run(structure.latest(5))) :
         ]
     assert rows(sql, "INSERT INTO likes VALUES (7, 'ada'), (7, 'ada'), (7, 'bob') RETURNING member") == [

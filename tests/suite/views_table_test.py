@@ -196,8 +196,8 @@ def says_what_is_tested(heading: str, cells: list[Cell]) -> None:
     columns = ("pageviews", "visits", "baskets", "likes")
     verdicts: dict[tuple[str, str], bool] = {}
     for line in table:
-        label, *told = [each.strip().replace("`", "") for each in line.strip("|").split("|")]
-        verdicts |= {(label, name): each.startswith("refused") for name, each in zip(columns, told, strict=True)}
+        label, *found = [each.strip().replace("`", "") for each in line.strip("|").split("|")]
+        verdicts |= {(label, name): each.startswith("refused") for name, each in zip(columns, found, strict=True)}
     assert {(row, name) for row, name, *_ in cells} == set(verdicts)
     works = {(row, name) for row, name, _, _, then in cells if not isinstance(then, str)}
     assert works == {cell for cell, refused in verdicts.items() if not refused}

@@ -197,7 +197,7 @@ def test_a_value_that_postgresql_s_types_would_take(open_store: Open, sql: Clien
     is_refused(open_store, sql, column, value, OUR_WORDS)
 
 
-def is_refused(open_store: Open, sql: Client, column: str, value: Any, told: str) -> None:
+def is_refused(open_store: Open, sql: Client, column: str, value: Any, message: str) -> None:
     """Write a value that is refused, in every form."""
     store = open_store(ring)
     store.run(ring.push(Everything(1)))
@@ -209,7 +209,7 @@ def is_refused(open_store: Open, sql: Client, column: str, value: Any, told: str
         ],
         f"UPDATE ring SET {column} = ?",
     ]:
-        with pytest.raises(sql.Error, match=told.format(column)):
+        with pytest.raises(sql.Error, match=message.format(column)):
             sql.execute(statement, (value,))
     assert store.run_all(ring.latest(1), ring.keys()) == ([Everything(1)], [1])
 

@@ -395,15 +395,15 @@ def test_what_is_no_type_of_a_column_is_told_when_it_is_declared(annotation: Any
     with pytest.raises(roost.Invalid) as caught:
         roost.Counter("c", key=annotation)
     assert str(caught.value).startswith("c.key: ")
-    told = str(caught.value)
-    assert reason in told
+    found = str(caught.value)
+    assert reason in found
     with pytest.raises(roost.Invalid) as caught:
         roost.Set("s", key=int, member=annotation)
-    assert str(caught.value) == told.replace("c.key", "s.member", 1)
+    assert str(caught.value) == found.replace("c.key", "s.member", 1)
     row = dataclasses.make_dataclass("Row", [("uid", int), ("v", annotation)])
     with pytest.raises(roost.Invalid) as caught:
         roost.Ring("r", row, per="uid", keep=1)
-    assert str(caught.value) == told.replace("c.key", "r.v", 1)
+    assert str(caught.value) == found.replace("c.key", "r.v", 1)
 
 
 def test_a_float_or_none_is_no_key_but_a_value() -> None:
@@ -447,14 +447,14 @@ LIMITS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), LIMITS, ids=[told for _, told in LIMITS])
-def test_the_limits_of_limits(make: Any, told: str) -> None:
-    if "not" not in told:
-        assert make().spec == told
+@pytest.mark.parametrize(("make", "message"), LIMITS, ids=[message for _, message in LIMITS])
+def test_the_limits_of_limits(make: Any, message: str) -> None:
+    if "not" not in message:
+        assert make().spec == message
         return
     with pytest.raises(roost.Invalid) as caught:
         make()
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 # A context of the application's own that allows almost nothing must not matter, when declaring or when checking.

@@ -333,11 +333,11 @@ NO_SPECS: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "told"), NO_SPECS, ids=[spec[:20] for spec, _ in NO_SPECS])
-def test_words_that_are_no_type(spec: str, told: str) -> None:
+@pytest.mark.parametrize(("spec", "message"), NO_SPECS, ids=[spec[:20] for spec, _ in NO_SPECS])
+def test_words_that_are_no_type(spec: str, message: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         parse_column("visits", "note", spec)
-    assert str(caught.value) == f"visits.note: {told}"
+    assert str(caught.value) == f"visits.note: {message}"
 
 
 @settings(deadline=None)

@@ -72,7 +72,7 @@ def test_declarations_are_equal_when_all_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "answer"),
     [
         (lambda: roost.MemcachedSet("Likes"), "cannot name a structure"),
         (lambda: roost.MemcachedSet("likes", float), "a float is no key"),
@@ -92,8 +92,8 @@ def test_declarations_are_equal_when_all_is() -> None:
         (lambda: recipe.replace("a", ["a", "b "]), "white space"),
     ],
 )
-def test_what_is_refused_when_it_is_made(wrong: Any, told: str) -> None:
-    with pytest.raises(roost.Invalid, match=told):
+def test_what_is_refused_when_it_is_made(wrong: Any, answer: str) -> None:
+    with pytest.raises(roost.Invalid, match=answer):
         wrong()
 
 

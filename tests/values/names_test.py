@@ -136,21 +136,21 @@ def test_a_column_of_roosts_own_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["at", "sequence", "slot", "n", "total", "N", "Total"])
 def test_a_key_or_an_id_has_more_names_to_avoid(name: str) -> None:
-    told = f"a column cannot be called {name!r}, which is a column of Roost's own"
+    message = f"a column cannot be called {name!r}, which is a column of Roost's own"
     row = dataclasses.make_dataclass("Row", [(name, int), ("other", int)])
     with pytest.raises(roost.Invalid) as caught:
         roost.Ring("r", row, per=name, keep=1)
-    assert str(caught.value) == f"r: {told}"
+    assert str(caught.value) == f"r: {message}"
     with pytest.raises(roost.Invalid) as caught:
         roost.Capped("r", row, per="other", unique=name, keep=1)
-    assert str(caught.value) == f"r: {told}"
+    assert str(caught.value) == f"r: {message}"
     key = named("Key", site=str, **{name: int})
     with pytest.raises(roost.Invalid) as caught:
         roost.Counter("c", key=key)
-    assert str(caught.value) == f"c: {told}"
+    assert str(caught.value) == f"c: {message}"
     with pytest.raises(roost.Invalid) as caught:
         roost.Set("s", key=int, member=key)
-    assert str(caught.value) == f"s: {told}"
+    assert str(caught.value) == f"s: {message}"
 
 
 def test_words_of_python_cannot_be_fields_anyhow() -> None:
@@ -160,14 +160,14 @@ def test_words_of_python_cannot_be_fields_anyhow() -> None:
 
 
 def test_two_names_that_differ_by_case_only_are_one_column() -> None:
-    told = "'visitor' and 'Visitor' are one column for SQL, which ignores case"
+    message = "'visitor' and 'Visitor' are one column for SQL, which ignores case"
     with pytest.raises(roost.Invalid) as caught:
         ring_of("uid", "visitor", "Visitor")
-    assert str(caught.value) == f"r: {told}"
+    assert str(caught.value) == f"r: {message}"
     key = named("Key", visitor=int, Visitor=int)
     with pytest.raises(roost.Invalid) as caught:
         roost.Counter("c", key=key)
-    assert str(caught.value) == f"c: {told}"
+    assert str(caught.value) == f"c: {message}"
 
 
 def test_a_set_keeps_key_and_member_in_one_table() -> None:

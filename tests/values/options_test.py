@@ -22,13 +22,13 @@ def test_keep(keep: int) -> None:
 
 @pytest.mark.parametrize("keep", [0, -1, 2**31, True, 1.0, "5", None], ids=repr)
 def test_no_keep(keep: Any) -> None:
-    told = f"keep is a whole number from 1 to 2147483647, not {keep!r}"
+    message = f"keep is a whole number from 1 to 2147483647, not {keep!r}"
     with pytest.raises(roost.Invalid) as caught:
         roost.Ring("r", Visit, per="uid", keep=keep)
-    assert str(caught.value) == f"r: {told}"
+    assert str(caught.value) == f"r: {message}"
     with pytest.raises(roost.Invalid) as caught:
         roost.Capped("e", Egg, per="basket", unique="egg", keep=keep)
-    assert str(caught.value) == f"e: {told}"
+    assert str(caught.value) == f"e: {message}"
 
 
 @pytest.mark.parametrize("slots", [None, 1, 16, MAX_SLOTS])

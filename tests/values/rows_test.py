@@ -205,11 +205,11 @@ NO_ROW: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "per", "told"), NO_ROW, ids=[told for _, _, told in NO_ROW])
-def test_what_is_no_row_or_no_key_of_it_is_told_when_it_is_declared(row: Any, per: Any, told: str) -> None:
+@pytest.mark.parametrize(("row", "per", "message"), NO_ROW, ids=[message for _, _, message in NO_ROW])
+def test_what_is_no_row_or_no_key_of_it_is_told_when_it_is_declared(row: Any, per: Any, message: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         roost.Ring("r", row, per=per, keep=1)
-    assert str(caught.value).split("; there are ")[0] == told
+    assert str(caught.value).split("; there are ")[0] == message
 
 
 def test_the_fields_of_a_local_class_can_be_read() -> None:
@@ -255,7 +255,7 @@ def test_a_key_of_several_fields_is_a_tuple_in_the_order_of_per() -> None:
 
 @pytest.mark.parametrize("key", [("a",), ("a", 1, 2), (), "a", 1, ["a", 1], None, {"site": "a", "page": 1}], ids=repr)
 def test_what_is_no_key_of_several_fields(key: Any) -> None:
-    told = f"{key!r} is not a key; it takes a tuple of (site, page)"
+    message = f"{key!r} is not a key; it takes a tuple of (site, page)"
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: seen.latest(key), "seen"),
         (lambda: seen.entries(key), "seen"),
@@ -266,7 +266,7 @@ def test_what_is_no_key_of_several_fields(key: Any) -> None:
     for op, name in calls:
         with pytest.raises(roost.Invalid) as caught:
             op()
-        assert str(caught.value) == f"{name}: {told}"
+        assert str(caught.value) == f"{name}: {message}"
 
 
 def test_the_parts_of_a_key_are_told_apart() -> None:
@@ -290,11 +290,11 @@ NO_ID: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("unique", "told"), NO_ID, ids=[told for _, told in NO_ID])
-def test_what_is_no_id_is_told_when_it_is_declared(unique: Any, told: str) -> None:
+@pytest.mark.parametrize(("unique", "message"), NO_ID, ids=[message for _, message in NO_ID])
+def test_what_is_no_id_is_told_when_it_is_declared(unique: Any, message: str) -> None:
     with pytest.raises(roost.Invalid) as caught:
         roost.Capped("e", Frozen, per="uid", keep=1, unique=unique)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_a_group_knows_its_columns() -> None:

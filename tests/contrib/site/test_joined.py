@@ -140,11 +140,11 @@ class JoinedTests(Checked):
             connection,
         ) as queries:
             store.run(pageviews.add("/100 %s?"))
-        told = [query["sql"] for query in queries.captured_queries]
-        self.assertIn("SAVEPOINT", told[0])
-        self.assertIn("RELEASE SAVEPOINT", told[-1])
+        found = [query["sql"] for query in queries.captured_queries]
+        self.assertIn("SAVEPOINT", found[0])
+        self.assertIn("RELEASE SAVEPOINT", found[-1])
         self.assertEqual(
-            len([sql for sql in told if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql]), 1
+            len([sql for sql in found if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql]), 1
         )
         with CaptureQueriesContext(connection) as queries:  # among them an operator %, on SQLite
             store.run_all(visits.push(Visit(1, 7)), visits.entries(1))
