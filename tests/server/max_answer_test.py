@@ -106,6 +106,18 @@ def test_an_answer_beyond_the_limit_is_refused_and_its_neighbours_have_theirs(db
     assert "Traceback" not in served.log, served.log
 
 
+def test_a_connection_left_in_the_middle_of_an_answer_holds_nothing(db: Database, served: Serving) -> None:
+    exclusive = {
+        "sqlite": ["PRAGMA busy_timeout = 20000", "BEGIN EXCLUSIVE"],
+        "mariadb": ["SET lock_wait_timeout = 20", "LOCK TABLES t WRITE"],
+        "postgresql": ["SET lock_timeout = '20s'", "LOCK TABLE t"],
+    }
+    with connect(served, db, "read") as client:
+        for _ in range(4):  # on all of its connections
+            assert client.ask(f"0\t>=\t1\t{FIRST}\t{BIG}\t0") == ["2\t1\tlimit"]
+        db.script(*exclusive[db.name])
+
+
 def test_long_rows_of_many_requests_are_answered_piece_by_piece(db: Database, served: Serving) -> None:
     with connect(served, db, "read") as client:
         client.send(*[f"0\t=\t1\t{n}" for n in range(FIRST, FIRST + BIG)])

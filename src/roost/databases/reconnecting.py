@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, ReadOnly
 from roost.structures.plan import Careful
 
 T = TypeVar("T")
+
+log = logging.getLogger("roost")
 
 PAUSE = 0.05  # seconds between two attempts to reach a server that is away
 ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
@@ -158,17 +161,21 @@ class Reconnecting(ServerExecutor):
                 if not self.engine.reached:  # nothing was lost: the URL may be wrong
                     raise CannotOpen(str(error)) from error.__cause__
                 self.pause(wait)
-        self.raw.watch = waits.watch(self.raw.fileno())
+        self._watch()
         self.engine.reached = True
         self._role_known = time.monotonic() + ROLE
         self.reached = None
         self._cursor = self.raw.cursor()
 
+    def _watch(self) -> None:
+        try:
+            self.raw.watch = self.engine.waits.watch(self.raw.fileno())
+        except (self.failures, OSError) as error:  # what is said on it first fails, and waits for nothing
+            log.debug("a connection was closed when it had just been opened: %s", error)
+
     def hang_up(self) -> None:
         """Close the driver's connection, and wait for its socket no longer."""
-        if self.raw.watch is not None:
-            self.raw.watch.close()
-            self.raw.watch = None
+        self.raw.unwatch()
         self.close_raw()
 
     def pause(self, wait: Wait) -> None:

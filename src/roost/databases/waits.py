@@ -37,6 +37,18 @@ class Watch(Protocol):
         ...
 
 
+class Watched:
+    """A driver's connection whose socket may be watched."""
+
+    watch: Watch | None = None
+
+    def unwatch(self) -> None:
+        """Watch no longer: the driver is about to close its socket, and the duplicate would keep the session alive."""
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            watch.close()
+
+
 class Waits:
     """The thread waits."""
 

@@ -21,7 +21,7 @@ from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
 from pymysql.err import OperationalError
 
 from roost.databases.engine import left_unread
-from roost.databases.waits import READ, WRITE, Watch
+from roost.databases.waits import READ, WRITE, Watch, Watched
 
 NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # what a value begins with that is not its length: that has more bytes
 END, ERROR = 254, 255  # what a packet begins with that is no row; a row may begin with 254 if it is longer than
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
     converts: Sequence[Convert]
 
 
-class Reading(Connection):
+class Reading(Watched, Connection):
     """A connection whose results are `Result`, and whose waits have a limit that may change.
 
     patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
@@ -62,7 +62,6 @@ class Reading(Connection):
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer
     server = ""  # which one it is: a number of a session means nothing on another
-    watch: Watch | None = None
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
         self.patience = patience
@@ -124,11 +123,17 @@ class Reading(Connection):
         """Send a text; return the rows of each of its results that have any. (A cursor takes longer.)"""
         return [rows for rows, _ in self.answers(text) if rows is not None]
 
+    def _force_close(self) -> None:
+        self.unwatch()
+        connection: Any = super()
+        connection._force_close()
+
     def fileno(self) -> int:
         """Return the number of the socket."""
-        connection: Any = self
-        number: int = connection._sock.fileno()
-        return number
+        sock: socket.socket | None = getattr(self, "_sock", None)
+        if sock is None:
+            raise OSError("the connection is closed")
+        return sock.fileno()
 
     def answers(self, text: str) -> Iterator[tuple[list[Any] | None, int]]:
         """Send a text; yield the rows of each statement, None where it has none, and how many it has changed."""

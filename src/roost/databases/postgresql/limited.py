@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready
 
 from roost.databases.engine import GRACE, left_unread
-from roost.databases.waits import Watch, bytes_received
+from roost.databases.waits import Watched, bytes_received
 from roost.dialects.dialect import Row
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 TUPLES, DONE = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 
-class Limited(psycopg.Connection[Row]):
+class Limited(Watched, psycopg.Connection[Row]):
     """A connection whose waits have a limit.
 
     libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
@@ -41,7 +41,6 @@ class Limited(psycopg.Connection[Row]):
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
-    watch: Watch | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """Run what waits for the server, and no longer than the limit."""
@@ -108,14 +107,14 @@ class Limited(psycopg.Connection[Row]):
                     end = 0.0
                     reads += 1
                     if reads > 1 and self._is_too_long():
-                        self.pgconn.finish()
+                        self._finish()
                         raise left_unread(self.most)
                 elif not end:
                     end = time.monotonic() + self.seconds
                 elif time.monotonic() > end:
                     more = self.patience() if self.patience is not None else 0.0
                     if not more:
-                        self.pgconn.finish()
+                        self._finish()
                         raise psycopg.OperationalError("the server has said nothing for too long")
                     end = time.monotonic() + more
                 wanted = gen.send(ready)
@@ -125,6 +124,10 @@ class Limited(psycopg.Connection[Row]):
             raise left_unread(self.most)
         self._seen += self.received
         return result
+
+    def _finish(self) -> None:
+        self.unwatch()
+        self.pgconn.finish()
 
     def _is_too_long(self, answer: object = None) -> bool:
         # answer: as soon as it is there
