@@ -63,7 +63,7 @@ def database(model: Model) -> roost.Store:
             parts = [f"{n}{' DESC' if d else ''}" for n, d in zip(model.key, model.descending, strict=True)]
             raw.execute(f"CREATE INDEX k ON t ({', '.join(parts)})")
 
-    store._core.alone(fill)
+    store._core.with_writer(fill)
     return store
 
 

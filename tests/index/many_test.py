@@ -125,7 +125,7 @@ def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) ->
         finally:
             connection.settle()
 
-    running._core.alone(work)
+    running._core.with_writer(work)
     assert found[0] == found[1]
     rows = [server.sql(f"SELECT * FROM {table} ORDER BY id") for table in ("one", "two")]
     assert rows[0] == rows[1]

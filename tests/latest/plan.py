@@ -82,7 +82,7 @@ class LatestPlan(StructurePlan):
         self._value_in: Callable[[Row], Row] = dialect.decoder(value) or same
         name = dialect.name_of(key[0])
         value_name = dialect.names(value, "r.")
-        self._ask = self.asked_alone(f"r.{name}, {value_name}", self.rows_table, dialect.equal(key, "r."))
+        self._ask = self.question_sql(f"r.{name}, {value_name}", self.rows_table, dialect.equal(key, "r."))
 
     def plan_set(self, run: Operations, _: Context, __: bool) -> Plan:
         """Write the last value of each key, in key order."""

@@ -692,7 +692,7 @@ def test_f22_after_capping_a_connection_is_as_durable_as_the_store_says(tmp_path
     found: list[Any] = []
     with roost.Store(f"sqlite:///{tmp_path}/own.db{said}") as store:
         cap(store)
-        store._core.alone(lambda each: found.append(each.raw.execute("PRAGMA synchronous").fetchone()[0]))
+        store._core.with_writer(lambda each: found.append(each.raw.execute("PRAGMA synchronous").fetchone()[0]))
     assert found == [wanted]
 
 

@@ -119,16 +119,16 @@ class Known:
             for head in self.target(op.structure).heads_of(op)
         }
 
-    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, alone: bool = False) -> Plan:
+    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, only: bool = False) -> Plan:
         """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
 
         Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
         was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
 
-        alone: the transaction has no other operations.
+        only: the transaction has no other operations.
         """
         if not isinstance(target, Structure):
-            return (yield from self._index(target).run(operations, context, alone))
+            return (yield from self._index(target).run(operations, context, only))
         structure = target
         plan = self.plan(structure)
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
@@ -148,7 +148,7 @@ class Known:
                     raise Careful
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
-        if trusted and context.joined and alone and len(operations) == 1 and operations[0].verb in READS:
+        if trusted and context.joined and only and len(operations) == 1 and operations[0].verb in READS:
             ask = plan.questions.get(operations[0].verb)
             asked = None if ask is None else ask(operations[0], context)
             rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
@@ -206,7 +206,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
     for op in operations:
         if op.structure is not structure:
             return (yield from _perform_several(operations, known, context))
-    return (yield from known.work(structure, operations, context, alone=True))
+    return (yield from known.work(structure, operations, context, only=True))
 
 
 def performed(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None) -> Plan:

@@ -104,15 +104,15 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
     manners = _manners(core)
     make_index = not found.index
     try:
-        core.alone(manners.come)
-        core.alone(lambda connection: drive(adoption.before(found.cap, make_index), connection))
+        core.with_writer(manners.come)
+        core.with_writer(lambda connection: drive(adoption.before(found.cap, make_index), connection))
         made: Cap = _patiently(
             core, lambda: core.exclusive(adoption.install(core.known.catalog, found.cap, found.old, make_index))
         )
         yield from _sweep(core, adoption, made)
         yield from work_off(store, made)
     finally:
-        core.alone(manners.leave)
+        core.with_writer(manners.leave)
     return made
 
 
@@ -158,7 +158,7 @@ def claim(store: Store, made: Cap) -> None:
     if not isinstance(adoption, MariaDBAdoption):
         raise Invalid(f"{made.table}: triggers keep it short, so there is nothing to watch")
     had: list[bool] = []
-    core.alone(lambda connection: had.append(drive(adoption.claim(made, 5), connection)))
+    core.with_writer(lambda connection: had.append(drive(adoption.claim(made, 5), connection)))
     if had != [True]:
         raise Invalid(f"{made.table}: another `roost cap {made.table} --watch` trims it")
 
@@ -198,7 +198,7 @@ def _bursts(core: Core, waiting: deque[Any], work: Callable[[deque[Any], Callabl
     working, manners = BURST / 4, _manners(core)
     while waiting:
         step = _Burst(work, waiting, working, manners)
-        _patiently(core, lambda step=step: core.alone(step.run))  # type: ignore[misc]
+        _patiently(core, lambda step=step: core.with_writer(step.run))  # type: ignore[misc]
         yield step.deleted
         working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
         time.sleep(manners.pause(step.held))

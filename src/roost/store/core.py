@@ -262,10 +262,10 @@ class Core:
             finally:
                 connection.settle()
 
-        self.alone(transact, create=create)
+        self.with_writer(transact, create=create)
         return results[0]
 
-    def alone(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
+    def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
         """Give the writers' connection to one piece of work, between two batches."""
 
         def errand(deadline: float) -> None:

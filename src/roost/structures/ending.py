@@ -149,7 +149,7 @@ class EndingPlan(StructurePlan):
             self.take = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
         self.first_keys, self.later_keys = self.clock.keys(names[-1], "DISTINCT " if row else "")
         # The present moment and the row of one key, with NULLs where there is none.
-        self.one = self.asked_alone(now + self.words["values"], rows, self.words["r_equal"])
+        self.one = self.question_sql(now + self.words["values"], rows, self.words["r_equal"])
 
     def moment(self, context: Context) -> Row:
         """Return the parameters of the present moment."""

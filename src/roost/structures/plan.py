@@ -222,7 +222,7 @@ class StructurePlan(TargetPlan):
         """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
         return f"(SELECT {value} FROM roost_catalog c WHERE {self.stays_stored})"
 
-    def asked_alone(self, columns: str, source: str, condition: str, order: str = "") -> str:
+    def question_sql(self, columns: str, source: str, condition: str, order: str = "") -> str:
         """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
 
         columns: the first of them is never NULL in a row.

@@ -160,9 +160,11 @@ class CachePlan(CacheReads):
         self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
-        self._one = self.asked_alone(f"r.value{noted}", rows, living)
-        self._one_left = self.asked_alone(f"r.until - {self.clock.now}", rows, living)
-        self._one_item = self.asked_alone(f"r.value, r.token, r.until - {self.clock.now}, r.flags{noted}", rows, living)
+        self._one = self.question_sql(f"r.value{noted}", rows, living)
+        self._one_left = self.question_sql(f"r.until - {self.clock.now}", rows, living)
+        self._one_item = self.question_sql(
+            f"r.value, r.token, r.until - {self.clock.now}, r.flags{noted}", rows, living
+        )
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""

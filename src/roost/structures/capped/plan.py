@@ -213,12 +213,12 @@ class CappedPlan(StructurePlan):
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
         of_key = dialect.equal(key, "r.")
-        self._one_head = self.asked_alone("r.sequence, r.n", head, of_key)
+        self._one_head = self.question_sql("r.sequence, r.n", head, of_key)
         r_values = dialect.names(structure.columns, "r.")
         of_id = dialect.equal(id_, "r.")
-        self._one_row = self.asked_alone(f"r.sequence, {r_values}", rows, f"{of_key} AND {of_id}{living}")
-        self._one_count = self.asked_alone("r.n", head, of_key)
-        self._one_latest = self.asked_alone(
+        self._one_row = self.question_sql(f"r.sequence, {r_values}", rows, f"{of_key} AND {of_id}{living}")
+        self._one_count = self.question_sql("r.n", head, of_key)
+        self._one_latest = self.question_sql(
             f"r.sequence, {r_values}", rows, of_key + living, f" ORDER BY r.sequence DESC LIMIT {hole}"
         )
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same

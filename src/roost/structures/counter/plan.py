@@ -216,7 +216,7 @@ class CounterPlan(StructurePlan):
         self._one_increment = ONE_INCREMENT.get(dialect.name, "").format(**words, one_add=self._one_add)
         total = INCREMENTED.get(dialect.name)
         self._incremented = f"CASE WHEN {total} BETWEEN 0 AND {MOST_ANSWER - 1} THEN {total} END"
-        self._one_total = self.asked_alone("r.n", self.rows_table, dialect.equal(columns, "r."))
+        self._one_total = self.question_sql("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def cell(self) -> tuple[Column, ...]:
         """Return the columns of what is counted, whose numbers are in slots."""

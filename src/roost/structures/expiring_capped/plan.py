@@ -91,7 +91,7 @@ class ExpiringCappedPlan(CappedPlan):
         self.over_keys = each(dialect.choose(OVER_KEYS).format(**words))
         self.count = each(f"SELECT count(*) FROM {rows} WHERE {key}{self.living()}")
         of_key = dialect.equal(structure.key.columns, "r.")
-        self._one_count = self.asked_alone("count(r.sequence)", rows, of_key + self.living(), " GROUP BY c.name")
+        self._one_count = self.question_sql("count(r.sequence)", rows, of_key + self.living(), " GROUP BY c.name")
 
     def living(self) -> str:
         """Return the condition that a row is not over, to stand behind others; `now` has its parameters."""

@@ -32,12 +32,12 @@ class ExpiringRingPlan(RingPlan):
         self.tables = (*self.tables, *self.lasting.tables)
         self.indexes = (self.lasting.sweep.name,)
         now = self.lasting.clock.now
-        self._one_head = self.asked_alone(f"r.sequence, {now}", self.head_table, dialect.equal(key, "r."))
+        self._one_head = self.question_sql(f"r.sequence, {now}", self.head_table, dialect.equal(key, "r."))
         others = ["%s"] * (len(structure.columns) - len(key))
         holes = ", ".join(["%s", f"{now} + {self.lasting.lasts}", *others])
         self._one_push = ONE_PUSH.get(dialect.name, "").format(**{**self.words, "other_holes": holes})
         columns = f"{self.words['r_row']}, {now}"
-        self._one_ring = self.asked_alone(columns, self.rows_table, dialect.equal(key, "r."))
+        self._one_ring = self.question_sql(columns, self.rows_table, dialect.equal(key, "r."))
 
     def rules(self) -> Iterator[Rule]:
         """Return the invariants of its tables."""

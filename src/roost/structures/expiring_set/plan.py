@@ -81,8 +81,8 @@ class ExpiringSetPlan(EndingPlan):
         members = dialect.names(member, "r.")
         self.all = each(f"SELECT {members} FROM {rows} r WHERE {living}")
         self.count = each(f"SELECT count(*) FROM {rows} r WHERE {living}")
-        self._one_set = self.asked_alone(members, rows, living)
-        self._one_size = self.asked_alone(f"count(r.{dialect.name_of(key[0])})", rows, living, " GROUP BY c.name")
+        self._one_set = self.question_sql(members, rows, living)
+        self._one_size = self.question_sql(f"count(r.{dialect.name_of(key[0])})", rows, living, " GROUP BY c.name")
         self._one_add = ONE_ADD.get(dialect.name, "").format(
             **self.words,
             now=self.clock.now,

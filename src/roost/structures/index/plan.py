@@ -40,10 +40,10 @@ class IndexPlan(TargetPlan):
         """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
         return ((repr(op.args[:2] if op.verb != "insert" else op.args),),)
 
-    def run(self, operations: Operations, context: Context, alone: bool = False) -> Plan:
+    def run(self, operations: Operations, context: Context, only: bool = False) -> Plan:
         """Plan operations, in their order. What is refused before a statement concerns its operation alone.
 
-        alone: the transaction has no others.
+        only: the transaction has no others.
         """
         if not self._dialect.exchanges:
             opened = yield from self._current(context)
@@ -53,8 +53,8 @@ class IndexPlan(TargetPlan):
             opened = yield from self._open()
         if isinstance(opened, Error):
             return [opened] * len(operations)
-        alone = alone and len(operations) == 1
-        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, alone))
+        only = only and len(operations) == 1
+        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, only))
 
     def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
         if isinstance(opened, Error):
@@ -71,7 +71,7 @@ class IndexPlan(TargetPlan):
                 results += yield from self._together(opened, shape, some)
         return results
 
-    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool, alone: bool) -> Results:
+    def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool, only: bool) -> Results:
         # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
         # changed until the transaction ends, goes the question whether it is still that table; and COMMIT, where the
         # transaction has one operation, which is this one statement that reads.
@@ -81,7 +81,7 @@ class IndexPlan(TargetPlan):
             while True:
                 asks, first = first, False
                 try:
-                    answer = (yield from self._ask_too(opened, careful, wanted, alone)) if asks else (yield wanted)
+                    answer = (yield from self._ask_too(opened, careful, wanted, only)) if asks else (yield wanted)
                 except Exception as error:
                     wanted = work.throw(error)
                 else:
@@ -91,13 +91,13 @@ class IndexPlan(TargetPlan):
                 yield from self._ask_too(opened, careful, Together(()))
             return stop.value  # type: ignore[no-any-return]
 
-    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted, alone: bool = False) -> Working:
+    def _ask_too(self, opened: OpenedIndex, careful: bool, wanted: Wanted, only: bool = False) -> Working:
         table = opened.table
         if table.seen is None or not isinstance(wanted, (Statement, Together)):
             return (yield wanted)
         statements = wanted.statements if isinstance(wanted, Together) else (wanted,)
         question, seen = table.seen
-        last = alone and isinstance(wanted, Statement) and wanted.only
+        last = only and isinstance(wanted, Statement) and wanted.only
         try:
             *answers, now = yield Together((*statements, question._replace(last=last)))
         except (Missing, StatementFailed):

@@ -44,9 +44,9 @@ class RankedPlan(CappedPlan):
         better = BETTER.format(rows=rows, score=score, same_key=dialect.same(key, "b.", "r."))
         self.top = each(f"SELECT {values} FROM {rows} r WHERE {of_key} {best}")
         self.rank = each(f"SELECT {better} FROM {rows} r WHERE {of_key} AND {of_id}")
-        self._one_top = self.asked_alone(f"r.sequence, {values}", rows, of_key, f" {best}")
-        self._one_rank = self.asked_alone(f"r.sequence, {better}", rows, f"{of_key} AND {of_id}")
-        self._one_place = self.asked_alone(f"r.{score}, r.sequence", rows, f"{of_key} AND {of_id}")
+        self._one_top = self.question_sql(f"r.sequence, {values}", rows, of_key, f" {best}")
+        self._one_rank = self.question_sql(f"r.sequence, {better}", rows, f"{of_key} AND {of_id}")
+        self._one_place = self.question_sql(f"r.{score}, r.sequence", rows, f"{of_key} AND {of_id}")
 
     def game(self) -> RankedGame:
         """Return one key's collection before the run."""

@@ -286,11 +286,11 @@ class RingPlan(StructurePlan):
         self._in_order: Callable[[Row], Row] = (
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )
-        self._one_head = self.asked_alone("r.sequence", self.head_table, dialect.equal(key, "r."))
+        self._one_head = self.question_sql("r.sequence", self.head_table, dialect.equal(key, "r."))
         self._one_push = ONE_PUSH.get(name, "").format(**words)
         sequence = SEQUENCE_OF.get(name)
         self._pushed = f"CASE WHEN {sequence} < {MOST_ANSWER} THEN {sequence} END"
-        self._one_ring = self.asked_alone(words["r_row"], self.rows_table, dialect.equal(key, "r."))
+        self._one_ring = self.question_sql(words["r_row"], self.rows_table, dialect.equal(key, "r."))
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def rules(self) -> Iterator[Rule]:

@@ -189,11 +189,11 @@ class SetPlan(StructurePlan):
         self._one_add = one_add.format(**words, lock="", locked="")
         self._one_add_joined = one_add.format(**words, lock=lock, locked=locked)
         of_key = dialect.equal(key, "r.")
-        self._one_member = self.asked_alone(
+        self._one_member = self.question_sql(
             f"r.{dialect.name_of(key[0])}", rows, f"{of_key} AND {dialect.equal(member, 'r.')}"
         )
-        self._one_size = self.asked_alone("r.n", head, of_key)
-        self._one_set = self.asked_alone(dialect.names(member, "r."), rows, of_key)
+        self._one_size = self.question_sql("r.n", head, of_key)
+        self._one_set = self.question_sql(dialect.names(member, "r."), rows, of_key)
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
 
     def rules(self) -> Iterator[Rule]:

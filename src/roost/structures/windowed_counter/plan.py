@@ -85,7 +85,7 @@ class WindowedCounterPlan(CounterPlan):
             Template(dialect.choose(OVER).format(**words, committed=committed), answer=answer)
             for committed in ("", joined_only(dialect))
         )
-        self._one_total = self.asked_alone(
+        self._one_total = self.question_sql(
             "r.n",
             self.rows_table,
             f"{dialect.equal(key, 'r.')} AND r.start >= {self._start} - {hole}",
