@@ -121,7 +121,7 @@ def test_a_batch_whose_connection_is_cut_is_done_once(pooled: str, direct: str, 
     with Proxy(urlsplit(pooled).port or 0) as proxy, roost.Store(proxy.url(pooled), timeout=20) as store:
         store.create(pageviews, visits)
         calls = at_every_point(proxy, cut, lambda n: store.run_all(pageviews.add("/"), visits.push(Visit(1, n))))
-        assert proxy.cuts == calls - 1 > 3
+        assert proxy.cuts == calls - 1 >= 3  # before the batch, after it, at COMMIT
         calls += (singles := at_every_point(proxy, cut, lambda n: store.run(visits.push(Visit(1, n)))))
         total, newest = store.run_all(pageviews.total("/"), visits.entries(1))
         assert (total, newest[-1].sequence) == (calls - singles, calls)
