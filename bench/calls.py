@@ -2,8 +2,8 @@
 
 Every write is a transaction on disk, as it is by hand. What a web worker does all day.
 
-Everything runs on one processor. Where client and server are on two, each message wakes the other one, which takes 20 to
-60 µs in a virtual machine; and which of the two sides meets that is the scheduler's choice, for a whole run.
+Everything runs on one processor. Where client and server are on two, each message wakes the other one, which takes 20
+to 60 µs in a virtual machine; and which of the two sides meets that is the scheduler's choice, for a whole run.
 """
 
 from __future__ import annotations
