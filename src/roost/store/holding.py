@@ -12,14 +12,12 @@ import socket
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from roost.errors import Busy, Error, LeaseLost
+from roost.store.runner import AsyncRunner, Runner
 from roost.structures.clock import SECOND
 from roost.structures.lease.declaration import Grant, Lease
-
-if TYPE_CHECKING:
-    from roost.store.store import AsyncStore, Store
 
 K = TypeVar("K")
 
@@ -93,7 +91,7 @@ class Held(Generic[K]):
 class Holding(Held[K]):
     """Holds a lease while a `with` block runs; made by `Store.holding`."""
 
-    def __init__(self, store: Store, *arguments: Any) -> None:
+    def __init__(self, store: Runner, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._store = store
         self._stop = threading.Event()
@@ -143,7 +141,7 @@ class AsyncHolding(Held[K]):
     When the lease is lost, the block is cancelled, as `asyncio.timeout` does, and `LeaseLost` comes out of it.
     """
 
-    def __init__(self, store: AsyncStore, *arguments: Any) -> None:
+    def __init__(self, store: AsyncRunner, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._store = store
         self._host: asyncio.Task[Any] | None = None
