@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, assert_type
 from unittest import skipIf, skipUnless
 
@@ -108,6 +109,22 @@ class BatchTests(Checked):
                 pass
         self.assertEqual([page.name for page in Page.objects.all()], ["kept"])
         self.assertEqual(self.without_django(pageviews.totals(["kept", "lost"])), {"kept": 1, "lost": 0})
+
+    @skipUnless(connection.vendor == "sqlite" and not in_memory(connection), "about the lock of a file")
+    def test_a_lock_that_is_not_had_by_who_has_read_is_a_conflict(self) -> None:
+        with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
+            for reads, error in ((False, roost.Busy), (True, roost.Conflict)):
+                with transaction.atomic():
+                    connection.cursor().execute("PRAGMA busy_timeout = 0")
+                    if reads:
+                        self.assertEqual(Page.objects.count(), 0)
+                    other.execute("BEGIN IMMEDIATE")
+                    with self.assertRaises(error):
+                        store.run(pageviews.add("/"))
+                    other.execute("ROLLBACK")
+                    self.assertEqual(transaction.get_rollback(), reads)
+        connection.close()
+        self.assertEqual(store.run(pageviews.total("/")), 0)
 
     def test_a_closed_store_opens_anew(self) -> None:
         store.run(pageviews.add("/"))

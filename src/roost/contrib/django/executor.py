@@ -18,6 +18,7 @@ from roost.batching.atoms import Atom
 from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
+from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
 from roost.databases.engine import drive
 from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
@@ -176,7 +177,10 @@ class DjangoExecutor(ServerExecutor):
         if self._takes_write_lock:
             try:
                 self.say(sqlite.TAKE_WRITE_LOCK)
-            except Exception:
+            except Exception as error:
+                if isinstance(error, Busy) and has_read(self._connection.connection):
+                    self.lose()
+                    raise Conflict(SINCE_IT_READ) from error
                 self._back()
                 self._release()
                 raise

@@ -20,6 +20,22 @@ SINCE_IT_READ = (
 )
 
 
+def has_read(raw: sqlite3.Connection) -> bool:
+    """Return whether the open transaction has a snapshot of a file with a write-ahead log.
+
+    Then SQLite waits for no lock, and once the other writer has committed it never gets one.
+    """
+    # There is no function that tells, but who has a snapshot may not move the log.
+    cursor = raw.cursor(sqlite3.Cursor)
+    try:
+        cursor.execute("PRAGMA main.wal_checkpoint(PASSIVE)")
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_LOCKED
+    finally:
+        cursor.close()
+    return False
+
+
 class SQLiteCaller:
     """The application's connection, as the plans see it: no commit, no rollback, none of its factories."""
 
@@ -52,7 +68,7 @@ class SQLiteCaller:
                     except Missing:
                         pass  # no catalog: an index of a table needs none, and a structure is told
                     except Busy as error:
-                        if self._has_read():
+                        if has_read(self._raw):
                             raise Conflict(SINCE_IT_READ) from error
                         raise
             case Control.RELEASE if open_:
@@ -61,15 +77,6 @@ class SQLiteCaller:
             case Control.BACK if open_:
                 self._say("ROLLBACK TO roost_joined")
         return None
-
-    def _has_read(self) -> bool:
-        # Whether the transaction has a snapshot: then SQLite waits for no lock, and once the other writer has committed
-        # it never gets one. There is no function that tells, but who has a snapshot may not move the log.
-        try:
-            self._cursor.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error as error:
-            return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_LOCKED
-        return False
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:
