@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -87,3 +90,53 @@ def test_what_the_servers_have_noted_is_noted_again_where_it_was_lost(fleet: lis
             store.run(likes.replace(key, ["old"]))
         with roost.Store(four) as other, pytest.raises(roost.Mismatch):
             other.run(likes.members(1))
+
+
+def _connections(silent: socket.socket) -> int:
+    # That were made to a server which answers nobody, since this was asked last.
+    found = 0
+    while True:
+        try:
+            silent.accept()[0].close()
+        except BlockingIOError:
+            return found
+        found += 1
+
+
+def test_a_server_that_hangs_is_waited_for_once_in_a_turn_and_not_for_each_key(fleet: list[servers.Daemon]) -> None:
+    async def ask(store: roost.AsyncStore, operations: list[roost.Operation[Any]]) -> list[Any]:
+        return await asyncio.gather(*map(store.run, operations), return_exceptions=True)
+
+    async def main(url: str, silent: socket.socket) -> None:
+        async with roost.AsyncStore(url, timeout=0.3) as store:
+            await ask(store, [likes.members(KEYS[0])])  # which asks for the note on each server
+            for make, fine in ((likes.members, set()), (lambda key: likes.add(key, "ada"), None)):
+                _connections(silent)
+                found = await ask(store, [make(key) for key in KEYS])
+                # Operations that come while a turn runs are the next one's.
+                assert 1 <= _connections(silent) <= 3
+                failed = [each for each in found if isinstance(each, roost.CannotOpen)]
+                assert len(failed) > 5
+                assert found.count(fine) == len(KEYS) - len(failed)
+            _connections(silent)
+            with pytest.raises(roost.CannotOpen):
+                await store.run_all(*map(likes.members, KEYS))
+            assert _connections(silent) == 1
+
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as silent:
+        silent.setblocking(False)
+        asyncio.run(main(f"{url_of(*fleet[:2])},127.0.0.1:{silent.getsockname()[1]}", silent))
+
+
+def test_sets_on_the_other_servers_are_replaced_while_one_is_away(fleet: list[servers.Daemon]) -> None:
+    url = url_of(*fleet[:3])
+    fleet[2].kill()
+    away = set()
+    for key in KEYS:
+        with roost.Store(url) as store:  # which asks first how much an item may have
+            try:
+                store.run(likes.replace(key, ["ada"]))
+                assert store.run(likes.info(key)).complete
+            except roost.CannotOpen:
+                away.add(key)
+    assert 5 < len(away) < 40

@@ -24,7 +24,7 @@ from roost.databases.engine import Trace, drive
 from roost.databases.forks import at_fork
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
 from roost.store.threads import Threads
-from roost.structures.memcached_set.commands import List, Memory, TooLarge, Work
+from roost.structures.memcached_set.commands import List, Memory, TooLarge
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
 from roost.structures.operation import READS, Operation, Target
@@ -134,16 +134,17 @@ class CacheCore:
         try:
             plan = self.plan(op.structure)
             if op.verb in READS:
-                atom.results = self._drive(plan.read(atom.operations))
+                atom.results = drive(plan.read(atom.operations), self.engine)
             else:
                 item = plan.structure.item(op.args[0])
-                self._perform(plan, item, atom.operations, time.monotonic() + self.timeout)
+                self._perform(self.engine, plan, item, atom.operations, time.monotonic() + self.timeout)
                 atom.results = (None,)
         except Error as error:
             atom.error = error
         atom.done = True
 
     def _several(self, atoms: Sequence[Atom]) -> None:
+        engine = self.engine.for_turn()
         reads: list[tuple[Atom, int]] = []
         writes: dict[str, list[Atom]] = {}
         for atom in atoms:
@@ -157,15 +158,12 @@ class CacheCore:
                 reads += [(atom, place) for place in range(len(atom.operations))]
             else:
                 writes.setdefault(item, []).append(atom)
-        self._read(reads)
+        self._read(engine, reads)
         for atom in {id(atom): atom for atom, _ in reads}.values():
             atom.done = True
         deadline = time.monotonic() + self.timeout
         for item, waiting in writes.items():
-            self._write(item, waiting, deadline)
-
-    def _drive(self, work: Work[Any]) -> Any:
-        return drive(work, self.engine)
+            self._write(engine, item, waiting, deadline)
 
     def give_up(self, atom: Atom) -> None:
         """Note that nobody waits for the atom any more: nothing here waits for a lock."""
@@ -223,40 +221,40 @@ class CacheCore:
             )
         return items.pop()
 
-    def _read(self, reads: list[tuple[Atom, int]]) -> None:
+    def _read(self, engine: MemcachedEngine, reads: list[tuple[Atom, int]]) -> None:
         groups: dict[Target, list[tuple[Atom, int]]] = {}
         for atom, place in reads:
             groups.setdefault(atom.operations[place].structure, []).append((atom, place))
         for structure, group in groups.items():
             plan = self.plan(structure)
             for begin in range(0, len(group), MOST_KEYS):
-                self._read_some(plan, group[begin : begin + MOST_KEYS])
+                self._read_some(engine, plan, group[begin : begin + MOST_KEYS])
 
-    def _read_some(self, plan: MemcachedPlan, group: list[tuple[Atom, int]]) -> None:
+    def _read_some(self, engine: MemcachedEngine, plan: MemcachedPlan, group: list[tuple[Atom, int]]) -> None:
         try:
-            results = self._drive(plan.read([atom.operations[place] for atom, place in group]))
+            results = drive(plan.read([atom.operations[place] for atom, place in group]), engine)
         except Error as error:
             if len({atom.operations[place].args[0] for atom, place in group}) > 1:  # it may concern one key alone
                 for each in group:
-                    self._read_some(plan, [each])
+                    self._read_some(engine, plan, [each])
             else:
                 refuse_all([atom for atom, _ in group], error)
             return
         for (atom, place), result in zip(group, results, strict=True):
             atom.results[place] = result  # type: ignore[index]
 
-    def _write(self, item: str, atoms: list[Atom], deadline: float) -> None:
+    def _write(self, engine: MemcachedEngine, item: str, atoms: list[Atom], deadline: float) -> None:
         # Of one item, in their order; changes that follow one another are one append.
         for part in _parts(atoms):
             try:
                 operations = [op for atom in part for op in atom.operations]
-                self._perform(self.plan(operations[0].structure), item, operations, deadline)
+                self._perform(engine, self.plan(operations[0].structure), item, operations, deadline)
             except Full as error:
                 if len(part) == 1:
                     refuse_all(part, error)
                 else:  # only some of them may be too much
                     for atom in part:
-                        self._write(item, [atom], deadline)
+                        self._write(engine, item, [atom], deadline)
                 continue
             except Error as error:
                 refuse_all(part, error)
@@ -265,18 +263,25 @@ class CacheCore:
                 atom.results = [None] * len(atom.operations)
                 atom.done = True
 
-    def _perform(self, plan: MemcachedPlan, item: str, operations: Sequence[Operation[Any]], deadline: float) -> None:
+    def _perform(
+        self,
+        engine: MemcachedEngine,
+        plan: MemcachedPlan,
+        item: str,
+        operations: Sequence[Operation[Any]],
+        deadline: float,
+    ) -> None:
         verb, out = operations[0].verb, plan.structure.texts.out
         changes: list[tuple[bool, Collection[Any]]]
         try:
             if verb in CHANGES:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
-                self._drive(plan.change(item, changes, lambda: time.monotonic() > deadline))
+                drive(plan.change(item, changes, lambda: time.monotonic() > deadline), engine)
             elif verb == "replace":
-                self.engine.note(plan.structure.name, item)  # from now on it is complete
-                self._drive(plan.replace(item, [out(member) for member in operations[0].args[1]]))
+                engine.note(plan.structure.name, item)  # from now on it is complete
+                drive(plan.replace(item, [out(member) for member in operations[0].args[1]]), engine)
             else:
-                self._drive(plan.clear(item))
+                drive(plan.clear(item), engine)
         except TooLarge as error:
             self._memory.limit = None
             raise Full(f"{item}: {error}: the server takes smaller items than it said before") from error
@@ -293,7 +298,7 @@ class CacheCore:
                 yield Violation(structure.name, "key", None, f"{item} is no key of this declaration")
                 continue
             try:
-                whole: Whole | None = self._drive(plan.fetch({item: None}))[item]
+                whole: Whole | None = drive(plan.fetch({item: None}), self.engine)[item]
                 if whole is not None:
                     plan.values(item, whole.live)
             except Mismatch as error:

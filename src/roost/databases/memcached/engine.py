@@ -6,11 +6,10 @@ to another: a server that is away is an error, since one that comes back would b
 
 from __future__ import annotations
 
+import copy
 import logging
 import socket
-import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import methodcaller
@@ -29,6 +28,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 
 from roost.databases.engine import Trace
 from roost.databases.memcached.address import read
+from roost.databases.memcached.server import Server, worded
 from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Mismatch, OutcomeUnknown
 from roost.structures.memcached_set.commands import (
     Add,
@@ -49,11 +49,10 @@ from roost.structures.memcached_set.commands import (
 log = logging.getLogger("roost")
 
 NOTED = "roost:servers:{name}"  # the item that says over which servers a structure is spread
-KEPT = 64  # idle connections to one server
-FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 MANY_PLACES = 100_000
 PIECE = 65_536  # bytes read at once
 LINE = b"\r\n"
+SILENCE = (TimeoutError, BlockingIOError)  # what a server that does not answer in time is
 FAILURES = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY", b"BADCLASS")  # their answer is one line
 
 # How a server lists its items. A walk along the hash table (memcached 1.6.9 and later) meets every item; one along the
@@ -67,100 +66,17 @@ CRAWLER_PAUSE = 0.01  # seconds between tries
 FACTS = ("version", "limit_maxbytes", "bytes", "curr_items", "evictions", "uptime")
 
 
-class _Values:
-    # pymemcache's serializer: bytes as they are, with their flags.
-    @staticmethod
-    def serialize(_: bytes, value: bytes) -> tuple[bytes, int]:
-        return value, 0
-
-    @staticmethod
-    def deserialize(_: str, value: bytes, flags: int) -> tuple[bytes, int]:
-        return value, flags
-
-
-class Server:
-    """One server, and connections to it that nobody uses at the moment."""
-
-    def __init__(self, host: str, port: int, timeout: float) -> None:
-        self.name = f"{host}:{port}"
-        self._address = (host, port)
-        self._timeout = max(timeout, 0.01)
-        self._idle: deque[tuple[Client, float]] = deque()  # and when they were used last
-        self.closed = False
-
-    def take(self) -> Client:
-        """Return a connection that is open; `CannotOpen` when there can be none."""
-        while True:
-            try:
-                client, used = self._idle.pop()  # the one used last
-            except IndexError:
-                break
-            if time.monotonic() - used < FRESH or _alive(client):
-                return client
-            client.close()
-        client = Client(
-            self._address,
-            serde=_Values,
-            connect_timeout=self._timeout,
-            timeout=self._timeout,
-            no_delay=True,
-            default_noreply=False,
-        )
-        try:
-            client.version()
-            # The kernel's timeouts instead of Python's, which ask it before every read and write: 8 µs of an exchange.
-            seconds = struct.pack("ll", int(self._timeout), int(self._timeout % 1 * 1e6))
-            client.sock.settimeout(None)
-            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
-            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-        except (OSError, MemcacheError) as error:
-            client.close()
-            raise CannotOpen(f"memcached at {self.name} cannot be reached: {_message(error)}") from error
-        return client
-
-    def give(self, client: Client) -> None:
-        """Take a connection back."""
-        if self.closed or len(self._idle) >= KEPT:
-            client.close()
-        else:
-            self._idle.append((client, time.monotonic()))
-
-    def drop(self) -> None:
-        """Close the connections that nobody uses."""
-        while self._idle:
-            try:
-                self._idle.pop()[0].close()
-            except IndexError:
-                return
-
-
-def _alive(client: Client) -> bool:
-    # What a server has closed can be read from; so can an answer that nobody took.
-    if client.sock is None:
-        return False
-    try:
-        client.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
     # One request and its answer, to its end. `Client.raw_command` forgets the beginning of an answer that comes in
     # pieces, so half of NOT_STORED would be STORED; and `Client.append` takes 8 µs of an exchange of 30.
     sock = client.sock
     sock.sendall(sent)
     answer: bytes = sock.recv(PIECE)
-    while not answer.endswith(end):
-        failed = answer.endswith(LINE) and answer.startswith(FAILURES)
-        more = b"" if failed or not answer else sock.recv(PIECE)
-        if not more:
-            break
+    while not answer.endswith(end) and not (answer.endswith(LINE) and answer.startswith(FAILURES)):
+        more = sock.recv(PIECE) if answer else b""
+        if not more:  # a listing that ends at the end of a line is none either
+            raise MemcacheUnexpectedCloseError
         answer += more
-    if not answer.endswith(LINE):
-        raise MemcacheUnexpectedCloseError
     _raise_error(answer.rstrip())
     return answer
 
@@ -243,6 +159,13 @@ class MemcachedEngine:
         self._by_name = {server.name: server for server in self._servers}
         self._hash = RendezvousHash([server.name for server in self._servers])
         self._places: dict[str, Server] = {}
+        self._silent: set[Server] | None = None  # those that have let the time pass, in the turn of several callers
+
+    def for_turn(self) -> MemcachedEngine:
+        """Return it for a turn of several callers: a server that hangs costs them `timeout` once, not for each item."""
+        found = copy.copy(self)
+        found._silent = set()
+        return found
 
     def forget(self) -> None:
         """Let go of connections that another process has."""
@@ -315,19 +238,33 @@ class MemcachedEngine:
             groups.setdefault(self._server(item), []).append(item)
         return groups.items()
 
+    def _take(self, server: Server) -> Client:
+        if self._silent and server in self._silent:
+            raise CannotOpen(f"memcached at {server.name} cannot be reached: it has just let the time pass")
+        try:
+            return server.take()
+        except CannotOpen as error:
+            self._judge(server, error.__cause__)
+            raise
+
+    def _judge(self, server: Server, error: BaseException | None) -> None:
+        if self._silent is not None and isinstance(error, SILENCE):
+            self._silent.add(server)
+
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # What only reads: a connection that broke under it says nothing of the next one, which is tried once.
         for last in (False, True):
-            client = server.take()
+            client = self._take(server)
             try:
                 answer = call(client)
             except (OSError, MemcacheUnexpectedCloseError) as error:
                 client.close()
-                if last or isinstance(error, (TimeoutError, BlockingIOError)):
-                    raise ConnectionLost(f"memcached at {server.name} did not answer: {_message(error)}") from error
+                self._judge(server, error)
+                if last or isinstance(error, SILENCE):
+                    raise ConnectionLost(f"memcached at {server.name} did not answer: {worded(error)}") from error
             except MemcacheError as error:
                 client.close()
-                raise DatabaseError(f"memcached at {server.name} refused: {_message(error)}") from error
+                raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             except BaseException:
                 client.close()  # an interrupt: its answer is still to come
                 raise
@@ -338,17 +275,18 @@ class MemcachedEngine:
 
     def _tell(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # What writes is sent once. When no answer comes, nobody knows.
-        client = server.take()
+        client = self._take(server)
         try:
             answer = call(client)
         except (OSError, MemcacheUnexpectedCloseError) as error:
             client.close()
+            self._judge(server, error)
             raise OutcomeUnknown(
-                f"memcached at {server.name} did not answer a command: {_message(error)}; it may have been done"
+                f"memcached at {server.name} did not answer a command: {worded(error)}; it may have been done"
             ) from error
         except MemcacheServerError as error:
             client.close()  # as pymemcache does: what it answers next may belong to this
-            answer = _message(error)
+            answer = worded(error)
             if "too large" in answer:
                 raise TooLarge(answer) from error
             if "out of memory" in answer:
@@ -356,7 +294,7 @@ class MemcachedEngine:
             raise DatabaseError(f"memcached at {server.name} failed: {answer}") from error
         except MemcacheError as error:
             client.close()
-            raise DatabaseError(f"memcached at {server.name} refused: {_message(error)}") from error
+            raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
         except BaseException:
             client.close()
             raise
@@ -428,10 +366,18 @@ class MemcachedEngine:
         return 0 if left < 0 else max(1, left)
 
     def _limit(self, _: Limit) -> int:
-        limits = []
+        # Of those that answer: sets on them are served while others are away. One that comes back and takes smaller
+        # items refuses what is too large for it, and then all are asked again.
+        limits, failed = [], []
         for server in self._servers:
-            settings = _decoded(self._ask(server, lambda client: client.stats("settings")))
-            limits.append(int(settings.get("item_size_max", 2**20)))
+            try:
+                settings = _decoded(self._ask(server, lambda client: client.stats("settings")))
+            except (CannotOpen, ConnectionLost) as error:
+                failed.append(error)
+            else:
+                limits.append(int(settings.get("item_size_max", 2**20)))
+        if not limits:
+            raise failed[0]
         return min(limits)
 
     def _list(self, command: List) -> dict[str, int]:
@@ -484,14 +430,6 @@ def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
             return "stats settings", ()
         case List(prefix):
             return f"lru_crawler metadump hash ({prefix})", ()
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, (TimeoutError, BlockingIOError)):
-        return "the time is over"
-    first = error.args[0] if error.args else ""
-    text = first.decode("ascii", "replace") if isinstance(first, bytes) else str(error)
-    return text or type(error).__name__
 
 
 def _decoded(facts: dict[bytes, Any]) -> dict[str, str]:
