@@ -132,6 +132,7 @@ class InTasks:
         self._free.clear()  # nothing is tried again
         for database in self._databases:
             database.close()
+        self._tasks.close()
 
     def play(self) -> None:
         """Begin as many turns as there are free connections."""

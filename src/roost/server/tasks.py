@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Watch:
     def __init__(self, tasks: Tasks, fd: int) -> None:
         self._tasks = tasks
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, os.dup(fd))  # whatever its family
-        self._reads = False  # the loop calls `_readable`
+        self.watched = 0  # the events that the selector reports
         self.task: Task | None = None  # that waits
         self.until_ = 0.0  # by the monotonic clock
 
@@ -61,32 +62,35 @@ class Watch:
         """Wait; return what the socket is ready for, 0 after so many seconds without anything."""
         task, tasks = getcurrent(), self._tasks
         assert type(task) is Task
-        loop = tasks.loop
-        if events & READ and not self._reads:
-            self._reads = True
-            loop.add_reader(self._socket.fileno(), self._readable)
-        if events & WRITE:
-            loop.add_writer(self._socket.fileno(), self._ready, WRITE)
+        if events != self.watched:
+            self._register(events)
         self.task, self.until_ = task, time.monotonic() + seconds
         tasks.see(self)
         try:
             ready: int = tasks.main.switch()
         finally:
             self.task = None
-            if events & WRITE:
-                loop.remove_writer(self._socket.fileno())
+            if self.watched & WRITE:  # it is ready nearly always
+                self._register(READ)
         return ready
 
-    def _readable(self) -> None:
-        if self.task is None:  # the server has said something by itself, or has closed the connection
-            self._reads = False
-            self._tasks.loop.remove_reader(self._socket.fileno())
+    def _register(self, events: int) -> None:
+        # Has the selector report these events, and no others. It reports an error of the socket as all of them.
+        selector = self._tasks.selector
+        if not self.watched:
+            selector.register(self._socket, events, self)
+        elif events:
+            selector.modify(self._socket, events, self)
         else:
-            self._ready(READ)
+            selector.unregister(self._socket)
+        self.watched = events
 
-    def _ready(self, events: int) -> None:
+    def ready(self, events: int) -> None:
+        """Resume the task that waits."""
         if self.task is not None:
             self._tasks.resume(self.task, events)
+        elif self.watched:  # the server has sent something unasked, or has closed the connection
+            self._register(0)
 
     def received(self) -> int:
         """Return how many bytes have arrived by now; 0 where the system does not know."""
@@ -94,22 +98,33 @@ class Watch:
 
     def close(self) -> None:
         """Watch no longer."""
-        if self._reads:
-            self._reads = False
-            self._tasks.loop.remove_reader(self._socket.fileno())
+        if self.watched:
+            self._register(0)
         self._tasks.watches.discard(self)
         self._socket.close()
 
 
 class Tasks(Waits):
-    """The tasks of one event loop, and how their connections wait."""
+    """The tasks of one event loop, and how their connections wait.
+
+    A selector of their own watches the connections, and the loop watches the selector. Rejected: the loop's
+    `add_reader` for each connection. uvloop calls the reader of a socket that was reset once, and never again; a driver
+    that reads a second time would wait for its whole timeout.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.main = getcurrent()
         self.watches: set[Watch] = set()  # that tasks wait for, or have waited for of late
+        self.selector = selectors.DefaultSelector()
+        self.loop.add_reader(self.selector.fileno(), self._dispatch)
         self._ticks = False
         self._idle: list[Task] = []
+
+    def close(self) -> None:
+        """Watch nothing any more, when all tasks are over."""
+        self.loop.remove_reader(self.selector.fileno())
+        self.selector.close()
 
     def start(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Run a function until it waits; call `done` with its result, or what it has raised. From the loop alone."""
@@ -123,6 +138,10 @@ class Tasks(Waits):
         if task.ended:
             self._idle.append(task)
             task.done(result)
+
+    def _dispatch(self) -> None:
+        for key, events in self.selector.select(0):
+            key.data.ready(events)  # one that was closed meanwhile has no task and is not watched
 
     # --- for the connections of tasks -----------------------------------------------------------------------------
 
