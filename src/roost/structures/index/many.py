@@ -74,17 +74,18 @@ class Finds(Bulk):
 class Lookups(Bulk):
     """Finds by a whole unique key. A result is a row with one value more than is shown; NULLs where there is none.
 
-    names: columns that are read before those of the index. locks: whether the rows will be changed.
+    names: what names the rows is read before what is shown. locks: whether the rows will be changed.
     """
 
-    def __init__(self, index: OpenedIndex, *, names: Sequence[str] = (), locks: bool = False) -> None:
+    def __init__(self, index: OpenedIndex, *, names: bool = False, locks: bool = False) -> None:
         key, table = index.key, index.table
         self._columns = [part.column for part in key.parts]
-        self.named = len(names)
-        self._none = (None,) * (len(names) + max(1, index.width) + 1)
+        self.named = len(table.identity) if names else 0
+        self._none = (None,) * (self.named + max(1, index.width) + 1)
         lock = table.words.locks if locks else ""
         prefix = "t." if table.words.name == "mariadb" else ""
-        shown = [f"{prefix}{name}" for name in names] + ([column.shown(prefix) for column in index.columns] or ["NULL"])
+        shown = table.naming(prefix) if names else []
+        shown += [column.shown(prefix) for column in index.columns] or ["NULL"]
         if table.words.name == "mariadb":
             self.template: Template | None = None
             if all([column.array for column in self._columns]):

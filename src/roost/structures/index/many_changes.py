@@ -32,7 +32,7 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
     table, columns = index.table, index.columns[: shape.to]
     if not table.identity or any([column.generated for column in columns]) or len(set(columns)) < len(columns):
         return None
-    lookups = Lookups(index, names=table.identity, locks=True)
+    lookups = Lookups(index, names=True, locks=True)
     if lookups.template is None:
         return None
     if shape.verb == "delete":

@@ -51,6 +51,8 @@ _HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
 
 _COUNTED = re.compile(r" AUTO_INCREMENT=\d+")
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPED = re.compile(r"''|\\([0nr\\])")  # whatever the sql_mode
+_ESCAPES: Final = {None: "'", "0": "\0", "n": "\n", "r": "\r", "\\": "\\"}
 
 # Character sets, by what Python calls them. What is not here takes ASCII.
 _CODECS: Final = {
@@ -112,7 +114,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
         keys,
         tuple([part.column.sql for part in identity]),
         tuple([f"{part.column.sql} = {part.column.hole}" for part in identity]),
-        tuple([part.column for part in identity]),
+        tuple([_column(*row, wire=True) for part in identity for row in listed if row[0] == part.column.name]),
         clustered=primary.parts if primary and engine == "InnoDB" else (),
         automatic=automatic,
         triggers=view,  # whether a view takes rows, only an INSERT tells
@@ -190,7 +192,7 @@ def _column(
         meaning = "real"
         held = partial(_real, exact.single if kind == "float" else exact.real, scale, unsigned)
     elif kind == "enum":
-        labels = [label.replace("''", "'") for label in _LABEL.findall(declared)]
+        labels = [_ESCAPED.sub(lambda found: _ESCAPES[found[1]], label) for label in _LABEL.findall(declared)]
         spelt = str.lower if (collation or "").endswith("_ci") else str
         held = partial(_label, spelt, {spelt(label): label for label in labels})
         ranged = f"FIELD(%s, {', '.join([literal(label).replace('%', '%%') for label in labels])})"

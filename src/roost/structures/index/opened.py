@@ -62,7 +62,7 @@ class OpenedIndex:
         shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
-        named, names = len(table.identity), ", ".join(table.identity)
+        named, names = len(table.identity), ", ".join(table.naming())
         self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width), locks=True)
         self._name = Finder(table, key, names, named, locks=True)
 
@@ -302,9 +302,12 @@ class OpenedIndex:
         return found
 
     def named(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what names a row, as its columns hold it."""
+        """Return what names a row, as its columns hold it; what nobody could store through an index, as it was read."""
         named = self.table.named
-        return tuple([column.holds(value) for column, value in zip(named, row, strict=True)]) if named else row
+        if not named:
+            return row
+        held = [column.holds(value) for column, value in zip(named, row, strict=True)]
+        return tuple([value if each_ is UNHELD else each_ for value, each_ in zip(row, held, strict=True)])
 
     def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str, ordered: bool = False) -> Working:
         # By what names the rows. Many by their rowids are one statement; by keys of several columns one each.

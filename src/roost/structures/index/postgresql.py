@@ -20,6 +20,7 @@ WORDS: Final = IndexWords(
     "%s",
     locks=" FOR UPDATE",
     says_nulls=True,
+    shown_first=True,
     row_by_row=True,
     aborts=True,
 )
@@ -134,7 +135,8 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
         return None
     _, _, kind, inherited, *_ = rows[0]
     numbered = {row[1]: _column(row, wire) for row in rows if row[0] == 1}
-    facts = {row[2]: row[8] for row in rows if row[0] == 1}
+    facts_of = {row[2]: row for row in rows if row[0] == 1}
+    facts = {name: row[8] for name, row in facts_of.items()}
     view = kind == "v"
     keys = () if view else _keys([row for row in rows if row[0] == 2], numbered)
     identity: tuple[str, ...] = ()
@@ -142,7 +144,7 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
     named: tuple[TableColumn, ...] = ()
     primary = next((key for key in keys if key.name == "PRIMARY"), None)
     if kind in ("r", "p") and primary is not None:
-        named = tuple([part.column for part in primary.parts])
+        named = tuple([_column(facts_of[part.column.name], True) for part in primary.parts])
         identity = tuple([column.sql for column in named])
         named_by = tuple([f"{column.sql} = {column.hole}" for column in named])
     elif kind == "r" and not inherited:  # where a row lies names it as long as it is locked

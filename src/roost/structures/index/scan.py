@@ -111,13 +111,16 @@ def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
 
     equal: so many of the first columns have one value.
 
+    A column that is shown as a text has its own name in PostgreSQL's answer: a bare name would order by the text.
+
     Equals lie in the order of what names their rows. Upwards databases take them so anyway; downwards they are told, or
     SQLite would go upwards through those whose key is all equalities (IS NULL).
     """
     order = []
+    prefix = f"{table.words.quoted(table.name)}." if table.words.shown_first else ""
     for part in key.parts[0 if table.words.orders_equals else equal :]:
         nulls = f" NULLS {'FIRST' if part.nulls_first is forward else 'LAST'}" if table.words.says_nulls else ""
-        order.append(f"{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
+        order.append(f"{prefix}{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
     # MariaDB would sort by what is behind a unique key; and goes downwards there by itself, but through NULLs.
     if not forward and key.whole_index and (table.words.orders_equals or not key.unique):
         order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]

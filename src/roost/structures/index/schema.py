@@ -85,7 +85,7 @@ class Table:
     keys: tuple[Key, ...]
     identity: tuple[str, ...] = ()  # quoted columns that name one row; none for a view
     named_by: tuple[str, ...] = ()  # the conditions that each of them has a value
-    named: tuple[TableColumn, ...] = ()  # these columns, where their values are to be made what they hold
+    named: tuple[TableColumn, ...] = ()  # these columns, where they are read as tokens: a driver may change a value
     by_rowid: bool = False  # SQLite's rowid is the one
     clustered: tuple[Part, ...] = ()  # the key by which rows are stored: equals of an index lie in its order
     automatic: str | None = None  # the column that numbers itself
@@ -103,6 +103,10 @@ class Table:
         """The table as a statement names it."""
         schema = f"{self.words.quoted(self.schema)}." if self.schema else ""
         return f"{schema}{self.words.quoted(self.name)}{self.mark}"
+
+    def naming(self, prefix: str = "") -> list[str]:
+        """Return what names a row, as a SELECT reads it."""
+        return [column.shown(prefix) for column in self.named] or [prefix + name for name in self.identity]
 
     @property
     def one(self) -> str:
