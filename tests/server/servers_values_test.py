@@ -122,3 +122,43 @@ def test_the_labels_of_an_enum_are_what_they_were_declared_as(server: Database, 
     assert said == ["0\t1"] * 5
     assert server.sql("SELECT k FROM e ORDER BY k") == [("a\\b",), ("c'd",), ("e\nf",), ("g\\nh",)]
     assert writer.say(session, "1\t=\t1\ta\\b\n1\t=\t1\tg\\nh") == ["0\t1\ta\\b", "0\t1\tg\\nh"]
+
+
+CAPS = {
+    "mariadb": ["CREATE TRIGGER caps BEFORE UPDATE ON s FOR EACH ROW SET NEW.n = LEAST(NEW.n, 100)"],
+    "postgresql": [
+        "CREATE OR REPLACE FUNCTION caps() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.n := least(NEW.n, 100); RETURN NEW; END $$",
+        "CREATE TRIGGER caps BEFORE UPDATE ON s FOR EACH ROW EXECUTE FUNCTION caps()",
+    ],
+}
+FORBIDS = ["ALTER TABLE s ADD CHECK (n <> 5)"]
+SUMS = [
+    (CAPS, ["+\t60", "+\t60", "+\t-50"], ["0\t1\t1"] * 3, 50),
+    (CAPS, ["+\t160", "+\t160", "+\t-60"], ["0\t1\t1"] * 3, 40),
+    (dict.fromkeys(CAPS, FORBIDS), ["-\t-5", "-\t7", "-\t1"], ["1\t1\tcheck", "0\t1\t1", "0\t1\t1"], -8),
+]
+
+
+@pytest.mark.parametrize("case", range(len(SUMS)))
+def test_sums_of_one_row_are_those_that_each_would_make_alone(server: Database, writer: Bench, case: int) -> None:
+    makes, asked, answers, n = SUMS[case]
+    server.script("DROP TABLE IF EXISTS s", "CREATE TABLE s (id int PRIMARY KEY, n int)", *makes[server.name])
+    server.script("INSERT INTO s VALUES (1, 0), (2, 0)")
+    session = writer.session()
+    assert writer.say(session, "P\t1\tmain\ts\tPRIMARY\tn") == ["0\t1"]
+    together = writer.say(session, "\n".join([f"1\t=\t1\t1\t1\t0\t{each}" for each in asked]))
+    alone = [writer.say(session, f"1\t=\t1\t2\t1\t0\t{each}")[0] for each in asked]
+    assert (together, alone) == (answers, answers)
+    assert server.sql("SELECT n FROM s ORDER BY id") == [(n,), (n,)]
+
+
+def test_a_row_that_another_has_taken_along_is_not_deleted_again(server: Database, writer: Bench) -> None:
+    server.script("DROP TABLE IF EXISTS family", "CREATE TABLE family (id int PRIMARY KEY, parent int)")
+    server.script("ALTER TABLE family ADD FOREIGN KEY (parent) REFERENCES family (id) ON DELETE CASCADE")
+    server.script("INSERT INTO family VALUES (1, NULL), (2, 1), (3, NULL)")
+    session = writer.session()
+    lines = [f"1\t=\t1\t{id}\t1\t0\tD" for id in (1, 2, 3)]
+    said = writer.say(session, "\n".join(["P\t1\tmain\tfamily\tPRIMARY\tid", *lines]))
+    assert said == ["0\t1", "0\t1\t1", "0\t1\t0", "0\t1\t1"]
+    assert server.sql("SELECT id FROM family") == []

@@ -11,10 +11,9 @@ from collections.abc import Generator, Sequence
 from itertools import groupby
 from typing import Any
 
-from roost.dialects.dialect import Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Control, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
-from roost.structures.index.guard import BACK, RELEASE, SAVEPOINT
 from roost.structures.index.many import Lookups
 from roost.structures.index.opened import ASKING, OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
@@ -46,17 +45,25 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
     return Sums(index, shape, lookups) if len(set(index.columns)) == index.width else None
 
 
-def attempted(index: OpenedIndex, *statements: Statement) -> Outcome:
-    """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done."""
-    alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
-    try:
-        if alone:
+def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int] = ()) -> Outcome:
+    """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done.
+
+    counted: the places of those that fail, too, where they do not change as many rows as they have values for.
+    """
+    if not counted and not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1:
+        try:
             return [(yield statements[0])]
-        _, *answers, _ = yield Together((SAVEPOINT, *statements, RELEASE))
+        except StatementFailed:
+            return None
+    yield Control.SAVEPOINT
+    try:
+        answers = yield Together(statements)
     except StatementFailed:
-        if not alone:
-            yield Together((BACK, RELEASE))
-        return None
+        answers = None
+    if answers is None or any([answers[place] != len(statements[place].rows) for place in counted]):
+        answers = None
+        yield Control.BACK
+    yield Control.RELEASE
     return answers
 
 
@@ -168,7 +175,7 @@ class Modifications(Bulk):
                     done.add(name)
                     places.append(place)
                     rows.append((*lines[place][width:], *index.named(name)))
-            if rows and (yield from attempted(index, Statement(self._template, rows))) is not None:
+            if rows and (yield from self._write(rows)) is not None:
                 for place in places:
                     results[place] = 1
             elif rows:
@@ -182,18 +189,26 @@ class Modifications(Bulk):
         budget.take(0)
         return results
 
+    def _write(self, rows: Sequence[Row]) -> Outcome:
+        # A trigger, or a foreign key, may have changed more than the row that was named.
+        counted = [0] if not self._set or self._index.table.words.counts else []
+        return (yield from attempted(self._index, Statement(self._template, rows), counted=counted))
+
 
 class Sums(Bulk):
     """Increments and decrements, added up in Python in the order of the requests. A result is how many rows changed.
 
-    Each is an UPDATE of its own, so that triggers and constraints meet every value.
+    Each is an UPDATE of its own, so that triggers and constraints meet every value. Where a row does not have the sum
+    that the UPDATE before has given it (a trigger has changed it, or a FLOAT), all are undone and done alone.
     """
 
     def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
         self._index, self._verb = index, shape.verb
         self._lookups = lookups
         self._keys = [part.column for part in index.key.parts]
-        self._updates: dict[tuple[int, ...], Template] = {}  # by the places of the columns that they set
+        self._updates: dict[
+            tuple[tuple[int, ...], tuple[int, ...]], Template
+        ] = {}  # by the columns they set and compare
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Lock and read the rows, and write their sums."""
@@ -206,7 +221,8 @@ class Sums(Bulk):
         named = self._lookups.named
         present = {row[:named]: list(row[named:-1]) for row in found.values() if row[-1] is not None}
         results: list[Any] = [0] * len(lines)
-        passed: list[tuple[int, tuple[int, ...], Row]] = []  # requests, the columns that they set, and the values
+        passed: list[tuple[tuple[tuple[int, ...], tuple[int, ...]], Row]] = []  # the columns, and the values
+        written: dict[Row, dict[int, Any]] = {}  # what rows have after the requests before
         for place, values in enumerate(zip(*columns[width:], strict=True) if columns[width:] else [()] * len(lines)):
             row = None if place in alone_at else found[lines[place]]
             if row is None or row[-1] is None:
@@ -225,26 +241,30 @@ class Sums(Bulk):
             for each_, value in zip(places, sums, strict=True):
                 present[name][each_] = value
             if places:
-                passed.append((place, places, (*sums, *index.named(name))))
-        statements = [
-            Statement(self._update(places), [row for _, _, row in some])
-            for places, some in groupby(passed, lambda each_: each_[1])
-        ]
-        if statements and (yield from attempted(index, *statements)) is None:
-            for place, _, _ in passed:
-                results[place] = yield from alone(place)
+                own = written.setdefault(name, {})
+                passed.append(((places, tuple(own)), (*sums, *index.named(name), *own.values())))
+                own.update(zip(places, sums, strict=True))
+        grouped = [(each_, [row for _, row in some]) for each_, some in groupby(passed, lambda each_: each_[0])]
+        statements = [Statement(self._update(*each_), rows) for each_, rows in grouped]
+        counts = index.table.words.counts
+        counted = [place for place, ((_, before), _) in enumerate(grouped) if before or counts]
+        if statements and (yield from attempted(index, *statements, counted=counted)) is None:
+            for place, line in enumerate(lines):
+                if place not in alone_at and found[line][-1] is not None:
+                    results[place] = yield from alone(place)
         for place in sorted(alone_at):
             results[place] = yield from alone(place)
         budget.take(0)
         return results
 
-    def _update(self, places: tuple[int, ...]) -> Template:
-        template = self._updates.get(places)
+    def _update(self, places: tuple[int, ...], before: tuple[int, ...]) -> Template:
+        template = self._updates.get((places, before))
         if template is None:
-            columns = [self._index.columns[place] for place in places]
-            sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
-            text = f"UPDATE {self._index.table.sql} SET {sets} WHERE {self._index.table.one}"
-            template = self._updates[places] = write(text)
+            table, columns = self._index.table, self._index.columns
+            sets = ", ".join([f"{columns[place].sql} = {columns[place].hole}" for place in places])
+            same = [f"{columns[at].sql} {table.words.same} {columns[at].filtered or columns[at].hole}" for at in before]
+            text = f"UPDATE {table.sql} SET {sets} WHERE {' AND '.join([table.one, *same])}"
+            template = self._updates[places, before] = write(text)
         return template
 
 

@@ -26,6 +26,7 @@ WORDS: Final = IndexWords(
     locks=" FOR UPDATE",
     orders_equals=False,
     row_by_row=True,
+    same="<=>",
     counts=False,
 )
 

@@ -22,6 +22,7 @@ WORDS: Final = IndexWords(
     says_nulls=True,
     shown_first=True,
     row_by_row=True,
+    same="IS NOT DISTINCT FROM",
     aborts=True,
 )
 

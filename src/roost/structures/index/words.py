@@ -21,6 +21,7 @@ class IndexWords:
     )
     shown_first: bool = False  # whether a bare name in ORDER BY is that of what is shown, before that of a column
     row_by_row: bool = False  # whether rows are written by one statement each, which go out together
+    same: str = "IS"  # equal, or both NULL
     counts: bool = True  # whether an UPDATE tells how many rows it met, and not how many have other values now
     aborts: bool = False  # whether a statement that fails undoes what its transaction has done
 
