@@ -13,7 +13,18 @@ from typing import Any
 
 from tests.handlersocket.requests import Filter, Request, number, value
 from tests.handlersocket.rules import Opened
-from tests.handlersocket.tables import BIGINT, Column, Key, Row, Table, Value, is_finite, is_text, reads_as_number
+from tests.handlersocket.tables import (
+    BIGINT,
+    Column,
+    Key,
+    Row,
+    Table,
+    Value,
+    asks_for_number,
+    is_finite,
+    is_text,
+    reads_as_number,
+)
 
 BLANKS = b" \t\n\v\f\r"
 
@@ -132,7 +143,7 @@ class Rows:
         column = index.filters[number(filter.column)]
         given = value(filter.value)
         if given is not None and column.kind.is_number and not column.kind.is_numeric:
-            if not is_finite(given):
+            if not (column.kind.compares or is_finite)(given):
                 return filter.op == b"!="
         elif given is not None and not column.kind.lite(given):
             return filter.op == b"!="
@@ -165,7 +176,7 @@ class Rows:
         given = dict(zip(index.columns, map(value, request.key), strict=False))
         cells = []
         for at, column in enumerate(self.table.columns):
-            if at == 0 and self.table.automatic and given.get(column) in (None, b"", b"0"):
+            if at == 0 and self.table.automatic and asks_for_number(given.get(column)):
                 cells.append(answer.rstrip(b"\n").split(b"\t")[2])
             else:
                 cells.append(canonical(column, given.get(column, column.default)))  # type: ignore[arg-type]

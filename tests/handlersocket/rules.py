@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tests.handlersocket.requests import Open, Request, is_broken, is_number, number, value
-from tests.handlersocket.tables import Column, Key, Table
+from tests.handlersocket.tables import Column, Key, Table, asks_for_number
 
 OPS = (b"=", b"<", b"<=", b">", b">=")
 FILTER_OPS = (*OPS, b"!=")
@@ -143,7 +143,7 @@ def _of_insert(request: Request, index: Opened) -> Iterator[Rule]:
     given = dict(zip([column.name for column in index.columns], map(value, request.key), strict=False))
     for column in index.table.columns:
         is_automatic = index.table.automatic and column is index.table.columns[0]
-        if is_automatic and given.get(column.name) in (None, b"", b"0"):
+        if is_automatic and asks_for_number(given.get(column.name)):
             yield Rule("13", lambda roost, original: roost.startswith((b"0\t1\t", b"1\t1\t")), True)
         elif column.name not in given:
             if column.default is None:

@@ -35,6 +35,7 @@ class Kind:
     can_be_key: bool = True
     is_number: bool = False
     is_numeric: bool = False  # of SQLite's affinity: numbers become numbers, other text stays
+    compares: Callable[[bytes], bool] | None = None  # what a filter of a number can be compared with
     written: Callable[[bytes], bytes] = bytes  # how what it holds is read again, where it is no number
 
     def __repr__(self) -> str:
@@ -104,6 +105,11 @@ def is_text(value: bytes) -> bool:
 def reads_as_number(value: bytes) -> bool:
     """As SQLite reads text: digits, a point, an exponent, blanks around it."""
     return NUMBER.fullmatch(value.strip(b" \t\n\v\f\r")) is not None
+
+
+def asks_for_number(given: Value) -> bool:
+    """What a column that numbers itself takes as being asked for a number: 0, however it is written."""
+    return not given or (_reads_as_integer(given) and Decimal(given.strip(BLANKS).decode()) == 0)
 
 
 def is_finite(value: bytes) -> bool:
@@ -235,6 +241,7 @@ MARIADB = tuple(
             each,
             lite=_ON_MARIADB.get(each.name, each.lite),
             is_numeric=False,
+            compares=reads_as_number,  # however great it is
             written=_iso if each.name == "date" else each.written,
         )
         for each in KINDS

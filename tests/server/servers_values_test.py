@@ -162,3 +162,15 @@ def test_a_row_that_another_has_taken_along_is_not_deleted_again(server: Databas
     said = writer.say(session, "\n".join(["P\t1\tmain\tfamily\tPRIMARY\tid", *lines]))
     assert said == ["0\t1", "0\t1\t1", "0\t1\t0", "0\t1\t1"]
     assert server.sql("SELECT id FROM family") == []
+
+
+def test_a_zero_asks_for_a_number_however_it_is_written(server: Database, writer: Bench) -> None:
+    kind = "int AUTO_INCREMENT" if server.name == "mariadb" else "serial"
+    server.script("DROP TABLE IF EXISTS numbered", f"CREATE TABLE numbered (id {kind} PRIMARY KEY, v int)")
+    session = writer.session()
+    assert writer.say(session, "P\t1\tmain\tnumbered\tPRIMARY\tid,v") == ["0\t1"]
+    zeros = ["-0", "00", "0.0", "", "\0", "0"]
+    together = writer.say(session, "\n".join([f"1\t+\t2\t{zero}\t7" for zero in zeros]))
+    alone = [writer.say(session, f"1\t+\t2\t{zero}\t7")[0] for zero in zeros]
+    assert together + alone == [f"0\t1\t{id}" for id in range(1, 13)]
+    assert [id for (id,) in server.sql("SELECT id FROM numbered ORDER BY id")] == [*range(1, 13)]

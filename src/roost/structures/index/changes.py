@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from roost.dialects.dialect import Answer, Statement, Template
 from roost.structures.index.budget import Budget
-from roost.structures.index.opened import ASKING, OpenedIndex
+from roost.structures.index.opened import OpenedIndex, asking
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
 from roost.structures.index.values import UNHELD
 
@@ -60,12 +61,11 @@ class Inserts(Bulk):
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Insert the rows."""
-        given = list(columns)
         numbering = self._automatic and self._own < 0
-        if self._own >= 0 and not ASKING.isdisjoint(given[self._own]):
-            given[self._own] = [None if value in ASKING else value for value in given[self._own]]
-            numbering = True
-        values = [stored(column, each) for column, each in zip(self._columns, given, strict=True)]
+        values = [stored(column, each) for column, each in zip(self._columns, columns, strict=True)]
+        if self._own >= 0:
+            values[self._own] = asking(columns[self._own], partial(stored, self._columns[self._own]))
+            numbering = None in values[self._own]
         rows = list(zip(*values, strict=True))
         number = 0 if self._automatic else None  # of a row that brought its own
         if not numbering:

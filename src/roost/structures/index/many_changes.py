@@ -8,6 +8,7 @@ undone, back to a savepoint, and its requests are done alone.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,7 @@ from roost.dialects.dialect import Control, Row, Statement, Template, Together, 
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.many import Lookups
-from roost.structures.index.opened import ASKING, OpenedIndex
+from roost.structures.index.opened import OpenedIndex, asking
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
 from roost.structures.index.values import UNHELD
 from roost.structures.plan import each, write
@@ -87,10 +88,10 @@ class Inserts(Bulk):
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Insert the rows."""
-        given, total = list(columns), len(columns[0])
+        total = len(columns[0])
+        values = [stored(column, each_) for column, each_ in zip(self._columns, columns, strict=True)]
         if self._own >= 0:
-            given[self._own] = [None if value in ASKING else value for value in given[self._own]]
-        values = [stored(column, each_) for column, each_ in zip(self._columns, given, strict=True)]
+            values[self._own] = asking(columns[self._own], partial(stored, self._columns[self._own]))
         rows = list(zip(*values, strict=True))
         results: list[Any] = [None] * total
 

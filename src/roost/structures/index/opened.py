@@ -31,7 +31,6 @@ READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
     "mariadb": mariadb.read_table,
     "postgresql": postgresql.read_table,
 }
-ASKING: Final = frozenset([None, "", "0", 0])  # what a column that numbers itself takes as being asked for a number
 
 
 class OpenedIndex:
@@ -147,7 +146,7 @@ class OpenedIndex:
         given: dict[TableColumn, Any] = {}
         for column, value in zip(self.columns, values, strict=False):
             if column.name == automatic:
-                numbered = value in ASKING
+                numbered = asks(column, value)
                 if numbered:
                     given.pop(column, None)
                     continue
@@ -343,6 +342,16 @@ class OpenedIndex:
             raise
         yield Control.RELEASE
         return changed
+
+
+def asks(column: TableColumn, value: Any) -> bool:
+    """Return whether a column that numbers itself takes a value as being asked for a number: any 0, as MariaDB does."""
+    return value is None or value == "" or bool(column.holds(value) == 0)
+
+
+def asking(values: Sequence[Any], store: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
+    """Return the values of such a column as it stores them, None for each that asks for a number."""
+    return [None if value == 0 else value for value in store([None if each_ == "" else each_ for each_ in values])]
 
 
 def _sum(value: int | float | Decimal, addend: int | float | Decimal) -> int | float | Decimal:
