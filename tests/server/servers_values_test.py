@@ -174,3 +174,24 @@ def test_a_zero_asks_for_a_number_however_it_is_written(server: Database, writer
     alone = [writer.say(session, f"1\t+\t2\t{zero}\t7")[0] for zero in zeros]
     assert together + alone == [f"0\t1\t{id}" for id in range(1, 13)]
     assert [id for (id,) in server.sql("SELECT id FROM numbered ORDER BY id")] == [*range(1, 13)]
+
+
+@pytest.mark.parametrize("name", ["k", "50%s", "%%", "t", "{i}", "a.b", 'd"x`y'])
+def test_a_table_may_have_any_name(
+    server: Database, writer: Bench, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    quote = "`" if server.name == "mariadb" else '"'
+    quoted = f"{quote}{name.replace(quote, 2 * quote)}{quote}"
+    with closing(server.connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
+        cursor.execute(f"CREATE TABLE {quoted} ({quoted} int PRIMARY KEY, v int)")
+        cursor.execute(f"INSERT INTO {quoted} VALUES (1, 10), (2, 20)")
+        connection.commit()
+    session = writer.session()
+    assert writer.say(session, f"P\t1\tmain\t{name}\tPRIMARY\tv\tv") == ["0\t1"]
+    assert writer.say(session, "1\t=\t1\t1\n1\t=\t1\t2") == ["0\t1\t10", "0\t1\t20"]
+    assert writer.say(session, "1\t<\t1\t9\t1\t0\tF\t>\t0\t1\n1\t<\t1\t2\t1\t0\tF\t>\t0\t2") == ["0\t1\t20", "0\t1\t10"]
+    assert writer.say(session, "1\t=\t1\t1\t1\t0\t+\t1\n1\t=\t1\t2\t1\t0\t+\t1") == ["0\t1\t1"] * 2
+    assert writer.say(session, "1\t=\t1\t1\t1\t0\tD\n1\t=\t1\t2\t1\t0\tD") == ["0\t1\t1"] * 2
+    assert not caplog.records

@@ -7,6 +7,7 @@ is run for one after the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,9 +23,11 @@ MOST_ROWS = 10_000  # of finds that are one statement, as far as their limits te
 LOOKUPS = """\
 SELECT k.i, {shown} FROM (SELECT 0 AS i, {keys} FROM {table} WHERE 0 UNION ALL VALUES {{rows}}) k
   STRAIGHT_JOIN {table} t{hint} ON {same}{lock}"""
+# By a name that no table has which can be opened: inside, a table's own name would hide it.
 LATERAL = """\
-SELECT k.i - 1, r.* FROM unnest({arrays}) WITH ORDINALITY AS k ({names}, i)
+SELECT roost_k.i - 1, r.* FROM unnest({arrays}) WITH ORDINALITY AS roost_k ({names}, i)
   CROSS JOIN LATERAL ({find}) r"""
+_HOLE = re.compile("%(?:%|(s))")  # or a percent sign of a name
 
 
 class Finds(Bulk):
@@ -136,17 +139,18 @@ def template_of(
     kinds += [column.filtered.removeprefix("%s::") or column.array for _, column in filters]
     if not all(kinds):
         return None
-    kinds += ["int8"] * (sql.count("%s") - len(kinds))
-    names = [f"k{place}" for place in range(len(kinds))]
     # The holes come in the order of the values: keys, filters, limit, offset.
     holes = [column.hole for column in keys] + [column.filtered or column.hole for _, column in filters]
-    holes += ["%s"] * (len(kinds) - len(holes))
-    find, rest = "", sql
-    for hole, name in zip(holes, names, strict=True):
-        before, _, rest = rest.partition(hole)
-        find += f"{before}k.{name}"
+    find, end, places = "", 0, [found.start() for found in _HOLE.finditer(sql) if found[1]]
+    kinds += ["int8"] * (len(places) - len(kinds))
+    holes += ["%s"] * (len(places) - len(holes))
+    names = [f"k{place}" for place in range(len(kinds))]
+    for hole, name, place in zip(holes, names, places, strict=True):
+        find += f"{sql[end:place]}roost_k.{name}"
+        end = place + len(hole)
+    find += sql[end:]
     return Template(
-        LATERAL.format(arrays=", ".join([f"%s::{kind}[]" for kind in kinds]), names=", ".join(names), find=find + rest),
+        LATERAL.format(arrays=", ".join([f"%s::{kind}[]" for kind in kinds]), names=", ".join(names), find=find),
         Gather.ARRAYS,
         Answer.ORDINAL,
     )

@@ -51,21 +51,19 @@ def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int]
 
     counted: the places of those that fail, too, where they do not change as many rows as they have values for.
     """
-    if not counted and not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1:
-        try:
-            return [(yield statements[0])]
-        except StatementFailed:
-            return None
-    yield Control.SAVEPOINT
+    alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
+    if not alone:
+        yield Control.SAVEPOINT
     try:
         answers = yield Together(statements)
+        failed = any([answers[place] != len(statements[place].rows) for place in counted])
     except StatementFailed:
-        answers = None
-    if answers is None or any([answers[place] != len(statements[place].rows) for place in counted]):
-        answers = None
-        yield Control.BACK
-    yield Control.RELEASE
-    return answers
+        failed = True
+    if not alone:
+        if failed:
+            yield Control.BACK
+        yield Control.RELEASE
+    return None if failed else answers
 
 
 class Inserts(Bulk):
