@@ -171,7 +171,7 @@ def test_a_pgbouncer_on_each_host_hides_no_switchover(pair: Pair) -> None:
     url = f"{poolers[0].url},{poolers[1].url.partition('@')[2]}/app"
     try:
         with (
-            roost.Store(url, timeout=15) as store,  # for so long does the pooler of the dead server keep what it is asked
+            roost.Store(url, timeout=15) as store,  # the pooler of the dead server holds a query for so long
             roost.Store(f"{url}?reads=replica&staleness=0", timeout=60) as reader,
         ):
             store.create(pageviews)
