@@ -1,6 +1,6 @@
-"""What the server has to know of a protocol: how requests are told apart, and what answers them.
+"""The interface between the server and a protocol: how bytes are split into requests, and how requests are answered.
 
-A chunk is what one connection has sent, whole requests: a text of lines in HandlerSocket, bytes in memcached.
+A chunk is a sequence of complete requests from one connection: a text of lines in HandlerSocket, bytes in memcached.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from roost.structures.index.budget import Budget
 
 
 class Late(NamedTuple):
-    """What a connection is answered after a delay, since the secret was wrong, and its requests that go on then."""
+    """An answer that is delayed since the secret was wrong, and the requests that run after it."""
 
     text: Any
     rest: Any
 
 
 class TooLong(Exception):
-    """A request without an end: nothing behind it can be understood.
+    """A request exceeds the limit before its end: the bytes behind it cannot be parsed.
 
-    whole: the chunk of the requests before it; None where there are none.
+    whole: the chunk of the requests before it; None if there are none.
     """
 
     def __init__(self, whole: Any) -> None:
@@ -31,58 +31,58 @@ class TooLong(Exception):
 
 
 class Framing(Protocol):
-    """One connection's bytes, which become chunks.
+    """Splits one connection's bytes into chunks.
 
-    held: how many bytes are kept of a request that has no end yet.
+    held: the number of buffered bytes of an incomplete request.
     """
 
     held: int
 
     def feed(self, data: bytes) -> Any:
-        """Take what has arrived, and return the whole requests; None where there are none.
+        """Take received bytes, and return the complete requests; None if there are none.
 
         Raises: TooLong.
         """
 
     def limit(self, most_line: int, most_block: int) -> None:
-        """Go on with other limits: bytes of a line, and of a block of data behind one."""
+        """Set other limits, in bytes: of a line, and of the data block that follows one."""
 
     def drop(self) -> None:
-        """Forget what is kept."""
+        """Discard the buffered bytes."""
 
 
 class Session(Protocol):
-    """What is known of one connection."""
+    """The protocol's state of one connection."""
 
     authorized: bool
-    wrong: int  # secrets, one after the other
-    foreign: bool  # nothing more of it is looked at: it is over, or speaks another protocol
+    wrong: int  # the number of consecutive wrong secrets
+    foreign: bool  # its further bytes are ignored: it has ended, or speaks another protocol
 
 
 class Request(Protocol):
-    """What a responder asks of the database."""
+    """A responder's request to the database."""
 
     def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
-        """Ask it; the answer is what the responder is sent. database: see `roost.store.served.Database`."""
+        """Run it; its result is sent to the responder. database: see `roost.store.served.Database`."""
 
 
 class Responder(Protocol):
     """The requests of several connections, and their answers."""
 
-    texts: list[Any]  # the answers, in the order of the connections; empty where there are none yet
-    late: dict[int, Late]  # by their places, after their texts
-    rest: dict[int, Any]  # by their places: the requests that are left for later turns
-    seconds: list[float]  # that each took
+    texts: list[Any]  # the answers, in the order of the connections; empty if there are none yet
+    late: dict[int, Late]  # delayed answers, by the connection's place; they follow the texts
+    rest: dict[int, Any]  # the requests left for later turns, by the connection's place
+    seconds: list[float]  # the time that each connection took
     requests: int
     errors: int
     rows: int
-    elapsed: float  # seconds that the last answer of the database took; whoever sends it says so
+    elapsed: float  # seconds that the database's last answer took; set by the caller that sends the answer in
 
     def play(self) -> Generator[Request, Any, None]:
-        """Answer the requests, as far as the budget allows: yields what is asked of the database."""
+        """Answer the requests, as far as the budget allows; yield requests to the database."""
 
     def undo(self) -> None:
-        """Take back what the sessions have become: the answers are not sent."""
+        """Restore the sessions to their state before `play`: the answers will not be sent."""
 
 
 Arrived = Sequence[tuple[Any, Any]]  # sessions, and their chunks
@@ -91,11 +91,11 @@ Arrived = Sequence[tuple[Any, Any]]  # sessions, and their chunks
 class Codec(Protocol):
     """A protocol over one database.
 
-    opens: whether clients open indexes, which may have changed since.
-    empty: a chunk of nothing.
-    gap: how long what separates two chunks is, that are parts of one.
-    full: what is said to who comes beyond the limit of connections.
-    too_long: what is said to who sends a request that is too long, before the connection is closed.
+    opens: whether clients open indexes, which may change while they are open.
+    empty: an empty chunk.
+    gap: the length of the separator between two parts of a chunk.
+    full: the answer to a connection beyond the limit.
+    too_long: the answer to a request that is too long, after which the connection is closed.
     """
 
     name: ClassVar[str]
@@ -106,7 +106,7 @@ class Codec(Protocol):
     too_long: ClassVar[bytes]
 
     def framing(self, session: Any, most_line: int, most_block: int) -> Framing:
-        """Return what makes chunks of one connection's bytes; for the limits see `Framing.limit`."""
+        """Make the framing of one connection; for the limits see `Framing.limit`."""
 
     def writes(self, arrived: Arrived) -> bool:
         """Whether the requests may modify something."""
@@ -115,19 +115,19 @@ class Codec(Protocol):
         """Return the number of requests."""
 
     def halves(self, chunk: Any) -> tuple[Any, Any] | None:
-        """Return the first half and the second; None for one request."""
+        """Split a chunk into two halves; None if it is a single request."""
 
     def cut(self, chunk: Any, size: int) -> tuple[Any, Any]:
-        """Return a first part of about so many bytes, at least one request, and the rest; None where there is none."""
+        """Split off a first part of about `size`, at least one request; return it and the rest (None: no rest)."""
 
     def modifies(self, chunk: Any) -> bool:
         """Whether the first request of a chunk may be a modification."""
 
     def key_of(self, session: Any, request: Any) -> Hashable:
-        """Return what a request asks for: requests that modify by the same key have the same."""
+        """Return the key that a request modifies by, which is equal for requests that may need the same lock."""
 
     def encode(self, answer: Any) -> bytes:
-        """Return an answer as it is sent."""
+        """Encode an answer for the connection."""
 
     def responder(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Responder:
-        """Return what answers requests. version: of what was opened; failed: why there is no transaction."""
+        """Make a responder. version: of the opened indexes; failed: the error because of which nothing can run."""

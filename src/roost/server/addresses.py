@@ -10,15 +10,15 @@ from typing import cast
 
 from roost.errors import Invalid
 
-Place = tuple[str, int] | tuple[str, int, int, int]  # as sockets take it
+Place = tuple[str, int] | tuple[str, int, int, int]  # the form that `socket.bind` takes
 
 _FORM = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]\S*)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
-_PATH_BYTES = 104  # what macOS has room for; Linux has 108
+_PATH_BYTES = 104  # the limit on macOS; on Linux it is 108
 
 
 @dataclass(frozen=True)
 class Address:
-    """One place to listen at: a host and a port (0: any that is free), or a path.
+    """One address to listen at: a host and a port (0: any free port), or a path.
 
     >>> Address.parse("127.0.0.1:9998")
     Address(host='127.0.0.1', port=9998, path='')
@@ -32,7 +32,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return the address that a text names; `Invalid` says what it should look like."""
+        """Parse an address; the message of `Invalid` shows the valid forms."""
         if text.startswith("unix:"):
             path = text.removeprefix("unix:")
             if not path or "\0" in path or len(path.encode()) >= _PATH_BYTES:
@@ -49,7 +49,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def resolve(self) -> list[tuple[socket.AddressFamily, Place]]:
-        """Return what the host stands for, as sockets take it; `Invalid` when it is unknown."""
+        """Resolve the host to socket addresses; `Invalid` if the host is unknown."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
@@ -58,7 +58,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only processes of this machine reach it."""
+        """Whether only processes on this machine can connect to it."""
         if self.path:
             return True
         places = [str(place[0]).partition("%")[0] for _, place in self.resolve()]

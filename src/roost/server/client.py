@@ -1,8 +1,8 @@
-"""One client connection of the server: what is read of it, when it is answered, and when it is closed.
+"""One client connection of the server: when it is read, when it is answered, and when it is closed.
 
-A client that does not take its answers is not read from. How much of a pipeline is played in one turn depends on what
-the last piece took, in bytes and time, so a connection that asks for much has a share like the others. How bytes
-become requests is its protocol's own (`Codec.framing`).
+The server stops reading from a client that does not read its answers. How much of a pipeline runs in one turn depends
+on the bytes and the time that its last piece took, so a connection with expensive requests gets the same share as the
+others. The protocol decides how bytes become requests (`Codec.framing`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from roost.protocols.codec import Codec, Late, TooLong
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 
-SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; a request at least
-PACE = 2**12  # with which a connection begins
-SHARE = 0.01  # seconds of a turn that one connection may take, when there is much to do
-TRIES = 10  # wrong secrets in a row, then a connection is closed
+SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; always at least one request
+PACE = 2**12  # the same limit for a new connection
+SHARE = 0.01  # seconds of a turn that one connection may take before its pace is reduced
+TRIES = 10  # wrong secrets in a row before a connection is closed
 
 log = logging.getLogger("roost.server")
 
 
 class Server(Protocol):
-    """A worker, as its connections know it."""
+    """The part of a worker that its connections use."""
 
     settings: Settings
     role: Role
@@ -34,14 +34,14 @@ class Server(Protocol):
     draining: bool
 
     def hold(self, what: str, client: Any, bytes_: int) -> None:
-        """Count what a connection makes the worker hold."""
+        """Count bytes that the worker buffers for a connection."""
 
     def arrived(self, client: Any, text: Any) -> None:
-        """Take whole requests for the next turn."""
+        """Queue complete requests for the next turn."""
 
 
 class Client(asyncio.Protocol):
-    """One connection, of whatever protocol."""
+    """One connection, in any protocol."""
 
     __slots__ = (
         "_ending",
@@ -73,29 +73,29 @@ class Client(asyncio.Protocol):
     def __init__(self, server: Server, codec: Codec, session: Any) -> None:
         self.server = server
         self.codec = codec
-        self.session = session  # of the protocol
+        self.session = session  # the protocol's state of this connection
         settings = server.settings
         self._framing = codec.framing(session, settings.max_line, settings.max_answer)
         self.counters = server.counters[codec.name]
         self.gone = False
         self.waiting = False  # for a turn
-        self.silent = 0  # how often it was looked at since its last answer
+        self.silent = 0  # how many idle checks have passed since its last answer
         self.since = time.monotonic()
-        self.locked = 0.0  # since when its lines wait for somebody else's lock
-        self.blocked = False  # the first of them goes on waiting for it
-        self.passed_over = False  # the last turn had no room for it
+        self.locked = 0.0  # the time since which its lines wait for another session's lock; 0.0: they do not
+        self.blocked = False  # its first line still waits for that lock
+        self.passed_over = False  # the last turn had no room for its requests
         self.holds = {"lines": 0, "answers": 0}
-        self._measured = False  # a turn has shown what its requests take
-        self._ending = False  # the client has sent all it will
-        self._farewell = b""  # the last answer, where it is the server that ends
-        self._held = False  # until a late answer is given
-        self._stopped = False  # it does not take its answers
-        self._paused = False  # nothing is read
-        self._rest: list[Any] = []  # requests for turns to come
+        self._measured = False  # the cost of its requests is known from a turn
+        self._ending = False  # the client will send nothing more
+        self._farewell = b""  # the last answer, if the server closes the connection
+        self._held = False  # a delayed answer has not been sent yet
+        self._stopped = False  # the client does not read its answers
+        self._paused = False  # the transport does not read
+        self._rest: list[Any] = []  # requests for later turns
         self._pace = PACE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, unless the server is leaving."""
+        """Register the connection, or refuse it if the server is shutting down."""
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
         if server.draining:
@@ -109,7 +109,7 @@ class Client(asyncio.Protocol):
         self.counters.connected()
 
     def data_received(self, data: bytes) -> None:
-        """Keep what is no whole request yet, and hand on the rest."""
+        """Pass complete requests on, and buffer an incomplete one."""
         if self.gone or self._farewell:
             return
         self.counters.bytes_in += len(data)
@@ -128,11 +128,11 @@ class Client(asyncio.Protocol):
             self._too_long()
 
     def limit(self) -> None:
-        """Go on with the limits that the settings have now."""
+        """Apply the current settings' limits."""
         self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
 
     def _hand_on(self, chunk: Any) -> None:
-        # For the next turn, or for those to come.
+        # Queue a chunk for the next turn, or for later ones.
         if len(chunk) <= self._pace and not (self._rest or self.waiting or self._stopped or self._held):
             self.server.arrived(self, chunk)
         else:
@@ -140,13 +140,13 @@ class Client(asyncio.Protocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        # Hands on the next piece of what is there, and reads on when that was the last.
+        # Pass on the next piece, and resume reading after the last one.
         rest = self._rest
         if rest and not (self.waiting or self._held or self._stopped):
             text = rest.pop(0)
             if len(text) > self._pace:
                 text, left = self.codec.cut(text, self._pace)
-                if left is not None:  # it may be one empty line
+                if left is not None:  # not `if left`: the rest may be one empty line
                     rest.insert(0, left)
             self.server.arrived(self, text)
         if rest:
@@ -170,7 +170,7 @@ class Client(asyncio.Protocol):
             self.server.hold(what, self, more)
 
     def _too_long(self) -> None:
-        # The rest of the stream cannot be trusted; what came before the line is answered first.
+        # The rest of the stream cannot be parsed. The requests before the long line are answered first.
         self.counters.errors += 1
         self._framing.drop()
         self._hold("lines", 0)
@@ -185,24 +185,24 @@ class Client(asyncio.Protocol):
         self.transport.close()
 
     def block(self, rest: Any) -> None:
-        """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
+        """Note that its next line waits for another session's lock, and that its later lines wait for that line."""
         self.locked = self.locked or time.monotonic()
         if rest is not None:
             self._rest.insert(0, rest)
             self._pause()
 
     def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
-        """Send what was answered; what comes late is sent after a delay, and then the other lines go on.
+        """Send a turn's answers; a late answer is sent after a delay, and the connection's other lines wait for it.
 
-        rest: the lines that there was no room for; None: there are none.
-        seconds: that the others took.
-        alone: nobody else was in the turn, or waits for the next one.
+        rest: the lines that the turn had no room for; None if there are none.
+        seconds: the time that the answered lines took.
+        alone: no other connection was in the turn or waits for the next one.
         """
         self.waiting = self.blocked
         self.locked = self.locked if self.blocked else 0.0
         self.blocked = False
         self.silent = 0
-        played = bool(text) or seconds > 0  # some requests want no answer
+        played = bool(text) or seconds > 0  # some requests have no answer
         self.passed_over = rest is not None and not played
         if self.gone:
             return
@@ -215,9 +215,9 @@ class Client(asyncio.Protocol):
             self._measured = True
             most = self.server.settings.max_unanswered
             if rest is not None or size > most or seconds > SHARE:
-                taken = max(size / most, seconds / SHARE)  # of what one may take
-                # By itself it need not leave time to others: on a busy machine a turn takes long whatever is in it, and
-                # turns of one request each would take for ever.
+                taken = max(size / most, seconds / SHARE)  # as a fraction of its share
+                # A connection that is alone keeps a pace of PACE at least: on a busy machine every turn takes long,
+                # and a pipeline in turns of one request each would hardly advance.
                 self._pace = max(PACE if alone else SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
@@ -256,32 +256,32 @@ class Client(asyncio.Protocol):
             self._leave()
 
     def pause_writing(self) -> None:
-        """Stop reading from a client that does not take its answers."""
+        """Stop reading from a client that does not read its answers."""
         self._stopped = True
         self._pause()
         self._hold("answers", self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._stopped = False
         self._hold("answers", 0)
         if not self.gone:
             self._go_on()
 
     def eof_received(self) -> bool:
-        """Answer what was sent before the end, then close."""
+        """Answer the requests sent before the end of the stream, then close."""
         self._ending = True
         return self._owes
 
     def leave(self) -> None:
-        """Read no more, and close when all that has arrived is answered."""
+        """Stop reading, and close once all received requests are answered."""
         self._ending = True
         self._pause()
         if not self.gone and not self._owes:
             self._leave()
 
     def expire(self) -> None:
-        """Close, since no whole request has come for too long, or its answers are not taken."""
+        """Close a connection that has sent no complete request, or read no answer, for too long."""
         if not (self.waiting or self._held):
             self.abort()
 

@@ -1,8 +1,8 @@
-"""What a worker counts, in memory that outlives it: a worker that dies takes no total along.
+"""A worker's counters, in shared memory that outlives the worker: no total is lost when it dies.
 
 Each block has one writer, the worker, and one reader, the supervisor. The worker counts in plain attributes and
-copies them into the block once per turn, before it answers (measured: 0.3 µs for all, 0.5 µs when each addition went
-to the shared memory). A number is one aligned store of 64 bits, so a reader never sees half of one.
+copies them into the block once per turn, before it answers (measured: 0.3 µs for all of them; 0.5 µs when each addition
+went to the shared memory). A number is one aligned 64-bit store, so a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Protocol
 
-# Upper bounds of the histogram's buckets, in seconds; there is one more for what took longer.
+# Upper bounds of the histogram's buckets, in seconds; one more bucket counts longer durations.
 BOUNDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -26,12 +26,12 @@ NAMES = (
 )
 BYTES = 4096
 
-_NUMBERS = struct.Struct(f"@{len(NAMES)}Q")  # native: the standard sizes are written byte by byte
+_NUMBERS = struct.Struct(f"@{len(NAMES)}Q")  # native, since struct writes standard sizes byte by byte
 _FIRST_BUCKET = len(NAMES)
 
 
 class Counted(Protocol):
-    """What a turn counts."""
+    """The counters that a turn increments."""
 
     requests: int
     errors: int
@@ -40,7 +40,7 @@ class Counted(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """What the turns on one connection have counted, and nobody has added to the worker's counters yet."""
+    """Counts of the turns on one connection that are not yet added to the worker's counters."""
 
     requests: int = 0
     errors: int = 0
@@ -48,7 +48,7 @@ class Tally:
 
 
 class Counters:
-    """What one worker has counted; goes on where the block's last worker ended, except for `open`.
+    """The counters of one worker; they continue from the block's previous worker, except for `open`.
 
     Add to the attributes while a turn runs, and call `turn` at its end, before the answers are sent.
 
@@ -64,10 +64,10 @@ class Counters:
 
     connections: int  # ever accepted
     open: int  # connections now
-    refused: int  # connections beyond the limit, answered so and closed
+    refused: int  # connections beyond the limit, which get an error and are closed
     requests: int  # lines that were answered, errors included
     errors: int  # requests that were answered with an error
-    rows: int  # that were found or modified
+    rows: int  # rows found or modified
     bytes_in: int
     bytes_out: int
     slow: int  # requests or turns beyond the setting `slow`
@@ -89,19 +89,19 @@ class Counters:
         self.publish()
 
     def disconnected(self) -> None:
-        """Count a connection that is over."""
+        """Count a connection that has ended."""
         self.open -= 1
         self.publish()
 
     def turn(self, seconds: float) -> None:
-        """Count a turn that had something to do, and publish what was counted in it."""
+        """Count a turn that had something to do, and publish all counters."""
         self.batches += 1
         self.nanoseconds += int(seconds * 1e9)
         self._words[_FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
         self.publish()
 
     def publish(self) -> None:
-        """Copy all into the block; `turn`, `connected` and `disconnected` do."""
+        """Copy all counters into the block; `turn`, `connected` and `disconnected` call it."""
         _NUMBERS.pack_into(
             self._memory,
             0,
@@ -119,30 +119,30 @@ class Counters:
         )
 
     def read(self) -> Totals:
-        """Return what was published."""
+        """Return the published counters."""
         return totals(self._memory)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a block held at a moment."""
+    """The contents of a block at one moment."""
 
     numbers: dict[str, int]
-    durations: list[int]  # of batches: one number per bound, and one for what took longer
+    durations: list[int]  # numbers of batches: one per bound, and one for longer batches
 
 
 def totals(memory: mmap.mmap | bytearray) -> Totals:
-    """Read a block, in the process that keeps it."""
+    """Read a block, in the process that made it."""
     numbers = _NUMBERS.unpack_from(memory)
     durations = struct.unpack_from(f"@{len(BOUNDS) + 1}Q", memory, _NUMBERS.size)
     return Totals(dict(zip(NAMES, numbers, strict=True)), list(durations))
 
 
 def make_block() -> tuple[int, mmap.mmap]:
-    """Make a block, and return it with a file descriptor by which another process maps it too."""
+    """Make a block; return it with a file descriptor from which another process can map it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("roost-counters")
-    else:  # only Linux has files without a name
+    else:  # memfd_create exists on Linux only
         fd, path = tempfile.mkstemp()
         os.unlink(path)
     os.ftruncate(fd, BYTES)
@@ -150,5 +150,5 @@ def make_block() -> tuple[int, mmap.mmap]:
 
 
 def map_block(fd: int) -> mmap.mmap:
-    """Map a block that another process made."""
+    """Map a block made by another process."""
     return mmap.mmap(fd, BYTES)

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus and /healthz, in a thread of the supervisor; the workers have nothing to do with it."""
+"""/metrics for Prometheus and /healthz, served by a thread of the supervisor, so they cost the workers no time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0  # seconds that a client of this port has for its request, and the workers for their answer
+PATIENCE = 5.0  # seconds within which a client must send its request, and the workers must answer a ping
 LABELS = ["role", "worker"]
 
 METRICS = {
@@ -42,7 +42,7 @@ METRICS = {
 
 
 class Metrics(Collector):
-    """What all workers have counted, from the memory that they share with the supervisor."""
+    """The counters of all workers, read from the memory that they share with the supervisor."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
@@ -66,7 +66,7 @@ class Metrics(Collector):
         bounds = [*map(str, BOUNDS), "+Inf"]
         for labels, slot, totals in found:
             connected.add_metric(labels, totals.numbers["open"])
-            if labels[0] == slot.role:  # of a process, whatever it speaks
+            if labels[0] == slot.role:  # these two are per process, not per protocol
                 restarts.add_metric(labels, max(0, slot.starts - 1))
                 up.add_metric(labels, int(slot.ready.is_set()))
             buckets = list(zip(bounds, map(float, accumulate(totals.durations)), strict=True))
@@ -75,7 +75,7 @@ class Metrics(Collector):
 
 
 class Http:
-    """The port while it is served."""
+    """A running HTTP server."""
 
     def __init__(self, server: WSGIServer) -> None:
         host, port = server.server_address[:2]
@@ -85,7 +85,7 @@ class Http:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving and close the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -93,7 +93,7 @@ class Http:
 
 class _Server(ThreadingWSGIServer):
     def server_bind(self) -> None:
-        # Not HTTPServer's, which asks the DNS for the name of the address.
+        # HTTPServer.server_bind is skipped: it looks up the address's name in the DNS.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = map(str, self.server_address[:2])  # type: ignore[assignment]
         self.setup_environ()
@@ -110,7 +110,7 @@ class _Handler(WSGIRequestHandler):
 
 
 def serve(address: Address, slots: Sequence[Slot], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
-    """Serve /metrics and /healthz; `CannotOpen` where the address is not free. Called in the supervisor's loop.
+    """Serve /metrics and /healthz; `CannotOpen` if the address is in use. Call it in the supervisor's event loop.
 
     silent: returns the names of the workers that do not answer.
     """

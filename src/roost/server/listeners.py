@@ -1,4 +1,4 @@
-"""The listening sockets. The supervisor keeps them open, so who waits in their queues outlives a worker's death."""
+"""The listening sockets. The supervisor keeps them open, so clients in their queues survive the death of a worker."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from roost.errors import CannotOpen
 from roost.server.addresses import Address
 from roost.server.settings import Service
 
-BACKLOG = 1024  # connections that wait to be accepted; asyncio accepts as many at once
-PATIENCE = 2.0  # seconds that the workers of a supervisor that was killed are given to leave an address
+BACKLOG = 1024  # connections that wait to be accepted; asyncio also accepts up to this many at once
+PATIENCE = 2.0  # seconds to wait until the workers of a killed supervisor have released an address
 
-# Linux spreads connections over the sockets of a port; elsewhere the workers share one, and accept from it in a race.
+# Linux distributes connections over the sockets of a port. Elsewhere the workers share one socket and compete for them.
 SPREADS = sys.platform == "linux"
 
 
 @dataclass
 class Listener:
-    """One bound address, and a socket for each worker: the same for all where it is shared."""
+    """One bound address, with a socket per worker, or one socket that all workers share."""
 
     service: Service
     address: Address
     sockets: list[socket.socket] = field(default_factory=list)
-    made: os.stat_result | None = None  # of a unix socket's path
+    made: os.stat_result | None = None  # the status of a unix socket's path when it was made
 
     def of(self, number: int) -> socket.socket:
-        """Return the socket of a worker."""
+        """Return the socket for a worker."""
         return self.sockets[number % len(self.sockets)]
 
     def close(self) -> None:
-        """Close the sockets, and remove the path unless somebody else has taken it."""
-        if self.made is not None:  # removed while it is still listened at, so nobody else can have it by then
+        """Close the sockets, and remove the path unless it belongs to another process by now."""
+        if self.made is not None:  # removed before the socket is closed, so no other process can have bound it yet
             try:
                 if _identity(os.lstat(self.address.path)) == _identity(self.made):
                     os.unlink(self.address.path)
@@ -50,14 +50,14 @@ class Listener:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_dev, status.st_ino, status.st_mtime_ns  # numbers are used again at once
+    return status.st_dev, status.st_ino, status.st_mtime_ns  # with the time, since inode numbers are reused at once
 
 
 def listen(service: Service, address: Address, workers: int) -> list[Listener]:
-    """Listen at an address, which may stand for several; port 0 becomes one that is free.
+    """Listen at an address, whose host may resolve to several; port 0 becomes a free port.
 
-    `CannotOpen` when it is not free, or becomes so within `PATIENCE`: the workers of a supervisor that was killed still
-    answer, and then leave.
+    `CannotOpen` if the address is in use and not released within `PATIENCE`. It is worth waiting, since the workers of
+    a killed supervisor answer what they have received before they exit.
     """
     if address.path:
         return [_patiently(address, partial(_listen_at_path, service, address))]
@@ -88,8 +88,8 @@ def _patiently(address: Address, attempt: Callable[[], Listener]) -> Listener:
 
 
 def _listen_at_port(service: Service, family: socket.AddressFamily, where: tuple[Any, ...], workers: int) -> Listener:
-    # The first socket is bound alone, so that it fails where anybody is, another `roost serve` too; only then is the
-    # port opened to the sockets of the other workers.
+    # The first socket is bound without SO_REUSEPORT, so that it fails if any process uses the port, including another
+    # `roost serve`. Only then is the port shared with the sockets of the other workers.
     made: list[socket.socket] = []
     try:
         for _ in range(workers if SPREADS else 1):

@@ -1,4 +1,4 @@
-"""What the processes log, on stderr: one line per event, whatever is in it."""
+"""Logging of the server's processes to stderr: one line per event, whatever the message contains."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class _OneLine(logging.Formatter):
 
 
 def log_to_stderr(who: str) -> None:
-    """Log from now on, each line with the name of this process.
+    """Log to stderr from now on, with the name of this process in each line.
 
-    A traceback becomes one line too, and what came from a client can neither break a line nor command a terminal.
+    A traceback becomes one line too. Control characters are escaped, so text from a client can neither break a line nor
+    control a terminal.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s {who}[%(process)d] %(message)s"))

@@ -1,4 +1,4 @@
-"""memcached's protocol over the cache that the settings name, and what the server says of itself there."""
+"""memcached's protocol over the cache named in the settings, and the answers to `stats`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roost.protocols.memcached.values import Values
 from roost.server.client import Server
 from roost.store.served import Database
 
-# Clients look for what a version of memcached knows; it is this one whose answers are given.
+# Clients deduce features from memcached's version; the server answers as this version does.
 VERSION = f"1.6.18-roost-{version('roost')}"
 
 
 def codec_of(server: Server, database: Database) -> Memcached:
-    """Return the protocol over the cache that the settings name.
+    """Return the protocol over the cache named in the settings.
 
     Raises: Missing, Invalid.
     """

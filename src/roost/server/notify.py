@@ -1,4 +1,4 @@
-"""systemd is told when the server is ready and when it leaves (`Type=notify`)."""
+"""Notify systemd when the server is ready and when it stops (`Type=notify`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Tell the service manager, if there is one: `READY=1`, `STOPPING=1`."""
+    """Send a state to the service manager, if there is one: `READY=1`, `STOPPING=1`."""
     where = os.environ.get("NOTIFY_SOCKET", "")
     if where.startswith(("/", "@")):
         place = "\0" + where[1:] if where.startswith("@") else where

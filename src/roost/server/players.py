@@ -1,8 +1,8 @@
-"""A worker's turns on a server: several at a time, each a task (`tasks.py`) on a connection of its own.
+"""A worker's turns on a database server: several at a time, each a task (`tasks.py`) on a connection of its own.
 
-A client is in one of them. A turn waits for a lock that somebody else holds for a tenth of a second. Then the line that
-needs it is isolated; the others are answered, and it is retried until its timeout. Meanwhile only lines that modify by
-the same key wait with it.
+A client is in one turn at a time. A turn waits a tenth of a second for a lock that another session holds. Then the line
+that needs the lock is isolated: the other lines are answered, and this one is retried until its timeout. Meanwhile only
+lines that modify by the same key wait with it.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from roost.server.turn import Played, Turn
 from roost.store.served import Limits, SlowLines
 from roost.store.served_server import FOREVER, ServerDatabase
 
-MANY = 8  # clients; a turn for which fewer are expected waits for nobody
-ENOUGH = 0.75  # of the clients that are expected
-FADES = 0.9  # what is expected, from turn to turn, where fewer come
-LONGEST = 0.003  # seconds that a turn waits for them, where the last one took no less
-AGAIN = 0.03  # seconds until a line that needs such a lock is tried again
+MANY = 8  # clients; a turn that expects fewer starts without waiting for more
+ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
+FADES = 0.9  # the factor by which the expected number decreases with each turn that has fewer clients
+LONGEST = 0.003  # seconds that a turn waits for more clients at most; never longer than the last turn took
+AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of another session
 
 
 class Client(Protocol):
-    """A connection, as those who play its lines know it."""
+    """The part of a connection that a player uses."""
 
     session: Session
     codec: Codec
     gone: bool
-    passed_over: bool  # the last turn had no room for it
-    locked: float  # since when its lines wait for somebody else's lock
-    blocked: bool  # the first of them goes on waiting for it
+    passed_over: bool  # the last turn had no room for its requests
+    locked: float  # the time since which its lines wait for another session's lock; 0.0: they do not
+    blocked: bool  # its first line still waits for that lock
 
     def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
-        """Send what was answered."""
+        """Send the answers of a turn."""
 
     def block(self, rest: Any) -> None:
-        """Note that its next line waits for a lock that somebody else holds, and the others for that one."""
+        """Note that its next line waits for another session's lock, and that its later lines wait for that line."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -53,7 +53,7 @@ Taken = list[tuple[Client, Any]]  # clients of one protocol, and their chunks
 
 
 class Server(Protocol):
-    """A worker, as those who play its turns know it."""
+    """The part of a worker that a player uses."""
 
     settings: Settings
     role: Role
@@ -62,36 +62,36 @@ class Server(Protocol):
     waiting: Taken
 
     def take(self) -> Taken:
-        """Take who is played now: clients of one protocol."""
+        """Take the clients of the next turn from the queue; they all speak one protocol."""
 
     def schedule(self) -> None:
-        """Have what waits played when the loop has read every socket that is ready."""
+        """Schedule a turn for when the loop has read every socket that is ready."""
 
     def played(self, taken: Taken, played: Played, seconds: float) -> None:
         """Answer the connections of a turn."""
 
     def failed(self, taken: Taken, error: BaseException | None = None) -> None:
-        """Close the connections of a turn whose outcome is not known."""
+        """Close the connections of a turn whose outcome is unknown."""
 
 
 class Player(Protocol):
-    """Plays what waits in a worker."""
+    """Runs the requests that wait in a worker."""
 
     def play(self) -> None:
-        """Play what waits, or as much of it as a turn has room for."""
+        """Run the waiting requests, or as many as a turn has room for."""
 
     def limit(self, limits: Limits) -> None:
-        """Say what turns may take from now on."""
+        """Set the limits of turns from now on."""
 
     def forget(self) -> None:
-        """Have everything that was opened looked at again."""
+        """Invalidate all opened indexes, so that each is checked again before its next use."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the database connections."""
 
 
 class InTasks:
-    """Turns on a server."""
+    """Runs turns on a database server."""
 
     def __init__(self, server: Server, databases: list[ServerDatabase], tasks: Tasks) -> None:
         self._server = server
@@ -104,38 +104,37 @@ class InTasks:
             for name, codec in server.codecs.items()
         }
         self._free = list(databases)
-        self._all_free: asyncio.Event | None = None  # of who waits to close them
-        self._blocked: dict[
-            tuple[Codec, Hashable], deque[tuple[Client, Any]]
-        ] = {}  # lines that need a lock, by what they ask for
-        self._usual = 0.0  # how many clients a turn has had of late
-        self._took = 0.0  # seconds, of the last one
-        self._gathering: asyncio.TimerHandle | None = None  # until when a turn waits for more clients
-        self._gathered = False  # that time is over
+        self._all_free: asyncio.Event | None = None  # set when no turn runs, if `close` waits for that
+        # Lines that wait for another session's lock, by what they modify.
+        self._blocked: dict[tuple[Codec, Hashable], deque[tuple[Client, Any]]] = {}
+        self._usual = 0.0  # the number of clients in recent turns
+        self._took = 0.0  # seconds that the last turn took
+        self._gathering: asyncio.TimerHandle | None = None  # runs while a turn waits for more clients
+        self._gathered = False  # that time has passed
         self._trying = False
-        self._tried: Codec | None = None  # whose lines were tried last
+        self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
-        """Say what turns may take from now on."""
+        """Set the limits of turns from now on."""
         for database in self._databases:
             database.limit(limits)
 
     def forget(self) -> None:
-        """Have everything that was opened looked at again."""
+        """Invalidate all opened indexes, so that each is checked again before its next use."""
         self._databases[0].forget()
 
     async def close(self) -> None:
-        """Close the connections, when their turns are over."""
+        """Close the database connections when their turns have ended."""
         while len(self._free) < len(self._databases):
             self._all_free = asyncio.Event()
             await self._all_free.wait()
-        self._free.clear()  # nothing is tried again
+        self._free.clear()  # so that no blocked line is retried
         for database in self._databases:
             database.close()
         self._tasks.close()
 
     def play(self) -> None:
-        """Begin as many turns as there are free connections."""
+        """Start as many turns as there are free connections."""
         server = self._server
         if self._blocked and server.waiting:
             server.waiting = [each for each in server.waiting if not self._joins(*each)]
@@ -148,8 +147,8 @@ class InTasks:
             self._begin(taken, slow_path=SlowLines())
 
     def _gathers(self) -> bool:
-        # Whether a turn waits for more clients. Those who were answered together ask again together, but not at the
-        # same moment; and a turn costs as much as some twenty of its lookups.
+        # Whether a turn waits for more clients. Clients that were answered together send their next requests at nearly
+        # the same time, and the fixed cost of a turn is that of some twenty lookups.
         if self._usual < MANY or self._gathered or len(self._server.waiting) >= ENOUGH * self._usual:
             return False
         if self._gathering is None:
@@ -195,7 +194,7 @@ class InTasks:
                 self._block(client, played.rest.pop(place, client.codec.empty), bool(tried))
             server.played(taken, played, self._took)
         for place, key in enumerate(tried):
-            if place not in blocked and key is not None:  # it has its answer, so those behind it go the usual way
+            if place not in blocked and key is not None:  # it is answered: the lines behind it join the usual turns
                 server.waiting += self._blocked.pop(key, ())
         if tried:
             self._trying = False
@@ -209,7 +208,7 @@ class InTasks:
         counters.rows += tally.rows
         tally.requests = tally.errors = tally.rows = 0
 
-    # --- lines that need a lock which somebody else holds ---------------------------------------------------------
+    # --- lines that need a lock of another session ----------------------------------------------------------------
 
     def _block(self, client: Client, text: Any, again: bool = False) -> None:
         line, rest = client.codec.cut(text, 0)
@@ -218,7 +217,7 @@ class InTasks:
         waiting.appendleft((client, line)) if again else waiting.append((client, line))
 
     def _joins(self, client: Client, text: Any) -> bool:
-        # Whether a line waits with others that need the same.
+        # Whether the client's next line has to wait with blocked lines that modify by the same key.
         codec = client.codec
         if client.gone or not codec.modifies(text):
             return False
@@ -233,11 +232,11 @@ class InTasks:
             asyncio.get_running_loop().call_later(AGAIN, self._try)
 
     def _try(self) -> None:
-        # The first of those who ask for the same.
+        # Retry the first line of each key.
         if not self._free:
             asyncio.get_running_loop().call_later(AGAIN, self._try)
             return
-        codecs = list(dict.fromkeys([codec for codec, _ in self._blocked]))  # a turn has one protocol
+        codecs = list(dict.fromkeys([codec for codec, _ in self._blocked]))  # rotated: a turn has one protocol
         codec = self._tried = next((each for each in codecs if each is not self._tried), codecs[0] if codecs else None)
         until = time.monotonic() - (self._server.settings.timeout or FOREVER)
         late: Taken = []
@@ -250,7 +249,7 @@ class InTasks:
                 first[key] = left[0]
             else:
                 del self._blocked[key]
-        if late:  # their time is over: who needs a lock that is held is told so
+        if late:  # past their timeout: a last attempt, which reports the lock if it is still held
             self._begin(late, [None], waits=False, deadline=0.0)
         elif first:
             for key in first:

@@ -1,12 +1,12 @@
-"""One worker's sockets: bytes are gathered from all connections that are ready, played as a turn, and answered.
+"""One worker's sockets: requests are collected from all connections that are ready, run as one turn, and answered.
 
-A turn is scheduled when the first bytes arrive and runs when the loop has read every socket that was ready; what comes
-meanwhile is the next turn. A client that does not take its answers is not read from; an endless line is answered with
-an error, and the connection is closed. A slow client delays only itself. A turn is bounded in requests, bytes of
-answers and seconds; the rest is left to the next turns, which begin with the connections that were passed over, and
-with short pieces. How much of a pipeline is played in one turn depends on what the last piece took, in bytes and time,
-so a connection that asks for much has a share like the others.
-Turns on a file are played here, those on a server, several at a time, by `players.py`.
+A turn is scheduled when the first bytes arrive, and runs when the loop has read every socket that was ready; requests
+that arrive while it runs belong to the next turn. The server stops reading from a client that does not read its
+answers. An endless line is answered with an error, and its connection is closed. A slow client delays only itself.
+A turn is bounded in requests, bytes of answers and seconds. The remaining requests are left to the next turns, in which
+passed-over connections and short pieces come first. How much of a pipeline runs in one turn depends on the bytes and
+the time that its last piece took, so a connection with expensive requests gets the same share as the others.
+Turns on a SQLite file run here; turns on a database server run in `players.py`, several at a time.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from roost.store.served_file import FileDatabase
 from roost.store.served_server import connect
 
 TURN = 2**20  # characters of requests in a turn
-TURN_SECONDS = 0.05  # that a turn has, before what is left waits for the next
-HELD = 2**28  # bytes of lines without an end, and of answers that are not taken, of all connections of a worker
-LOGGED = 500  # characters of requests that are logged, if any may be
-SLICE = 0.02  # seconds that the loop stands still for a file's write lock, until it looks for who else has come
-REST = 0.5  # seconds without a turn, after which the writer copies the log into the file
-LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock; then it is answered 146
-TICKS = 4  # how often in the time of `idle` it is looked who has been silent
+TURN_SECONDS = 0.05  # seconds after which a turn leaves its remaining requests to the next one
+HELD = 2**28  # bytes of incomplete lines, and as many of unread answers, over all connections of a worker
+LOGGED = 500  # characters of requests that are logged, if `log_values` is set
+SLICE = 0.02  # seconds that the loop blocks for a file's write lock before it reads the sockets again
+REST = 0.5  # seconds without a turn after which the writer copies the write-ahead log into the file
+LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock before it is answered with 146
+TICKS = 4  # checks for silent connections per `idle` seconds
 
 log = logging.getLogger("roost.server")
 
 
 class Server:
-    """What one worker process serves: one database in one role, by one protocol or several.
+    """The server in one worker process: one database, in one role, over one or several protocols.
 
-    counters: by the names of protocols.
+    counters: by the names of the protocols.
 
-    Raises: CannotOpen, Missing, when made.
+    Raises: CannotOpen, Missing (from the constructor).
     """
 
     def __init__(self, settings: Settings, role: Role, counters: dict[str, Counters]) -> None:
@@ -63,9 +63,9 @@ class Server:
         self.clients: set[Client] = set()
         self.draining = False
         self.waiting: Taken = []
-        self.held = {"lines": 0, "answers": 0}  # bytes that connections make it hold
+        self.held = {"lines": 0, "answers": 0}  # bytes buffered for all connections
         self._scheduled = False
-        self._crowded = False  # the last turn had no room for all
+        self._crowded = False  # the last turn had no room for all requests
         self._loop: asyncio.AbstractEventLoop | None = None
         writes = role == "write"
         self._player: Player
@@ -96,7 +96,7 @@ class Server:
         return self._schemas and bool(database) and self.settings.allows(f"{database}.{table}", any_case=False)
 
     def protocol(self, name: str) -> asyncio.Protocol:
-        """Return what serves one more connection by a protocol; for `loop.create_server`."""
+        """Make the `asyncio.Protocol` of a new connection, for `loop.create_server`."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._look_for_silent()
@@ -111,7 +111,7 @@ class Server:
         return Client(self, codec, session)
 
     def _look_for_silent(self) -> None:
-        # Connections count how often they were looked at since their last answer: no clock is read for a request.
+        # Each connection counts the checks since its last answer, so that no request has to read a clock.
         idle, unknown = self.settings.idle, self.settings.auth_timeout
         since = time.monotonic() - unknown
         for client in list(self.clients) if idle or unknown else ():
@@ -123,9 +123,9 @@ class Server:
         self._loop.call_later(idle / TICKS if idle else min(1.0, unknown or 1.0), self._look_for_silent)
 
     def hold(self, what: str, client: Client, bytes_: int) -> None:
-        """Count what a connection makes the worker hold; where all hold too much, the one that holds most is closed.
+        """Count bytes buffered for a connection; if the total is too large, close the connection with the most.
 
-        Of those who have not said the secret, while there are any.
+        Connections that have not sent the secret are closed before any that have.
         """
         self.held[what] += bytes_
         if bytes_ > 0 and self.held[what] > HELD:
@@ -135,15 +135,15 @@ class Server:
             greediest.abort()
 
     def arrived(self, client: Client, text: Any) -> None:
-        """Take whole requests for the next turn."""
+        """Queue complete requests for the next turn."""
         self.waiting.append((client, text))
         client.waiting = True
         self.schedule()
 
     def take(self) -> Taken:
-        """Take who is played now: who was answered nothing last time first, and short pieces before long ones.
+        """Take the clients of the next turn from the queue; passed-over clients come first, then short pieces.
 
-        A turn has clients of one protocol; the others wait for the next.
+        All clients of a turn speak one protocol; the others wait for the next turn.
         """
         waiting = [each for each in self.waiting if not each[0].gone]
         others: Taken = []
@@ -155,7 +155,7 @@ class Server:
         if self._crowded or sum([len(text) for _, text in waiting]) > PACE:
             waiting.sort(key=lambda each: (not each[0].passed_over, len(each[1])))
             left = 0
-            for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - how many there are
+            for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - `taken` is used after the loop
                 left += len(text)
                 if left > TURN:
                     break
@@ -163,7 +163,7 @@ class Server:
         return waiting[:taken]
 
     def schedule(self) -> None:
-        """Have what waits played when the loop has read every socket that is ready."""
+        """Schedule a turn for when the loop has read every socket that is ready."""
         if not self._scheduled:
             self._scheduled = True
             if self._loop is None:
@@ -175,7 +175,7 @@ class Server:
         self._player.play()
 
     def failed(self, taken: Taken, error: BaseException | None = None) -> None:
-        """Close the connections of a turn whose outcome is not known."""
+        """Close the connections of a turn whose outcome is unknown."""
         message = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
         log.error(message, exc_info=error or True)
         for client, _ in taken:
@@ -197,17 +197,17 @@ class Server:
             client.answer(text, played.late.get(place), played.rest.get(place), played.seconds[place], alone)
 
     def reload(self, settings: Settings) -> None:
-        """Go on with other settings: connections keep the secret that they have said, and of tables what is allowed."""
+        """Apply new settings: connections stay authorized, and keep open the tables that are still allowed."""
         self.settings = settings
-        self._player.forget()  # what is not allowed any more is no longer open
+        self._player.forget()  # so that tables that are no longer allowed are closed
         self._player.limit(_limits(settings))
         for client in self.clients:
             client.limit()
 
     async def drain(self, seconds: float) -> None:
-        """Answer what has arrived, then close every connection; who does not take his answers in time is cut off."""
+        """Answer the received requests, then close every connection; abort those that do not read answers in time."""
         self.draining = True
-        for _ in range(3):  # the loop reads what lies in the sockets, and plays it
+        for _ in range(3):  # lets the loop read the sockets and run a turn
             await asyncio.sleep(0)
         for client in list(self.clients):
             client.leave()
@@ -218,15 +218,15 @@ class Server:
             client.abort()
 
     async def close(self) -> None:
-        """Close the database, when what is under way is over."""
+        """Close the database when the running turns have ended."""
         await self._player.close()
 
 
 class InLoop:
-    """Turns on a file, one after the other.
+    """Runs turns on a SQLite file, one after the other.
 
-    None runs while another process holds the write lock, but the loop goes on: requests that arrive meanwhile wait too,
-    none of them longer than `LOCK_WAIT`.
+    No turn runs while another process holds the write lock, but the event loop goes on: requests that arrive meanwhile
+    wait too, each for `LOCK_WAIT` at most.
     """
 
     def __init__(self, server: Server, database: FileDatabase) -> None:
@@ -237,7 +237,7 @@ class InLoop:
         self.limit, self.forget = database.limit, database.forget
 
     def play(self) -> None:
-        """Play a turn, unless somebody else holds the write lock."""
+        """Run a turn, unless another process holds the write lock."""
         server, database = self._server, self._database
         waiting = server.take()
         arrived = [(client.session, chunk) for client, chunk in waiting]
@@ -269,7 +269,7 @@ class InLoop:
         self._database.close()
 
     def _locked(self, taken: Taken) -> Taken:
-        # While somebody else holds the write lock: who has waited for too long, and is told so.
+        # Another process holds the write lock: return the clients that have waited too long, and requeue the others.
         now = time.monotonic()
         late: Taken = []
         others: Taken = []
@@ -281,7 +281,7 @@ class InLoop:
         return late
 
     def _tidy(self, turns: int) -> None:
-        # When nothing comes for a moment, the log is copied into the file: who reads looks into it for every page.
+        # The write-ahead log is copied into the file when the worker is idle, since a reader searches it for each page.
         batches = sum([each.batches for each in self._server.counters.values()])
         if turns == batches:
             self._tidying = False

@@ -1,7 +1,7 @@
-"""The settings of `roost serve`: from a TOML file, the environment and the command line, the later ones win.
+"""The settings of `roost serve`: from a TOML file, the environment and the command line; later sources win.
 
-Every setting is one field of `Settings`, with how it is read and what it is for; the command line's options, the names
-in the environment (`ROOST_SERVE_…`) and the keys of the file are made from that.
+Every setting is one field of `Settings`, with its parser and its help text. The command line's options, the names in
+the environment (`ROOST_SERVE_…`) and the keys of the file are generated from the fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roost.errors import Invalid
 from roost.server.addresses import Address
 
 Role = Literal["read", "write"]
-Service = Literal["read", "write", "memcached"]  # what an address is for; memcached's protocol is served by who writes
+Service = Literal["read", "write", "memcached"]  # the purpose of an address; write workers serve memcached's protocol
 SERVICES: tuple[Service, ...] = ("read", "write", "memcached")
 
 
@@ -35,8 +35,8 @@ def protocol_of(service: Service) -> str:
 ROLES: tuple[Role, Role] = ("read", "write")
 SCHEMES = ("sqlite", "mysql", "mariadb", "postgresql", "postgres")
 PREFIX = "ROOST_SERVE_"
-STORE = "ROOST_STORE"  # the name in the environment that every command takes its URL from
-SECRET_BYTES = 64 * 1024  # what a file with a secret may have at most
+STORE = "ROOST_STORE"  # the environment variable from which every command takes its URL
+SECRET_BYTES = 64 * 1024  # the maximum size of a file with a secret
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -47,10 +47,10 @@ def _text(value: object) -> str:
 
 
 def _secret(value: object) -> str:
-    # Never with the value: it may be nearly right.
+    # No message contains the value: a mistyped secret is close to the right one.
     if not isinstance(value, str) or not value:
         raise Invalid("a secret is a text of at least one character")
-    if min(value) < "\x10":  # the tokens of a request have these in another form, or not at all
+    if min(value) < "\x10":  # a request's tokens escape these characters or cannot contain them
         raise Invalid("a secret with a TAB, an end of line or another of the characters 00 to 0F cannot be sent")
     return value
 
@@ -132,7 +132,7 @@ def _setting(
     fixed: bool = False,
     secret: bool = False,
 ) -> Any:
-    """Make a field. fixed: only a restart changes it. secret: never shown, and may come from a file of its own."""
+    """Make a field. fixed: a change needs a restart. secret: never shown, and may come from a file of its own."""
     facts = {"help_text": help_text, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
     return dataclasses.field(default=default, repr=not secret, metadata=facts)
 
@@ -255,7 +255,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         scheme = self.url.partition(":")[0]
-        if scheme.partition("+")[0] not in SCHEMES:  # the rest may hold a password
+        if scheme.partition("+")[0] not in SCHEMES:  # the message omits the rest, which may contain a password
             raise Invalid(f"roost serve works on {', '.join(SCHEMES)}, and not on {scheme}:")
         if self.is_file and self._parsed[0] is None:
             raise Invalid(f"{self.url} is in memory, where every process would have its own: name a file")
@@ -303,13 +303,13 @@ class Settings:
 
     @property
     def connections_of_one(self) -> int:
-        """How many connections to a server one process has."""
+        """The number of database connections of one process."""
         processes = sum([self.workers_of(role) for role in ROLES if self.services(role)])
         return max(1, self.connections // processes)
 
     @property
     def path(self) -> str:
-        """The database file."""
+        """The path of the database file."""
         path, _ = self._parsed
         assert path is not None  # __post_init__ refuses a database in memory
         return path
@@ -325,7 +325,7 @@ class Settings:
         return self.is_file and self._parsed[1].get("mode") == "ro"
 
     def services(self, role: Role) -> list[Service]:
-        """Return what the workers of a role serve, as far as it has addresses."""
+        """Return the services of a role's workers that have an address."""
         found: list[Service] = ["read"] if role == "read" else ["write", "memcached"]
         return [service for service in found if self.listeners(service)]
 
@@ -335,14 +335,14 @@ class Settings:
         return found
 
     def secret(self, service: Service) -> bytes | None:
-        """Return what a client has to know, in UTF-8; None when it need not say anything."""
+        """Return the secret that a client has to send, in UTF-8; None if it need not send one."""
         found: str | None = getattr(self, f"{service}_secret")
         return None if found is None else found.encode()
 
     def allows(self, table: str, *, any_case: bool = True) -> bool:
-        """Return whether a table may be opened: by its name, in front of which a schema may stand.
+        """Whether a table may be opened, by its name or by `schema.name`.
 
-        any_case: the case of the letters A to Z does not matter.
+        any_case: ignore the case of the letters A to Z.
         """
         return self._patterns[any_case].fullmatch(table) is not None
 
@@ -352,12 +352,12 @@ class Settings:
         return re.compile(text, re.DOTALL), re.compile(text, re.ASCII | re.IGNORECASE | re.DOTALL)
 
     def to_json(self) -> str:
-        """Return all of it, secrets too, for the pipe to a worker."""
+        """Return all settings, secrets included, for the control connection to a worker."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Return what `to_json` was given."""
+        """Make the settings from the text that `to_json` returned."""
         facts = json.loads(text)
         for service in SERVICES:
             facts[service] = tuple(Address(**each) for each in facts[service])
@@ -377,9 +377,9 @@ KEYS = [*FIELDS, *FILES]
 
 
 def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, object]) -> Settings:
-    """Return the settings; each source wins over those before it, and a secret over its file in the same source.
+    """Load the settings; later sources win, and a secret wins over its file in the same source.
 
-    options: of the command line, by the names of the settings; what is None was not said.
+    options: from the command line, by the names of the settings; None: not given.
     """
     found: dict[str, object] = {}
     sources = [("", _environment(environ)), ("--", {name: each for name, each in options.items() if each is not None})]
@@ -395,7 +395,7 @@ def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, o
 
 
 def reloaded(before: Settings, after: Settings) -> tuple[Settings, list[str]]:
-    """Return what may be changed while it runs, and the names of what waits for a restart."""
+    """Return the settings after a reload, and the names of changed settings that need a restart."""
     fixed = [name for name in before.changed(after) if FIELDS[name].metadata["fixed"]]
     if (before.tls_cert is None) != (after.tls_cert is None):
         fixed += ["tls_cert", *(["tls_key"] if before.tls_key != after.tls_key else [])]

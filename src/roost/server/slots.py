@@ -1,4 +1,4 @@
-"""A worker's slot: its sockets and counters, which stay, and the process that has them, which is replaced."""
+"""A worker's slot: its sockets and counters, which stay, and its process, which is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
 
-PONG = 2.0  # seconds that a worker has to answer `ping`
-SETTLED = 1.0  # seconds after a start in which no process is started in advance: it would slow down the others
+PONG = 2.0  # seconds within which a worker must answer `ping`
+SETTLED = 1.0  # seconds after a start before a standby process is started: earlier, it would slow the workers down
 
 
 class Slot:
     """One worker's slot.
 
-    settings: returns those of the moment.
-    standbys: where its processes come from.
+    settings: returns the current settings.
+    standbys: the source of its processes.
     """
 
     def __init__(
@@ -46,8 +46,9 @@ class Slot:
         self.ended = ""  # how the last process ended, in words
         self._services, self._sockets = [service for service, _ in sockets], [each for _, each in sockets]
         self._settings, self._standbys = settings, standbys
-        self._memories: dict[str, mmap] = {}  # of counters, by the names of protocols
-        self._counters: list[FileIO] = []  # whose second close is harmless, unlike that of a number
+        self._memories: dict[str, mmap] = {}  # the counters, by the names of the protocols
+        # FileIO objects, since closing one twice is harmless; closing a descriptor twice may close another file.
+        self._counters: list[FileIO] = []
         for protocol in dict.fromkeys(["handlersocket", *map(protocol_of, self._services)]):
             fd, self._memories[protocol] = make_block()
             self._counters.append(FileIO(fd))
@@ -59,16 +60,16 @@ class Slot:
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols that it counts, the first one always."""
+        """The protocols that have counters; always `handlersocket`, as the first."""
         return list(self._memories)
 
     def totals(self, protocol: str = "handlersocket") -> Totals:
-        """Return what all its processes counted together of a protocol; `open` only while there is one."""
+        """Return a protocol's counts, summed over all its processes; `open` is 0 while there is no process."""
         found = totals(self._memories[protocol])
         return found if self._process else Totals(found.numbers | {"open": 0}, found.durations)
 
     async def live(self) -> bool:
-        """Start a process and return when it has ended: whether it had been ready before."""
+        """Start a process and wait until it has ended; return whether it had become ready."""
         try:
             standby = self._standbys.take()
         except OSError as error:
@@ -80,7 +81,7 @@ class Slot:
             files = [*[each.fileno() for each in self._counters], *[each.fileno() for each in self._sockets]]
             socket.send_fds(standby.line, [b"."], files)
             self._control = await Channel.over(standby.line)
-        except OSError:  # it has died meanwhile
+        except OSError:  # the standby process has died
             standby.line.close()
             self.ended = _ending(await self._bury())
             return False
@@ -108,7 +109,7 @@ class Slot:
         return was_ready
 
     def _heed(self, message: dict[str, Any]) -> str:
-        """Do what a word of the worker asks for; return why it cannot start, if it says so."""
+        """Handle a word of the worker; return the reason if the worker cannot start, else an empty text."""
         assert self._process is not None
         match message["word"]:
             case "ready":
@@ -131,7 +132,7 @@ class Slot:
         return ""
 
     async def _bury(self) -> int:
-        # The end of its line was heard: it is dead, or so broken that it has to be.
+        # The control connection has ended: the process is dead, or too broken to keep.
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -139,25 +140,25 @@ class Slot:
         return await asyncio.to_thread(process.wait)
 
     def reload(self) -> None:
-        """Tell the process the settings of the moment; one that comes later starts with them."""
+        """Send the current settings to the process; a later process starts with them."""
         if self._control is not None:
             self._control.say("reload", settings=self._settings().to_json())
 
     def stop(self) -> None:
-        """Tell the process to answer what has arrived and leave."""
+        """Tell the process to answer the received requests and exit."""
         self._stopped = True
         if self._control is not None:
             self._control.say("stop")
 
     def kill(self) -> bool:
-        """End the process at once; return whether there was one."""
+        """Kill the process; return whether there was one."""
         if self._process is None:
             return False
         self._process.kill()
         return True
 
     async def answers(self) -> bool:
-        """Return whether the process is ready, and its loop turns."""
+        """Whether the process is ready and its event loop responds."""
         if self._control is None or not self.ready.is_set():
             return False
         self._pinged += 1
@@ -173,7 +174,7 @@ class Slot:
         return True
 
     def forget(self) -> None:
-        """Give up the counters."""
+        """Close the counters' files."""
         for each in self._counters:
             each.close()
 

@@ -1,6 +1,6 @@
-"""Worker processes before they have a place: started, with everything imported, and waiting for what they are to be.
+"""Standby processes: workers that are started, have imported everything, and wait for the slot that they will fill.
 
-One is kept in advance, so that whoever takes a dead worker's place needs no second for Python to start and import.
+One is kept in advance, so that a dead worker is replaced without the second that Python takes to start and import.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ WORKER: tuple[str, ...] = ("-P", "-m", "roost.server.worker")  # -P: nothing is 
 
 @dataclass
 class Standby:
-    """A process, and the supervisor's end of its line."""
+    """A process, and the supervisor's end of its control connection."""
 
     process: subprocess.Popen[bytes]
     line: socket.socket
 
     def end(self) -> None:
-        """End a process that is not needed."""
+        """Kill a process that is not needed."""
         self.line.close()
         self.process.kill()
         self.process.wait()
@@ -38,7 +38,7 @@ class Standbys:
         self._ended = False
 
     def take(self) -> Standby:
-        """Return a process, the one that is kept or one that has just been started; OSError when there can be none."""
+        """Return the standby process, or start one if there is none; OSError if that fails."""
         kept, self._kept = self._kept, None
         if kept is not None:
             if kept.process.poll() is None:
@@ -47,15 +47,15 @@ class Standbys:
         return _start()
 
     def keep(self) -> None:
-        """Start a process in advance, unless there is one, or none is needed any more."""
+        """Start a standby process, unless there is one or the supervisor is stopping."""
         if self._kept is None and not self._ended:
             try:
                 self._kept = _start()
             except OSError:
-                pass  # whoever needs one tries again, and tells
+                pass  # `take` tries again when a process is needed, and reports the error
 
     def end(self) -> None:
-        """End the process that is kept, and keep no other."""
+        """Kill the standby process, and start no other."""
         self._ended = True
         if self._kept is not None:
             self._kept.end()
@@ -70,9 +70,9 @@ def _start() -> Standby:
                 [sys.executable, *WORKER, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # the supervisor's own has its announcements alone
+                stdout=sys.stderr,  # the supervisor's stdout is for its announcements only
                 env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
-                process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
+                process_group=0,  # so that Ctrl-C in a terminal reaches the supervisor only
             )
         except BaseException:
             ours.close()

@@ -1,8 +1,8 @@
-"""The supervisor of `roost serve`: keeps the sockets, the counters and the processes, and never opens the database.
+"""The supervisor of `roost serve`: owns the sockets, the counters and the processes, and never opens the database.
 
-Read workers and the one writer are processes of their own. One that dies is replaced at once, and finds its listening
-sockets and counters as its predecessor left them. When the supervisor itself is killed, the workers notice the end of
-their control lines, answer what has arrived and leave.
+Read workers and write workers (one, on a SQLite file) are processes of their own. A worker that dies is replaced at
+once; the new process continues with the listening sockets and counters of the old one. If the supervisor itself is
+killed, the workers notice the end of their control connections, answer the received requests and exit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before another attempt, for a worker that dies before it is ready
-GRACE = 5.0  # seconds beyond `drain` and `timeout` after which a worker that does not leave is killed
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to start a worker that dies before it is ready
+GRACE = 5.0  # seconds beyond `drain` and `timeout` after which a worker that has not exited is killed
 
 
 class Supervisor:
     """Runs until SIGTERM or SIGINT.
 
-    load: reads the settings again, at SIGHUP.
-    announce: called once, when all workers are ready, with what is listened for and where.
+    load: reads the settings again, on SIGHUP.
+    announce: called once, when all workers are ready, with pairs of a service and its address.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Supervisor:
         self._leaving = asyncio.Event()
         self._begun = False
         self._killed = False
-        self._telling: asyncio.Task[None] | None = None  # referred to, so that it is not collected
+        self._telling: asyncio.Task[None] | None = None  # a reference, so that the task is not garbage collected
 
     async def run(self) -> int:
-        """Serve; return the exit code. `CannotOpen` or `Invalid` when it cannot begin."""
-        tls.context(self.settings)  # what is wrong with it is told once, not by every worker
+        """Serve until a signal; return the exit code. `CannotOpen` or `Invalid` if it cannot start."""
+        tls.context(self.settings)  # so that a wrong certificate is reported once, not by every worker
         try:
             self._listen()
             self._heed_signals()
@@ -67,7 +67,7 @@ class Supervisor:
         return 1 if self._killed else 0
 
     async def silent(self) -> list[str]:
-        """Return the names of the workers that are not there or do not answer."""
+        """Return the names of the workers that are missing or do not answer."""
         answered = await asyncio.gather(*[slot.answers() for slot in self.slots])
         return [slot.name for slot, did in zip(self.slots, answered, strict=True) if not did]
 
@@ -96,7 +96,7 @@ class Supervisor:
     async def _serve(self) -> None:
         http = None
         if self.settings.http is not None:
-            from roost.server.http import serve  # an extra
+            from roost.server.http import serve  # its imports are an optional extra
 
             if not self.settings.http.loopback:
                 log.warning("http %s can be reached from other machines, and asks for no secret", self.settings.http)
@@ -123,7 +123,7 @@ class Supervisor:
         notify("READY=1")
 
     async def _keep(self, slot: Slot) -> None:
-        """Have a process in a slot until all leave."""
+        """Keep a process running in a slot until the server stops."""
         failures, last = 0, ""
         while True:
             was_ready = await slot.live()
@@ -155,8 +155,8 @@ class Supervisor:
             listener.close()
         for slot in self.slots:
             slot.stop()
-            slot.ready.set()  # nobody waits for it any more
-        patience = self.settings.drain + self.settings.timeout + GRACE  # its turn may have a request as long as that
+            slot.ready.set()  # releases `_begin`, if it still waits for this slot
+        patience = self.settings.drain + self.settings.timeout + GRACE  # a running request may take the whole timeout
         asyncio.get_running_loop().call_later(patience, self._kill, f"not gone after {patience:g} seconds")
 
     def _kill(self, why: str) -> None:
@@ -178,7 +178,7 @@ class Supervisor:
         self._telling = asyncio.get_running_loop().create_task(self._tell(fixed))
 
     async def _tell(self, fixed: list[str]) -> None:
-        await self.silent()  # a worker that answers has done what it was told before
+        await self.silent()  # a worker that answers a ping has handled the reload, which was sent before it
         log.info("settings and certificates were read again")
         if fixed:
             log.warning("a restart is needed to change %s", ", ".join(fixed))

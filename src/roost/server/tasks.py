@@ -1,9 +1,9 @@
-"""Tasks: functions that block, run several at a time in the event loop's thread.
+"""Tasks: blocking functions, of which several run concurrently in the event loop's thread.
 
-Each is a greenlet. Where its connection would wait for the database's socket, the loop goes on, and resumes it when the
-socket is ready; so drivers and plans are the same as in a store. Rejected: a thread for each connection. The loop and
-the threads then contend for the interpreter: with 64 clients that ask for one thing at a time, it cost a fifth of the
-worker's processor time, and 18 futex calls a turn.
+Each task is a greenlet. Where its connection would wait for the database's socket, the event loop goes on, and resumes
+the task when the socket is ready; so drivers and plans are the same as in a store. Rejected: a thread per connection.
+The loop and the threads then contend for the interpreter: with 64 clients that send one request at a time, this cost a
+fifth of the worker's processor time, and 18 futex calls per turn.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from greenlet import getcurrent, greenlet
 from roost.databases.waits import READ, WRITE, Waits, bytes_received
 
 T = TypeVar("T")
-Result = Any  # what the function has returned, or the exception that it has raised
+Result = Any  # the function's return value, or the exception that it raised
 
-TICK = 0.1  # seconds: with what precision it is seen that a wait has lasted for too long
+TICK = 0.1  # seconds between checks for waits that have timed out
 
 
 class Task(greenlet):
-    """One function after the other: a greenlet that is new has to map memory for its frames."""
+    """A greenlet that runs one function after another, since a new greenlet has to map memory for its frames."""
 
     done: Callable[[Result], None]
     ended = False
 
     def run(self, work: Callable[[], Any]) -> None:
-        """Run what it is given, for ever."""
+        """Run functions for ever: each `switch` passes the next one, and returns the last one's result."""
         while True:
             result = _caught(work)
             self.ended = True
@@ -44,22 +44,23 @@ class Task(greenlet):
 class Watch:
     """The socket of one connection.
 
-    It is a duplicate: a driver closes its own when it likes, and whoever connects next may get its number.
+    It is a duplicate of the driver's: the driver may close its own at any time, and the next connection may then get
+    the same descriptor number.
     """
 
     def __init__(self, tasks: Tasks, fd: int) -> None:
         self._tasks = tasks
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, os.dup(fd))  # whatever its family
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, os.dup(fd))  # the family does not matter
         self.watched = 0  # the events that the selector reports
-        self.task: Task | None = None  # that waits
-        self.until_ = 0.0  # by the monotonic clock
+        self.task: Task | None = None  # the task that waits
+        self.until_ = 0.0  # the time at which its wait ends, by the monotonic clock
 
     def waits(self) -> bool:
-        """Whether the caller is a task, and has to wait by `until`."""
+        """Whether the caller is a task, which has to wait by `until`."""
         return type(getcurrent()) is Task
 
     def until(self, events: int, seconds: float) -> int:
-        """Wait; return what the socket is ready for, 0 after so many seconds without anything."""
+        """Wait for the socket; return the events it is ready for, or 0 after that many seconds."""
         task, tasks = getcurrent(), self._tasks
         assert type(task) is Task
         if events != self.watched:
@@ -70,12 +71,12 @@ class Watch:
             ready: int = tasks.main.switch()
         finally:
             self.task = None
-            if self.watched & WRITE:  # it is ready nearly always
+            if self.watched & WRITE:  # a socket is nearly always writable, so the selector would report it all the time
                 self._register(READ)
         return ready
 
     def _register(self, events: int) -> None:
-        # Has the selector report these events, and no others. It reports an error of the socket as all of them.
+        # Make the selector report these events only. It reports a socket error as all of them.
         selector = self._tasks.selector
         if not self.watched:
             selector.register(self._socket, events, self)
@@ -86,18 +87,18 @@ class Watch:
         self.watched = events
 
     def ready(self, events: int) -> None:
-        """Resume the task that waits."""
+        """Resume the waiting task."""
         if self.task is not None:
             self._tasks.resume(self.task, events)
-        elif self.watched:  # the server has sent something unasked, or has closed the connection
+        elif self.watched:  # the server has sent something unrequested, or has closed the connection
             self._register(0)
 
     def received(self) -> int:
-        """Return how many bytes have arrived by now; 0 where the system does not know."""
+        """Return the number of bytes that wait in the socket; 0 if the system cannot tell."""
         return bytes_received(self._socket)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching, and close the duplicate."""
         if self.watched:
             self._register(0)
         self._tasks.watches.discard(self)
@@ -105,35 +106,35 @@ class Watch:
 
 
 class Tasks(Waits):
-    """The tasks of one event loop, and how their connections wait.
+    """The tasks of one event loop, and the way their connections wait.
 
-    A selector of their own watches the connections, and the loop watches the selector. Rejected: the loop's
-    `add_reader` for each connection. uvloop calls the reader of a socket that was reset once, and never again; a driver
-    that reads a second time would wait for its whole timeout.
+    A separate selector watches the connections, and the loop watches the selector. Rejected: the loop's `add_reader`
+    for each connection. uvloop calls the reader of a reset socket only once; a driver that reads a second time would
+    wait for its whole timeout.
     """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.main = getcurrent()
-        self.watches: set[Watch] = set()  # that tasks wait for, or have waited for of late
+        self.watches: set[Watch] = set()  # those on which a task waits, or has waited since the last tick
         self.selector = selectors.DefaultSelector()
         self.loop.add_reader(self.selector.fileno(), self._dispatch)
         self._ticks = False
         self._idle: list[Task] = []
 
     def close(self) -> None:
-        """Watch nothing any more, when all tasks are over."""
+        """Close the selector; call it when all tasks have ended."""
         self.loop.remove_reader(self.selector.fileno())
         self.selector.close()
 
     def start(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run a function until it waits; call `done` with its result, or what it has raised. From the loop alone."""
+        """Run a function until it waits; `done` gets its result or exception. Call it from the loop only."""
         task = self._idle.pop() if self._idle else Task(parent=self.main)
         task.done, task.ended = done, False
         self.resume(task, work)
 
     def resume(self, task: Task, value: Any) -> None:
-        """Let a task go on until it waits."""
+        """Continue a task until it waits again or ends."""
         result = task.switch(value)
         if task.ended:
             self._idle.append(task)
@@ -141,17 +142,17 @@ class Tasks(Waits):
 
     def _dispatch(self) -> None:
         for key, events in self.selector.select(0):
-            key.data.ready(events)  # one that was closed meanwhile has no task and is not watched
+            key.data.ready(events)  # does nothing for a watch closed meanwhile: it has no task and is not watched
 
     # --- for the connections of tasks -----------------------------------------------------------------------------
 
     def watch(self, fd: int) -> Watch:
-        """Return what tasks wait for a socket by."""
+        """Make the `Watch` by which tasks wait for a socket."""
         return Watch(self, fd)
 
     def see(self, watch: Watch) -> None:
-        """See that a wait does not last for too long."""
-        # One timer for all of them: one for each wait would be set and cancelled with each statement.
+        """Make sure that a wait ends at its timeout."""
+        # One timer for all waits: a timer per wait would be set and cancelled for every statement.
         self.watches.add(watch)
         if not self._ticks:
             self._ticks = True
@@ -168,7 +169,7 @@ class Tasks(Waits):
             self.loop.call_later(TICK, self._tick)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for a moment."""
+        """Sleep; in a task, without blocking the loop."""
         task = getcurrent()
         if type(task) is not Task:
             super().sleep(seconds)
@@ -177,7 +178,7 @@ class Tasks(Waits):
         self.main.switch()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Do what blocks in a way of its own, in another thread."""
+        """Run a function that blocks on something other than a watched socket, in another thread."""
         task = getcurrent()
         if type(task) is not Task:
             return work()
@@ -193,5 +194,5 @@ class Tasks(Waits):
 def _caught(work: Callable[[], Any]) -> Result:
     try:
         return work()
-    except BaseException as error:  # it would be raised in the loop, or in a future: its caller decides
+    except BaseException as error:  # returned, since raising it would end the event loop's callback: the caller decides
         return error

@@ -1,4 +1,4 @@
-"""TLS: a context per process, whose certificate can be replaced while it serves."""
+"""TLS: one context per process, whose certificate can be replaced while the process serves."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from roost.server.settings import Settings
 
 
 def context(settings: Settings) -> ssl.SSLContext | None:
-    """Return a context with the certificate of the settings, None where they have none; `Invalid` says why not."""
+    """Return a context with the settings' certificate; None if they name none; `Invalid` if it cannot be loaded."""
     if settings.tls_cert is None:
         return None
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # with TLS 1.2 as its least
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 or later, Python's default
     _load(made, settings.tls_cert, settings.tls_key)
     return made
 
 
 def replace(old: ssl.SSLContext | None, settings: Settings) -> None:
-    """Give the connections to come another certificate; `Invalid`, and the old one stays, where it is no good."""
+    """Use another certificate for new connections; `Invalid` if it cannot be loaded, and the old one stays."""
     if old is not None and settings.tls_cert is not None:
-        context(settings)  # a certificate without its key would be half loaded
+        context(settings)  # tested on a new context first: a certificate with a wrong key would be half loaded
         _load(old, settings.tls_cert, settings.tls_key)
 
 

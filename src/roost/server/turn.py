@@ -1,9 +1,9 @@
-"""A turn: what has arrived from all connections becomes a batch, and an answer for each request. No sockets, no SQL.
+"""A turn: the requests received from all connections become one batch, and each gets an answer. No sockets, no SQL.
 
-Every byte of the turn was received before its transaction begins, so a request sees all that was answered before it
-was sent. Nothing is answered before COMMIT. The batch's policy is that of a store: what fails as a whole (a trigger's
-RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT) is run again in halves, until the request that caused it
-stands alone.
+Every byte of a turn is received before its transaction begins, so a request sees everything that was answered before it
+was sent. Nothing is answered before COMMIT. The batch's policy is that of a store: a batch that fails as a whole (a
+trigger's RAISE(ROLLBACK), a full disk, a deferred foreign key at COMMIT) is run again in halves, until the request that
+caused the failure is alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("roost.server")
 
 
 class Played:
-    """What the connections of a turn are answered, in their order, as far as they are."""
+    """The answers of a turn so far, in the order of its connections."""
 
     __slots__ = (
         "_arrived",
@@ -43,24 +43,23 @@ class Played:
     )
 
     def __init__(self, arrived: Arrived, codec: Codec, deadline: float = inf) -> None:
-        self.deadline = deadline  # by the monotonic clock: until when a database that is away is waited for
-        self.blocked: set[int] = (
-            set()
-        )  # the places of connections whose next line needs a lock that somebody else holds
+        self.deadline = deadline  # the end of the wait for an unreachable database, by the monotonic clock
+        # The places of the connections whose next line needs a lock of another session.
+        self.blocked: set[int] = set()
         self.texts: list[Any] = [codec.empty] * len(arrived)
-        self.late: dict[int, Late] = {}  # by the places of connections, after their texts
-        self.rest: dict[int, Any] = {}  # by the places of connections: the lines that are left for later turns
-        self.seconds = [0.0] * len(arrived)  # that each took of the turn
-        self.attempt: Responder | None = None  # that is not committed
-        self.halved = False  # a part has failed as a whole
+        self.late: dict[int, Late] = {}  # delayed answers, by place; they follow the texts
+        self.rest: dict[int, Any] = {}  # the lines left for later turns, by place
+        self.seconds = [0.0] * len(arrived)  # the time that each connection took of the turn
+        self.attempt: Responder | None = None  # the responder whose transaction is not committed yet
+        self.halved = False  # a part has failed as a whole and was split
         self.pieces: Sequence[_Piece] = [(place, 0, text) for place, (_, text) in enumerate(arrived)]  # all of it
         self._arrived = arrived
         self._codec = codec
-        self._next = [0] * len(arrived)  # how far the text of each is done
-        self._whole = False  # all was answered by one responder, as far as the budget allowed
+        self._next = [0] * len(arrived)  # the position in each text up to which it is answered
+        self._whole = False  # one responder has answered the whole turn, as far as the budget allowed
 
     def ready(self, pieces: Sequence[_Piece]) -> Sequence[_Piece]:
-        """Return the pieces before which everything is done, of connections that go on."""
+        """Return the pieces that can run: everything before them is answered, and their connection goes on."""
         if pieces is self.pieces:
             return pieces
         arrived, late, begins = self._arrived, self.late, self._next
@@ -96,7 +95,7 @@ class Played:
             self._next[at] = begin + len(text) + gap - (0 if rest is None else len(rest) + gap)
 
     def finish(self) -> Played:
-        """Note what is left of each."""
+        """Store the unanswered rest of each text in `rest` or `late`; return itself."""
         if self._whole:
             return self
         for place, (session, text) in enumerate(self._arrived):
@@ -111,12 +110,12 @@ class Played:
         return self
 
 
-# A place among the connections, where a piece of its chunk begins, and the piece: whole requests.
+# A connection's place, the position at which a piece of its chunk begins, and the piece: complete requests.
 _Piece = tuple[int, int, Any]
 
 
 class Turn:
-    """Plays turns of one protocol on one database."""
+    """Runs turns of one protocol on one database."""
 
     def __init__(self, database: Database, codec: Codec, counters: Counted) -> None:
         self._database = database
@@ -126,9 +125,9 @@ class Turn:
     def play(
         self, arrived: Arrived, slow_path: SlowPath | None = None, *, waits: bool = True, deadline: float = inf
     ) -> Played:
-        """Answer the whole requests of each connection, as far as the budget allows.
+        """Answer the complete requests of each connection, as far as the budget allows.
 
-        slow_path, waits: for locks that somebody else holds; see `Database.transact`.
+        slow_path, waits: for locks of other sessions; see `Database.transact`.
         """
         played = Played(arrived, self._codec, deadline)
         database = self._database
@@ -172,7 +171,7 @@ class Lines(Part):
         self._counters = counters
         self._playing: Sequence[_Piece] = ()
         self._responder: Responder | None = None
-        self._late = False  # a statement of theirs had its time
+        self._late = False  # one of their statements exceeded its timeout
 
     def __len__(self) -> int:
         return len(self._pieces) if len(self._pieces) > 1 else self._codec.count(self._pieces[0][2])
@@ -183,7 +182,7 @@ class Lines(Part):
         return self._codec.writes(self._arrived)
 
     def run(self, context: Context) -> Running:
-        """Answer the lines, as far as the budget allows; their answers are kept until COMMIT."""
+        """Answer the lines, as far as the budget allows; the responder keeps the answers until COMMIT."""
         database = self._database
         self._playing = self._played.ready(self._pieces)
         if not self._playing or not database.budget.open:
@@ -207,7 +206,7 @@ class Lines(Part):
             self._late = getattr(undone.__cause__, "word", "") == "timeout"
             raise
         except (Missing, StatementFailed):
-            if database.doubts():  # it may have failed as the table is another by now
+            if database.doubts():  # the table may have changed since it was opened, and the statement failed for that
                 raise Careful from None
             raise
         except Busy as error:
@@ -216,7 +215,8 @@ class Lines(Part):
         except (Error, Careful):
             raise
         except Exception:
-            log.exception("a turn failed; it is run again in halves")  # a mistake: whose request it is, is found out
+            # A defect of the server's own code; the halves show which request triggers it.
+            log.exception("a turn failed; it is run again in halves")
             raise
         return None
 
@@ -225,13 +225,13 @@ class Lines(Part):
         if self._playing is not self._played.pieces:
             arrived = [(arrived[place][0], text) for place, _, text in self._playing]
         played = self._played
-        if played.attempt is not None:  # it was rolled back
+        if played.attempt is not None:  # its transaction was rolled back
             played.attempt.undo()
         self._responder = played.attempt = self._codec.responder(arrived, self._database.version, budget, failed)
         return self._responder
 
     def committed(self, stats: object = None) -> None:
-        """Give the connections their answers; they are counted by the worker."""
+        """Keep the answers for the connections, and count the requests."""
         responder = self._responder
         assert responder is not None
         self._played.attempt = None
@@ -242,7 +242,7 @@ class Lines(Part):
         counters.rows += responder.rows
 
     def refuse(self, error: BaseException) -> None:
-        """Answer every line that asks something of the database with an error."""
+        """Answer with an error every line that needs the database."""
         cause = error.__cause__ if isinstance(error, Undone) else error
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
@@ -250,19 +250,20 @@ class Lines(Part):
         kept(cause)
         self._playing = self._played.ready(self._pieces)
         responder = self._begin(Budget(), cause)
-        self._database.budget.take(0)  # which looks at the time
+        self._database.budget.take(0)  # takes no bytes, but checks the time
         for _ in responder.play():
             raise AssertionError("a responder without a transaction asks nothing of the database")
         self.committed()
 
     def halves(self) -> list[Part]:
-        """Return the second half of the connections and the first, or those of one connection's lines.
+        """Return the second half and the first: of the connections, or of the lines of a single connection.
 
-        After a statement that had its time, each connection by itself: every half would have to wait for it again.
+        After a statement that timed out, return each connection by itself: every half would wait for the statement
+        again.
         """
         pieces = self._pieces
         budget = self._database.budget
-        if not self._played.halved or not self._database.looks:  # what failed has taken the turn's time
+        if not self._played.halved or not self._database.looks:  # the failed attempt has used up the turn's time
             self._played.halved = True
             budget.begin(budget.limits.request if self._late else 0.0)
         if self._late and len(pieces) > 1:
@@ -282,15 +283,15 @@ class Lines(Part):
         return Lines(pieces, self._arrived, self._played, self._database, self._codec, self._counters)
 
     def late(self, until: float) -> Part | None:
-        """Return them where the turn has no more time; else what is not answered is left for the next one."""
+        """Return itself if the turn's deadline is over by then; else None: unanswered lines wait for the next turn."""
         return self if self._played.deadline <= until else None
 
     def left(self) -> Part | None:
-        """Return them again: what has its answer is passed over."""
+        """Return itself: a second run skips the lines that are answered."""
         return self
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Leave the line for a turn of those who wait for such locks, unless it had its time by itself."""
+        """Mark the line as blocked, for a later turn of such lines; refuse it if its own statement timed out."""
         if error.word == "timeout":
             self.refuse(error)
         else:

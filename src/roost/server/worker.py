@@ -1,8 +1,8 @@
-"""One worker process: it serves connections to the supervisor's sockets, until the supervisor says so or is gone.
+"""One worker process: it serves the supervisor's sockets, until the supervisor sends `stop` or is gone.
 
-Started as `python -m roost.server.worker`; the settings come over the control line, so that no secret is in its
-arguments. It ignores the signals that end a process politely, since a service manager sends them to everybody: the
-supervisor decides.
+It is started as `python -m roost.server.worker`. The settings come over the control connection, so that no secret is
+among its arguments. It ignores SIGTERM, SIGINT and SIGHUP, since a service manager sends them to every process of the
+service: the supervisor decides.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from roost.server.settings import Role, Settings, protocol_of
 
 log = logging.getLogger(__name__)
 
-SPARE_FILES = 128  # of a process: its database, its listeners, and those whom it refuses
-HANDSHAKE = 15.0  # seconds that a client has for TLS
-FAREWELL = 1.0  # seconds that a client who is refused has to read why
-PUBLISHED_EVERY = 1.0  # seconds
-MOST_SOCKETS = 253  # that can be sent at once, says Linux
-TURNS = 8  # of the loop, until a connection that was waiting in a queue has handed over what it has sent
+SPARE_FILES = 128  # files kept for the database, the listening sockets, and the connections being refused
+HANDSHAKE = 15.0  # seconds within which a client must complete the TLS handshake
+FAREWELL = 1.0  # seconds that a refused client has to read the reason
+PUBLISHED_EVERY = 1.0  # seconds between copies of the counters into shared memory
+MOST_SOCKETS = 253  # Linux's limit of descriptors in one message (SCM_MAX_FD)
+TURNS = 8  # iterations of the loop in which a queued connection is accepted and its requests are read
 
 
 class Served(Protocol):
-    """What a worker serves; see `roost.server.server.Server`."""
+    """The server in a worker; see `roost.server.server.Server`."""
 
     def protocol(self, name: str) -> asyncio.Protocol:
-        """Return what a connection that was accepted talks to, by the name of the protocol."""
+        """Make the `asyncio.Protocol` of an accepted connection, by the name of the protocol."""
 
     def reload(self, settings: Settings) -> None:
-        """Go on with other settings."""
+        """Apply new settings."""
 
     async def drain(self, seconds: float) -> None:
-        """Answer what has arrived, and close every connection."""
+        """Answer the received requests, and close every connection."""
 
     async def close(self) -> None:
-        """Close the database, when what is under way is over."""
+        """Close the database when the running turns have ended."""
 
 
 Make = Callable[[Settings, Role, dict[str, Counters]], Served]
-FULL = {each.name: each.full for each in (HandlerSocket, Memcached)}  # what is said to who is refused
+FULL = {each.name: each.full for each in (HandlerSocket, Memcached)}  # the answers to refused clients
 
 
 class Worker:
@@ -69,7 +69,7 @@ class Worker:
         self._servers: list[asyncio.AbstractServer] = []
 
     async def run(self) -> int:
-        """Serve until the supervisor says `stop` or is gone; return the exit code."""
+        """Serve until the supervisor sends `stop` or is gone; return the exit code."""
         message = await self._control.hear()
         if message is None:
             return 0
@@ -85,7 +85,7 @@ class Worker:
         self._publish()
         self._control.say("ready", connections=self._most)
         gc.collect()
-        gc.freeze()  # what is there now stays: no collection needs to look at it
+        gc.freeze()  # the objects made so far live as long as the process: no collection needs to examine them
         try:
             await self._serve()
         finally:
@@ -107,7 +107,8 @@ class Worker:
             await self._listen(socket.socket(fileno=fd), protocol_of(service), self._context)
 
     def _publish(self) -> None:
-        # A turn publishes before its answers are sent, so what is counted as they leave is told by the next, or here.
+        # A turn publishes before its answers are sent. Counts made while they are sent (bytes_out) are published by the
+        # next turn, or here.
         for each in self._counters.values():
             each.publish()
         asyncio.get_running_loop().call_later(PUBLISHED_EVERY, self._publish)
@@ -133,7 +134,7 @@ class Worker:
         self._servers.append(server)
 
     def enter(self, transport: asyncio.Transport, name: str) -> None:
-        """Let a connection in, or refuse it: only one that was let in has a session."""
+        """Accept or refuse a connection; a refused one gets no session."""
         if sum([each.open for each in self._counters.values()]) < self._most:
             protocol = self._served.protocol(name)
             transport.set_protocol(protocol)
@@ -169,20 +170,19 @@ class Worker:
 
 
 class _Door(asyncio.Protocol):
-    """Counts connections one by one: many are accepted before the first of them is made."""
+    """Checks the limit in `connection_made`, since asyncio accepts many connections before it sets up the first."""
 
     def __init__(self, worker: Worker, protocol: str) -> None:
         self._worker = worker
         self._protocol = protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._worker.enter(
-            cast(asyncio.Transport, transport), self._protocol
-        )  # uvloop's are no subclasses of asyncio's
+        # A cast, since uvloop's transports are no subclasses of asyncio's.
+        self._worker.enter(cast(asyncio.Transport, transport), self._protocol)
 
 
 class _Refused(asyncio.Protocol):
-    """Says why and closes. It reads on for a moment: a close over unread bytes would take the answer along."""
+    """Sends the reason and closes, after reading for a moment: closing with unread bytes would discard the answer."""
 
     def __init__(self, transport: asyncio.Transport, answer: bytes, others: set[_Refused]) -> None:
         self._others = others
@@ -199,7 +199,7 @@ class _Refused(asyncio.Protocol):
 
 
 def _allowed_files() -> int:
-    """Allow as many open files as may be allowed, and return their number."""
+    """Raise the limit of open files as far as allowed, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2**20 if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -208,15 +208,15 @@ def _allowed_files() -> int:
 
 def _be_called(name: str) -> None:
     try:
-        with open("/proc/self/comm", "w") as file:  # what ps and top show; not everywhere
+        with open("/proc/self/comm", "w") as file:  # the name that ps and top show; Linux only
             file.write(name)
     except OSError:
         pass
 
 
 def _no_second_sqlite(event: str, arguments: tuple[Any, ...]) -> None:
-    # The server has the database open by apsw. Another copy of SQLite in the same process would, by closing the file,
-    # give up the locks of the first (POSIX locks belong to the process), and the file could be damaged.
+    # The server opens the database with apsw. If another copy of SQLite in the same process closed the file, the first
+    # copy's locks would be released (POSIX locks belong to the process), and the file could be damaged.
     if event == "sqlite3.connect":
         raise CannotOpen(f"{arguments[0]}: a worker of roost serve opens databases by apsw, never by sqlite3")
 
@@ -224,7 +224,7 @@ def _no_second_sqlite(event: str, arguments: tuple[Any, ...]) -> None:
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # an extra; asyncio's own loop does the same, slower
+    except ImportError:  # an optional extra; asyncio's own loop does the same, slower
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -234,14 +234,14 @@ async def _live(make: Make, line: socket.socket, files: Sequence[int]) -> int:
 
 
 def main(make: Make) -> int:
-    """Be a worker: `python -m roost.server.worker FD`; wait for a place, and serve there."""
+    """Run a worker, `python -m roost.server.worker FD`: wait for a slot, and serve in it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.addaudithook(_no_second_sqlite)
     _be_called("roost standby")
     line = socket.socket(fileno=int(sys.argv[1]))
     said, files, _, _ = socket.recv_fds(line, 1, MOST_SOCKETS)
-    if not said:  # the supervisor is gone, or has no place for it
+    if not said:  # the supervisor is gone, or does not need this process
         return 0
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         return runner.run(_live(make, line, files))
