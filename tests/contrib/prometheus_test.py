@@ -68,6 +68,11 @@ def test_what_befalls_a_connection_is_counted(server_url: str) -> None:
         assert found["reconnects_total", "app"] == found["lookups_total", "app"] == 1
         assert found["unknown_outcomes_total", "app"] == found["moves_total", "app"] == 0
         assert store.run(pageviews.total("/")) == 2
+        for number, read in enumerate((pageviews.total("/"), visits.latest(7))):
+            store.run(read)
+            proxy.arm(0, Cut.BEFORE)  # of a single read
+            store.run(read)
+            assert samples(app=store)["reconnects_total", "app"] == 2 + number
 
 
 def test_an_outcome_that_cannot_be_looked_up_is_counted(server_url: str) -> None:

@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 import sqlalchemy as sa
 
 import roost
 from roost.databases import open_engine
+from tests import servers
 from tests.suite.shapes import pageviews
 
 hits = roost.Counter("hits")
@@ -137,3 +138,17 @@ def test_a_command_that_changes_what_is_stored_or_where_is_refused(store_url: st
         pytest.raises(roost.Invalid, match=why),
     ):
         store.create(pageviews)
+
+
+@pytest.mark.needs("pymysql")
+@pytest.mark.parametrize("how", ["ACCOUNT LOCK", "IDENTIFIED VIA unix_socket", "IDENTIFIED BY 'x' PASSWORD EXPIRE"])
+def test_an_account_that_the_server_does_not_let_in_is_told_what_the_server_says(store_url: str, how: str) -> None:
+    parts = urlsplit(store_url)
+    connection = servers.mariadb_connection(f"mysql://root@{parts.hostname}:{parts.port}")
+    with connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE OR REPLACE USER kept_out@'%' {how}")
+        cursor.execute("GRANT ALL ON *.* TO kept_out@'%'")
+    url = parts._replace(netloc=f"kept_out:x@{parts.hostname}:{parts.port}").geturl()
+    with roost.Store(url) as store, pytest.raises(roost.CannotOpen) as caught:
+        store.create(pageviews)
+    assert "init_command" not in str(caught.value)

@@ -143,6 +143,7 @@ class Single:
             raise
         if self._exchanges:
             connection.settle()
+            self._report(connection)
             stats.retries += not isinstance(error, Careful)
             if isinstance(error, Busy):
                 self._crowded = CROWDED

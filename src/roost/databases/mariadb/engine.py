@@ -125,6 +125,8 @@ class MariaDBEngine:
         except pymysql.MySQLError as error:
             found = self._translated(error)
             if isinstance(found, StatementFailed):  # no other statement has been sent
+                if "init_command" not in self._arguments:
+                    raise CannotOpen(str(found)) from error
                 raise Invalid(f"{self.place}: init_command: {error.args[-1]} ({error.args[0]})") from error
             raise found from error
         except RuntimeError as error:  # the driver's, where a package is missing

@@ -114,7 +114,7 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return ReadOnly(text)
         case 2002 | 2003 | 2006 | 2013 | 2055 | 1927 | 1053 | 1040 | 1047 | 1153 | 1158 | 1159 | 1160 | 1161 | 4031:
             return ConnectionLost(text)
-        case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 2005 | 2026 | 2059 | 2061:
+        case 1044 | 1045 | 1049 | 1129 | 1130 | 1203 | 1226 | 1698 | 1820 | 1862 | 4151 | 2005 | 2026 | 2059 | 2061:
             return CannotOpen(text)
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
             return ConnectionLost(text)
