@@ -282,6 +282,33 @@ def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> 
     daemon.end()
 
 
+SESSIONS = {
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+}
+END = {"mariadb": "KILL {}", "postgresql": "SELECT pg_terminate_backend({})"}
+
+
+def test_sessions_that_the_database_has_ended_cost_nobody_an_answer(db: Database, tmp_path: Path) -> None:
+    def sessions() -> list[int]:
+        with contextlib.closing(db.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(SESSIONS[db.name])
+            return [number for (number,) in cursor.fetchall()]
+
+    with (
+        serving(tmp_path, db.url, "--workers", "1", "--timeout", "2", module="roost.cli") as served,
+        connect(served, db, "read") as reader,
+        connect(served, db) as writer,
+    ):
+        for number in range(4):
+            for session in sessions():
+                db.script(END[db.name].format(session))
+            until(lambda: not sessions(), "they do not end")
+            assert reader.ask("0\t=\t1\t1") == [f"0\t3\t1\tone\t{10 + number}"]
+            assert writer.ask(add(1)) == ["0\t1\t1"]
+
+
 def test_a_schema_of_postgresql_is_opened_by_its_name(tmp_path: Path) -> None:
     with database("postgresql", tmp_path) as db:
         db.script(
