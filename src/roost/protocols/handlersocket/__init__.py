@@ -1,4 +1,4 @@
-"""HandlerSocket: bytes to what is asked, and results to bytes. No sockets, no SQL."""
+"""HandlerSocket: parses bytes into requests, and turns results into bytes. No sockets, no SQL."""
 
 from roost.protocols.handlersocket.tokens import END, NULL, SEPARATOR, decode, encode, escape, request, split, unescape
 

@@ -1,7 +1,8 @@
-"""Results become the text of answers.
+"""Format results as the text of answers.
 
-As a rule a row is one format, and one look over the text of all of them: where it has no more control characters than
-the separators put in, no value has any. What is NULL, has bytes, or must be escaped goes value by value.
+Usually a row is formatted by one `%`, and one scan checks the text of all rows: if it contains no more control
+characters than the separators added, no value contains any. Results with NULL, bytes, or characters that must be
+escaped are formatted value by value.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ _COUNTS = [f"0\t1\t{number}" for number in range(64)]
 
 
 def error(code: int, word: str) -> str:
-    """Return the answer that refuses."""
+    """Return an error answer."""
     return f"{code}\t1\t{word}"
 
 
 def refusal(failed: Error) -> str:
     """Return the answer to a request that the database, or a structure, refuses."""
-    if isinstance(failed, Invalid) and failed.word == "value":  # what a structure does not take is its type's affair
+    if isinstance(failed, Invalid) and failed.word == "value":  # a value that the structure's column type refuses
         return error(1, "type")
-    if failed.word == "foreign":  # found at COMMIT, when nobody knows any more which side it was
+    if failed.word == "foreign":  # found at COMMIT, when it is unknown which side of the foreign key was violated
         return error(1, "151")
     return error(failed.code, failed.word)
 
 
 def token(value: Any) -> str:
-    r"""Return one value as a token; bytes that are no UTF-8 as lone surrogates.
+    r"""Return one value as a token; bytes that are not UTF-8 become lone surrogates.
 
     >>> token(None), token(1.5), token("a\tb"), token(b"\xff")
     ('\x00', '1.5', 'a\x01Ib', '\udcff')
@@ -50,18 +51,18 @@ def token(value: Any) -> str:
 
 
 def _controls(text: str) -> int:
-    # How many characters there are that a value may not have.
+    # The number of characters that a value may contain only escaped.
     data = text.encode("utf-8", "surrogateescape")
     return len(data) - len(data.translate(None, _CONTROL))
 
 
 def _is_plain(rows: Iterable[Iterable[Any]]) -> bool:
-    # Whether there are only numbers and texts.
+    # Whether all values are numbers or texts.
     return _PLAIN.issuperset(map(type, chain.from_iterable(rows)))
 
 
 def found(rows: Sequence[Sequence[Any]], width: int) -> str:
-    """Return the answer of a find: all of its rows, one after the other."""
+    """Return the answer of a find: all rows, one after the other."""
     if not rows or not width:
         return f"0\t{width}"
     if _is_plain(rows):
@@ -72,14 +73,14 @@ def found(rows: Sequence[Sequence[Any]], width: int) -> str:
 
 
 class Counted:
-    """What was counted of answers."""
+    """The counts of a responder's answers."""
 
     rows = 0  # found or modified
     errors = 0
 
 
 class Answers:
-    """The answers to requests of one opened index. A result is what `roost.structures.index.runs` says."""
+    """Formats the answers for one opened index. `roost.structures.index.runs` defines the results."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -87,7 +88,7 @@ class Answers:
         self._row = self._none + "\t%s" * width + "%.0s"
 
     def of(self, results: Sequence[Any], counted: Counted) -> list[str]:
-        """Return an answer for each."""
+        """Return an answer for each result."""
         kinds = set(map(type, results))
         if kinds == _NUMBERS:
             counted.rows += len(results)

@@ -1,4 +1,4 @@
-"""HandlerSocket as the server knows it: a chunk is lines of text without the last LF."""
+"""HandlerSocket's `Codec`: a chunk is lines of text without the last LF."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from roost.structures.index.budget import Budget
 
 
 class Framing:
-    """One connection's bytes, which become lines of text. Bytes that are not UTF-8 become lone surrogates."""
+    """Splits one connection's bytes into lines of text. Bytes that are not UTF-8 become lone surrogates."""
 
     __slots__ = ("_most_line", "_pieces", "held")
 
     def __init__(self, most_line: int) -> None:
         self._most_line = most_line
-        self._pieces: list[bytes] = []  # of a line that has no end yet
+        self._pieces: list[bytes] = []  # the pieces of an incomplete line
         self.held = 0  # their bytes
 
     def limit(self, most_line: int, _: int) -> None:
-        """Go on with another limit of a line's bytes."""
+        """Set another limit for the bytes of a line."""
         self._most_line = most_line
 
     def drop(self) -> None:
-        """Forget what is kept."""
+        """Discard the buffered bytes."""
         self._pieces, self.held = [], 0
 
     def feed(self, data: bytes) -> str | None:
-        """Take what has arrived, and return the complete lines, without the last LF; None where there are none.
+        """Take received bytes, and return the complete lines, without the last LF; None if there are none.
 
         Raises: TooLong.
         """
@@ -63,7 +63,7 @@ def _text(lines: bytes) -> str:
 
 
 class HandlerSocket:
-    """HandlerSocket over what was opened.
+    """HandlerSocket over the indexes opened in one database.
 
     openings: shared by the turns on all connections.
     """
@@ -79,11 +79,11 @@ class HandlerSocket:
         self._openings = openings
 
     def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
-        """Return what makes chunks of one connection's bytes."""
+        """Make the framing of one connection."""
         return Framing(most_line)
 
     def writes(self, arrived: Sequence[object]) -> bool:
-        """Whether the requests may modify something: it is the address that decides."""
+        """Whether the requests may modify something, which depends on the server's address alone."""
         return self._openings.writes
 
     def count(self, chunk: str) -> int:
@@ -91,24 +91,24 @@ class HandlerSocket:
         return chunk.count("\n") + 1
 
     def halves(self, chunk: str) -> tuple[str, str] | None:
-        """Return the first half and the second; None for one line."""
+        """Split a chunk into two halves; None if it is a single line."""
         lines = chunk.split("\n")
         middle = len(lines) // 2
         return ("\n".join(lines[:middle]), "\n".join(lines[middle:])) if middle else None
 
     def cut(self, chunk: str, size: int) -> tuple[str, str | None]:
-        """Return a first part of about so many characters, at least one line, and the rest, if any."""
+        """Split off a first part of about `size` characters, at least one line; return it and the rest, if any."""
         cut = chunk.rfind("\n", 0, size)
         cut = chunk.find("\n", size) if cut < 0 else cut
         return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, None)
 
     def modifies(self, chunk: str) -> bool:
-        """Whether the first line may be a modification: it has more than a find by a key."""
+        """Whether the first line may be a modification: it is an insert, or has more than five tokens."""
         line = chunk.partition("\n")[0]
         return line.count("\t") > 4 or line.partition("\t")[2].startswith("+")
 
     def key_of(self, session: Session, request: str) -> Hashable:
-        """Return what a line asks for: lines that modify by the same key of the same index have the same."""
+        """Return the index and the key of a line: equal for lines that modify by the same key of the same index."""
         tokens = request.split("\t")
         opened = session.opened.get(tokens[0])
         if len(tokens) < 3 or tokens[1] == "+" or not tokens[2].isdecimal() or len(tokens[2]) > 3:
@@ -116,9 +116,9 @@ class HandlerSocket:
         return opened and opened.asked, *tokens[1 : 3 + int(tokens[2])]
 
     def encode(self, answer: str) -> bytes:
-        """Return answers as they are sent."""
+        """Encode answers for the connection."""
         return answer.encode("utf-8", "surrogateescape")
 
     def responder(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Responder:
-        """Return what answers lines."""
+        """Make the responder for lines."""
         return Responder(arrived, self._openings, version, budget, failed)

@@ -1,7 +1,7 @@
-"""Opened indexes, shared by the connections that have opened them; and the forms of the lines that use them.
+"""Opened indexes, shared by the connections that opened them; and the forms of the lines that use them.
 
-Lines have the same form if they differ in their values alone: those become a run, as columns of tokens, and no request
-is read by itself. A line that has no form (an escape, a list of IN, an error) is read by `requests.parse`.
+Lines have the same form if they differ only in their values. Such lines become a run, as columns of tokens, without
+being parsed one by one. A line without a form (an escape, an IN list, an error) is parsed by `requests.parse`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from roost.protocols.handlersocket.requests import MOST_ROWS, NULL, VERBS, Open,
 from roost.structures.index.declaration import COMPARISONS, OPS
 from roost.structures.index.runs import Columns, Shape
 
-MOST_FORMS = 64  # that are kept for one opened index
+MOST_FORMS = 64  # cached per opened index
 ONE_ROW = ["1", "0"]  # limit and offset
 
 
 class Target(Protocol):
-    """What can be opened: an index of a table, or a structure."""
+    """An object that can be opened: an index of a table, or a structure."""
 
-    parts: int  # how many columns the key has
-    width: int  # how many columns are read and written
-    filters: Sequence[str]  # the names of the columns that filters name
-    bulk: bool  # whether like requests are done as a run; otherwise only inserts, see `Inserts` in responder.py
+    parts: int  # the number of the key's columns
+    width: int  # the number of columns that are read and written
+    filters: Sequence[str]  # the names of the columns opened for filters
+    bulk: bool  # whether like requests run together; if not, only inserts do, see `Inserts` in responder.py
 
 
 class Form:
-    """What lines have in common: how many tokens, which of them are the same, and what the others are.
+    """The common pattern of lines: their number of tokens, the tokens that are equal, and the places of the values.
 
-    length: of a line, in tokens.
-    fixed: tokens that all of them have, and where; the first is not looked at.
-    places: of the values, in the order of the shape's columns.
+    length: the number of tokens of a line.
+    fixed: the places and texts of the equal tokens; the first token is not compared.
+    places: the places of the values, in the order of the shape's columns.
     """
 
     __slots__ = ("_bounds", "_fixed", "_length", "_places", "shape")
@@ -43,13 +43,14 @@ class Form:
         self._length = length
         self._fixed = fixed
         self._places = places
-        self._bounds = 3 + shape.keys  # where limit and offset are
+        self._bounds = 3 + shape.keys  # the place of the limit, which the offset follows
 
     def columns(self, text: str) -> list[list[str]] | None:
-        """Return the tokens of lines as columns, the first of this form; None where not all of them are of it."""
+        """Return the tokens of lines as columns; None unless all lines have this form, as the first one has."""
         if "\n" not in text:
             return [[token] for token in text.split("\t")]
-        # An end of line stays at the token behind it, so a line with a token too few shows beside one with too many.
+        # Each LF stays at the start of the token behind it. So a line with a token too few is noticed even if another
+        # line has one too many.
         tokens = text.replace("\n", "\t\n").split("\t")
         lines = text.count("\n") + 1
         length = self._length
@@ -64,9 +65,9 @@ class Form:
         return columns
 
     def values(self, columns: Sequence[Sequence[str]]) -> Columns:
-        """Return the values of columns of tokens, as the shape has them.
+        """Convert columns of tokens to columns of values, in the order of the shape.
 
-        Raises: Refused where a limit or an offset is no number.
+        Raises: Refused if a limit or an offset is not a number.
         """
         made: list[Sequence[Any]] = []
         for place in self._places:
@@ -78,7 +79,7 @@ class Form:
         return made
 
     def fits(self, tokens: list[str]) -> bool:
-        """Return whether the limit and the offset of a line are numbers."""
+        """Whether the limit and the offset of a line are numbers."""
         try:
             return not self.shape.bounded or bool(_limit(tokens[self._bounds]) + number(tokens[self._bounds + 1]))
         except Refused:
@@ -90,13 +91,13 @@ def _limit(token: str) -> int:
 
 
 def _once(tokens: Sequence[str], make: Callable[[str], int]) -> list[int]:
-    # As a rule all lines have the same.
+    # Usually all lines have the same token.
     first = tokens[0]
     return [make(first)] * len(tokens) if tokens.count(first) == len(tokens) else list(map(make, tokens))
 
 
 class Opened:
-    """One opened index, as the sessions that opened it have it. In another version of the schema it is another one."""
+    """One opened index, shared by the sessions that opened it; a new version of the schema gets a new object."""
 
     __slots__ = ("__weakref__", "_ends", "_forms", "answers", "asked", "target", "version", "writes")
 
@@ -104,12 +105,12 @@ class Opened:
         self.asked = asked
         self.target, self.version, self.writes = target, version, writes
         self.answers = Answers(target.width)
-        self._forms: dict[tuple[str | int, ...], Form | None] = {}  # None where lines are to be read by themselves
-        # Where the values end that a find brings, by their number.
+        self._forms: dict[tuple[str | int, ...], Form | None] = {}  # None: such lines are parsed one by one
+        # The place behind a find's values, by their number as it stands in the line.
         self._ends = {str(values): 3 + values for values in range(1, target.parts + 1)} if target.bulk else {}
 
     def form(self, tokens: list[str]) -> Form | None:
-        """Return the form of a line, None where it has none. No token is escaped."""
+        """Return the form of a line, None if it has none. No token may be escaped."""
         key = self._key(tokens)
         if key is None:
             return None
@@ -122,8 +123,8 @@ class Opened:
             return form
 
     def _key(self, tokens: list[str]) -> tuple[str | int, ...] | None:
-        # What has to be equal: the operation, how many tokens, whether limit and offset are 1 and 0, and what follows
-        # them but for the values.
+        # The parts that must be equal: the operation, the number of tokens, whether limit and offset are 1 and 0, and
+        # the tokens behind them except the values.
         length = len(tokens)
         if length < 4:
             return None
@@ -184,10 +185,11 @@ def _is_place(token: str, columns: int) -> bool:
 
 
 class Openings:
-    """What has been opened in one database, by whichever connection.
+    """The indexes that any connection has opened in one database.
 
-    may: whether a table may be opened, by the names of the database and the table.
-    looks: whether each turn compares the version first: what is of the present one can be opened without a look.
+    may: returns whether a table may be opened, by the names of the database and the table.
+    looks: whether each turn compares the schema's version first; if so, an index already opened in the current version
+        can be opened again without asking the database.
     """
 
     def __init__(self, may: Callable[[str, str], bool], *, writes: bool, looks: bool = True) -> None:
@@ -197,11 +199,11 @@ class Openings:
         self._opened: weakref.WeakValueDictionary[Open, Opened] = weakref.WeakValueDictionary()
 
     def find(self, asked: Open) -> Opened | None:
-        """Return what was opened under the same names, whatever its number."""
+        """Return the index opened by the same names, under any number; None if there is none."""
         return self._opened.get(asked._replace(number=0))
 
     def keep(self, asked: Open, target: Target, version: int) -> Opened:
-        """Return an opened index that has this target in this version: the same for all who open it."""
+        """Return the opened index for this target in this version, the same object for every session."""
         asked = asked._replace(number=0)
         opened = self._opened.get(asked)
         if opened is None or opened.version != version or opened.target is not target:

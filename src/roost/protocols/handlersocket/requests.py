@@ -1,7 +1,7 @@
-"""The requests of HandlerSocket: the tokens of a line become what is asked, or the answer that refuses it.
+"""The requests of HandlerSocket: the tokens of a line are parsed into a request, or refused with an error.
 
-Lines are text here: what is no UTF-8 stands in it as lone surrogates (PEP 383), so any bytes come through. What is
-checked, and in which order, is the original's; where numbers and filters differ, it is said in docs/handlersocket.md.
+Lines are text here. Bytes that are not UTF-8 become lone surrogates (PEP 383), so that any bytes pass unchanged. The
+checks and their order are those of the original; docs/handlersocket.md lists the differences in numbers and filters.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from roost.errors import Invalid
 from roost.protocols.handlersocket.tokens import unescape
 from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 
-MOST = 2**32 - 1  # what a number may be
-MOST_VALUES = 100_000  # of one list of IN: each is a lookup, and nobody else is served meanwhile
-MOST_ROWS = 1_000_000  # of one answer
+MOST = 2**32 - 1  # the largest number
+MOST_VALUES = 100_000  # values of one IN list: each is a lookup, and no other client is served meanwhile
+MOST_ROWS = 1_000_000  # rows of one answer
 
 NULL = "\0"
 VERBS: Final = {"U": "update", "D": "delete", "+": "increment", "-": "decrement"}
@@ -26,7 +26,7 @@ Token = str | None
 
 
 class Refused(Exception):
-    """A request that is answered with an error: `2`, and this word."""
+    """The request is answered with an error: code 2 and this word."""
 
     def __init__(self, word: str) -> None:
         super().__init__(word)
@@ -38,7 +38,7 @@ class Filter(NamedTuple):
 
     ends: bool  # W: a row that does not pass ends the scan; F: it is skipped
     op: str
-    place: int  # in the columns opened for filters
+    place: int  # among the columns opened for filters
     value: Token
 
 
@@ -46,14 +46,14 @@ class Find(NamedTuple):
     """`<id> <op> <vlen> … [LIM] [IN] [FILTER …] [MOD]`, without the id."""
 
     op: str
-    width: int  # how many values there were to be
-    values: Sequence[Token]  # those that were there, at most so many
+    width: int  # the announced number of values
+    values: Sequence[Token]  # the values that were sent, at most `width`
     limit: int
     offset: int
-    place: int | None  # IN: whose value is replaced
+    place: int | None  # IN: the place of the value that the list replaces
     among: Sequence[Token]
     filters: Sequence[Filter]
-    modification: str  # its word, or ""
+    modification: str  # its verb, or ""
     to: Sequence[Token]
 
 
@@ -75,7 +75,7 @@ class Open(NamedTuple):
     fcolumns: tuple[str, ...]
 
     def run(self, database: Any, _: Any) -> Generator[Any, Any, Any]:
-        """Answer with what these names stand for now, or with the error that says why there is nothing."""
+        """Answer with the target that these names have now, or with the error if there is none."""
         opening: Generator[Any, Any, Any] = database.open(
             self.database, self.table, self.key, self.columns, self.fcolumns
         )
@@ -83,7 +83,7 @@ class Open(NamedTuple):
 
 
 def is_request(first: str) -> bool:
-    """Return whether a line with this first token is a request, right or wrong; others are of another protocol.
+    """Whether a line with this first token is a request, valid or not; other lines belong to another protocol.
 
     >>> is_request("P"), is_request("17"), is_request("POST / HTTP/1.1"), is_request("1 /x HTTP/1.1"), is_request("")
     (True, True, False, False, False)
@@ -132,7 +132,7 @@ def values(tokens: Sequence[str]) -> list[Token]:
 
 
 def parse_open(tokens: Sequence[str]) -> Open:
-    """Read the tokens of a `P`. Names are not unescaped, and end at the first NUL."""
+    """Parse the tokens of a `P`. Names are not unescaped, and end at the first NUL."""
     names = [token.partition("\0")[0] for token in tokens[2:7]]
     database, table, index, columns, fcolumns = names + [""] * (5 - len(names))
     return Open(
@@ -146,11 +146,11 @@ def parse_open(tokens: Sequence[str]) -> Open:
 
 
 def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
-    """Read the tokens of a find, a modification or an insert.
+    """Parse the tokens of a find, a modification or an insert.
 
-    fcolumns: how many columns were opened for filters.
+    fcolumns: the number of columns opened for filters.
 
-    Raises: Refused, by the first thing that is wrong.
+    Raises: Refused, for the first error.
     """
     op = tokens[1] if len(tokens) > 1 else ""
     width = number(tokens[2]) if len(tokens) > 2 else 0
@@ -186,10 +186,10 @@ def _inserting(width: int, given: list[Token]) -> Insert:
 
 
 def _among(tokens: list[str], at: int, width: int) -> tuple[int, list[Token], int]:
-    # IN: the place of the value that is replaced, the list, and where the tokens go on.
+    # IN: the place of the value that is replaced, the list, and the place of the next token.
     place = number(tokens[at]) if len(tokens) > at else 0
     length = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
-    if not length or place >= width > 0:  # no values at all is the next error, klen
+    if not length or place >= width > 0:  # width 0 is reported later, as klen
         raise Refused("invalueslen")
     if length > MOST_VALUES:
         raise Refused("limit")
@@ -213,12 +213,12 @@ def _filter(tokens: list[str], at: int, fcolumns: int) -> Filter:
 def operation(
     tokens: list[str], *, writes: bool, parts: int, width: int, filters: Sequence[str]
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return what a line asks of an opened index, as the verb of an operation of `roost.Index` and its arguments.
+    """Translate a line for an opened index into the verb and the arguments of an operation of `roost.Index`.
 
-    writes: whether there may be modifications.
-    parts, width, filters: how many columns the key has, how many were opened, and which for filters.
+    writes: whether modifications are allowed.
+    parts, width, filters: the number of the key's columns, of the opened columns, and the names of those for filters.
 
-    Raises: Refused, by the first thing that is wrong.
+    Raises: Refused, for the first error.
     """
     asked = parse(tokens, len(filters))
     if not writes and (isinstance(asked, Insert) or asked.modification):
@@ -238,5 +238,5 @@ def operation(
 
 
 def _padded(given: Sequence[Token], wanted: int) -> Sequence[Token]:
-    # A token that is missing is an empty one.
+    # Missing tokens count as empty ones.
     return given[:wanted] if len(given) >= wanted else [*given, *[""] * (wanted - len(given))]

@@ -1,8 +1,8 @@
-"""What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
+"""Answers the lines received from many connections in one turn. No sockets, no SQL.
 
-`Responder.play` is a generator: it yields what is asked of the database, is sent the results, and makes answers of
-them. Requests of one form are asked together, whichever connections they came from. The lines of a connection are done
-in their order: each round takes the next lines of one form from every connection.
+`Responder.play` is a generator: it yields requests to the database, is sent the results, and makes answers of them.
+Requests of one form run together, whichever connections they came from. The lines of a connection run in their order:
+each round takes the next lines of one form from every connection.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
 
-LOT = 1024  # requests of a run, after which it is looked whether there is still room
-SINGLES = 64  # the same, of requests that are no run
+LOT = 1024  # requests of a run between two checks of the budget
+SINGLES = 64  # the same, for requests that are not in a run
 
 Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection, without the last LF
 
@@ -28,7 +28,7 @@ Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection
 class Run(NamedTuple):
     """Like requests of one opened index.
 
-    last: nothing is asked after them.
+    last: no other request follows in the transaction.
     """
 
     target: Target
@@ -55,7 +55,7 @@ class Inserts(NamedTuple):
 
 
 class Singles(NamedTuple):
-    """Requests of any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
+    """Requests for any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
@@ -71,7 +71,7 @@ Playing = Generator[Asked, Any, None]
 
 
 class _Lines:
-    """The lines of one connection that are not all of one form, and how far they are done."""
+    """The lines of one connection that do not all have one form, and the position of the next one."""
 
     __slots__ = ("late", "lines", "next", "place", "session")
 
@@ -98,17 +98,17 @@ class Responder(say.Counted):
     """The lines of several connections, and their answers.
 
     version: of the schema, in the transaction that answers.
-    failed: why there is no transaction.
-    elapsed: seconds that the last answer of the database took; whoever sends it says so.
+    failed: the error because of which there is no transaction.
+    elapsed: seconds that the database's last answer took; set by the caller that sends the answer in.
     """
 
     def __init__(
         self, arrived: Arrived, openings: Openings, version: int, budget: Budget, failed: Error | None = None
     ) -> None:
-        self.texts = [""] * len(arrived)  # the answers, in the order of the connections; "" where there are none yet
-        self.late: dict[int, Late] = {}  # by their places, after their texts
-        self.rest: dict[int, str] = {}  # by their places: the lines that are left for later turns
-        self.seconds = [0.0] * len(arrived)  # that each took
+        self.texts = [""] * len(arrived)  # the answers, in the order of the connections; "" if there are none yet
+        self.late: dict[int, Late] = {}  # delayed answers, by the connection's place; they follow the texts
+        self.rest: dict[int, str] = {}  # the lines left for later turns, by the connection's place
+        self.seconds = [0.0] * len(arrived)  # the time that each connection took
         self.requests = 0
         self.elapsed = 0.0
         self._arrived = arrived
@@ -116,10 +116,10 @@ class Responder(say.Counted):
         self._version = version
         self._budget = budget
         self._failed = failed
-        self._before: dict[Session, tuple[object, ...]] = {}  # what sessions were that have changed
+        self._before: dict[Session, tuple[object, ...]] = {}  # the former states of sessions that have changed
 
     def undo(self) -> None:
-        """Take back what the sessions have become: the answers are not sent."""
+        """Restore the sessions to their state before `play`: the answers will not be sent."""
         for session, state in self._before.items():
             session.restore(state)
 
@@ -137,14 +137,14 @@ class Responder(say.Counted):
                 self.rest[lines.place] = left
 
     def _current(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
-        # What requests that begin like this are for; None where the line has to be read to say why not.
+        # The current opened index for this first token; None if the line has to be parsed to find out its error.
         opened = session.opened.get(token)
         if opened is None or not session.authorized or self._failed is not None:
             return None
         return opened if opened.version == self._version else (yield from self._resolve(session, token))
 
     def _resolve(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
-        # Looks again what an opened index is now; None where there is none any more.
+        # Open the index again if the schema has changed since; None if it no longer exists.
         opened = session.opened[token]
         if opened.version == self._version:
             return opened
@@ -161,12 +161,12 @@ class Responder(say.Counted):
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def _whole_chunks(self) -> Generator[Asked, Any, list[int]]:
-        # Answers the connections that have requests of one form, all of them together; returns the others.
+        # Answer connections whose whole chunk has one form, together; return the others.
         if self._failed is not None:
             return list(range(len(self._arrived)))
         others = []
         version = self._version
-        begun: dict[tuple[Opened, str], list[int]] = {}  # connections by what their first lines begin with
+        begun: dict[tuple[Opened, str], list[int]] = {}  # connections, by the opened index and first tokens of line 1
         for place, (session, text) in enumerate(self._arrived):
             first = text.find("\t")
             opened = session.opened.get(text[:first])
@@ -185,13 +185,14 @@ class Responder(say.Counted):
                 begun[beginning] = [place]
         only = len(begun) == 1 and not others
         for (opened, _), places in begun.items():
-            # Operations of several structures are left to `_round`: together they lock what they need in one order.
+            # Operations on several structures are left to `_round`, which runs them together, so that they take their
+            # locks in one order.
             if not (opened.target.bulk or only) or not (yield from self._together(opened, places, only)):
                 others += places
         return sorted(others)
 
     def _together(self, opened: Opened, places: list[int], only: bool) -> Generator[Asked, Any, bool]:
-        # Answers these chunks as one run; returns whether they are one. only: there are no others.
+        # Answer these chunks as one run; return False if they are not one. only: the turn has no other chunks.
         texts = [self._arrived[place][1] for place in places]
         text = "\n".join(texts)
         form = None if "\x01" in text else opened.form(text.partition("\n")[0].split("\t"))
@@ -225,7 +226,7 @@ class Responder(say.Counted):
     def _run(
         self, opened: Opened, form: Form, values: Columns, total: int, only: bool = False
     ) -> Generator[Asked, Any, tuple[list[str], float]]:
-        # The answers of the first requests, as far as the budget allows, and the seconds that they took.
+        # Return the answers to the first requests, as far as the budget allows, and the seconds that they took.
         answers: list[str] = []
         seconds = 0.0
         while self._budget.open:
@@ -247,7 +248,7 @@ class Responder(say.Counted):
     # --- line by line ---------------------------------------------------------------------------------------------
 
     def _round(self, going: list[_Lines], every: dict[int, _Lines]) -> Generator[Asked, Any, list[_Lines]]:
-        # Takes the next lines of each connection, and asks for what was gathered; returns those that have more.
+        # Take the next lines of each connection and run them together; return the connections that have more.
         runs: dict[Form, _Alike] = {}
         singles: list[Single] = []
         more = []
@@ -259,7 +260,7 @@ class Responder(say.Counted):
             answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
             self._deliver(every, alike.owners, answers, seconds)
         while singles and self._budget.open:
-            # Modifications of structures lock what they need in one order, as far as they are done together.
+            # Modifications of structures take their locks in one order only if they run together, hence the larger lot.
             some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
             results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
             answers = []
@@ -278,12 +279,12 @@ class Responder(say.Counted):
         for place, answer in zip(owners, answers, strict=False):
             self.texts[place] += answer + "\n"
             self.seconds[place] += each
-        for place in owners[len(answers) :]:  # the last lines that their connections gave
+        for place in owners[len(answers) :]:  # unanswered, and the last lines taken from their connections: put back
             every[place].next -= 1
 
     def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
-        # Gathers the next lines of one form, or the next that are none, and answers what asks nothing of the database
-        # before them; returns whether there will be more.
+        # Collect the next lines of one form, or the next lines without a form, and answer lines before them that need
+        # no database; return whether the connection has more.
         taken: Form | None = None
         single = False
         while lines.next < len(lines.lines) and self._budget.open:
@@ -339,7 +340,7 @@ class Responder(say.Counted):
         self._budget.take(len(answer))
 
     def _answer(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
-        # The answer to a line that asks nothing of an opened index, or cannot.
+        # The answer to a line that is not for an opened index.
         try:
             first = tokens[0]
             if session not in self._before and (first in ("A", "P") or not session.known):
@@ -371,7 +372,7 @@ class Responder(say.Counted):
         return "0\t1" if session.open(asked.number, opened) else self._wrong("limit")
 
     def _unopened(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
-        # A line for which nothing is opened under its first token as it stands, or no longer.
+        # A line whose first token is not the exact number of an opened index (such as 01), or whose index is gone.
         wanted = number(tokens[0])
         opened = session.opened.get(str(wanted))
         if opened is not None:
@@ -383,7 +384,7 @@ class Responder(say.Counted):
             request = _operation(opened, tokens)
             (result,) = yield Singles([(opened.target, *request)])
             return opened.answers.of([result], self)[0]
-        # The original looks at the list of IN and at the filters before it finds that a number was left out.
+        # If a larger number is open, the original parses the IN list and the filters before it reports this one.
         if any([int(each) > wanted for each in session.opened]):
             try:
                 parse(tokens, 0)

@@ -1,4 +1,4 @@
-"""One client connection: the indexes it has opened, and whether it has said the secret."""
+"""One client connection: the indexes it has opened, and whether it has sent the secret."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ UNAUTHORIZED = "3\t1\tunauth"
 
 
 class Session:
-    """What is known of one connection.
+    """The protocol's state of one connection.
 
-    secret: what it has to say first; None where it need not.
-    most: indexes that it may open.
+    secret: the secret that it has to send first; None if it need not.
+    most: the number of indexes that it may open.
     """
 
     __slots__ = ("authorized", "foreign", "known", "most", "opened", "secret", "wrong")
@@ -24,22 +24,22 @@ class Session:
         self.authorized = secret is None
         self.most = most
         self.opened: dict[str, Opened] = {}  # by their numbers
-        self.wrong = 0  # secrets, one after the other
-        # Whether it has said something that only a client of HandlerSocket says. Who has to say a secret first can do
-        # nothing until then, whatever it speaks.
+        self.wrong = 0  # the number of consecutive wrong secrets
+        # Whether it has sent something that only a HandlerSocket client sends. A connection that needs a secret counts
+        # as known: until it has sent the secret, it can do nothing in any protocol.
         self.known = not self.authorized
-        self.foreign = False  # it speaks another protocol: nothing more of it is looked at
+        self.foreign = False  # it speaks another protocol: its further bytes are ignored
 
     def state(self) -> tuple[object, ...]:
-        """Return what `restore` takes back."""
+        """Return the state for `restore`."""
         return self.authorized, dict(self.opened), self.wrong, self.known, self.foreign
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Become again what it was, as what was answered since is undone."""
+        """Return to an earlier state, since the answers given after it were not sent."""
         self.authorized, self.opened, self.wrong, self.known, self.foreign = state
 
     def open(self, number: int, opened: Opened) -> bool:
-        """Keep an opened index under its number, in place of what was there; False when there are too many."""
+        """Store an opened index under its number, replacing the one there; False if too many are open."""
         if len(self.opened) >= self.most and str(number) not in self.opened:
             return False
         self.opened[str(number)] = opened
@@ -47,7 +47,7 @@ class Session:
         return True
 
     def authorize(self, tokens: list[str]) -> str:
-        """Answer an `A`: a wrong secret takes back what a right one gave."""
+        """Answer an `A`: a wrong secret revokes the authorization that a right one gave."""
         if len(tokens) < 2 or tokens[1] != "1":
             return "3\t1\tauthtype"
         said = (tokens[2] if len(tokens) > 2 else "").encode("utf-8", "surrogateescape")

@@ -1,10 +1,11 @@
-"""The tokens of HandlerSocket, as server and client share them.
+"""The tokens of HandlerSocket, for server and client.
 
-A request and an answer are one line each. It ends with LF; its tokens are separated by TAB. A token is the one byte
-00, which is NULL, or a value, in which the bytes 00 to 0F are written as 01 and the byte plus 40 (hexadecimal), and
-all others as they are. So neither TAB nor LF is ever part of a value, and every one of the 256 bytes can be.
+A request is one line, and so is an answer. A line ends with LF; its tokens are separated by TAB. A token is the single
+byte 00, which means NULL, or a value. In a value the bytes 00 to 0F are written as 01 and the byte plus 40
+(hexadecimal), and all others as they are. So neither TAB nor LF appears in an encoded value, and a value may contain
+each of the 256 bytes.
 
-Promise: `unescape` takes any bytes and answers with a value or `Invalid`; `unescape(escape(value)) == value`.
+Promise: `unescape` takes any bytes and returns a value or raises `Invalid`; `unescape(escape(value)) == value`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ SEPARATOR = b"\t"
 END = b"\n"
 
 _CONTROL = bytes(range(0x10))
-# 01 is the first: what the others are replaced by has it too.
+# 01 comes first, since the replacements of the others contain it.
 _ESCAPES = [(bytes([byte]), bytes([1, byte + 0x40])) for byte in sorted(_CONTROL, key=lambda byte: byte != 1)]
 _SHIFTED = [bytes([byte - 0x40]) if byte >= 0x40 else b"" for byte in range(256)]
 
 
 def escape(value: bytes) -> bytes:
-    r"""Return a value as a token. The value itself, not a copy, where nothing is to be escaped.
+    r"""Return a value as a token: the value itself, not a copy, if nothing has to be escaped.
 
     >>> escape(b"a\tb")
     b'a\x01Ib'
@@ -40,11 +41,12 @@ def escape(value: bytes) -> bytes:
 
 
 def unescape(token: bytes) -> bytes:
-    r"""Return the value of a token. The token itself, not a copy, where nothing is escaped.
+    r"""Return the value of a token: the token itself, not a copy, if nothing is escaped.
 
-    01 and any byte from 40 on is that byte less 40, as the original has it; raw bytes below 10 are taken as they are.
+    01 followed by a byte of at least 40 stands for that byte minus 40, as in the original; unescaped bytes below 10 are
+    taken as they are.
 
-    Raises: Invalid when 01 stands at the end, or before a byte below 40.
+    Raises: Invalid if 01 stands at the end, or before a byte below 40.
 
     >>> unescape(b"a\x01Ib")
     b'a\tb'
@@ -84,7 +86,7 @@ def decode(token: bytes) -> bytes | None:
 
 
 def request(*values: bytes | None) -> bytes:
-    r"""Return the line of these values, LF included; None is NULL.
+    r"""Return a line with these values, LF included; None is NULL.
 
     >>> request(b"1", b"=", b"1", b"a\tb", None)
     b'1\t=\t1\ta\x01Ib\t\x00\n'

@@ -1,4 +1,4 @@
-"""memcached's text protocol and its meta commands: bytes to operations of a `Cache`, and results to bytes.
+"""memcached's text protocol and meta commands: parses bytes into operations of a `Cache`, turns results into bytes.
 
 No sockets, no SQL.
 """

@@ -1,4 +1,4 @@
-"""What a request asks, and the texts of answers."""
+"""The kinds of parsed requests, and the texts of answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPARED = {True: b"STORED\r\n", False: b"EXISTS\r\n", None: b"NOT_FOUND\r\n"}
 DELETED = {True: b"DELETED\r\n", False: b"NOT_FOUND\r\n"}
 TOUCHED = {True: b"TOUCHED\r\n", False: b"NOT_FOUND\r\n"}
 
-# What the database refuses. Of all else the client learns no more than that.
+# The answers to errors of the database. The client learns no further details.
 _REFUSALS: Sequence[tuple[type[Error], bytes]] = (
     (Full, TOO_LARGE),
     (Overflow, NOT_A_NUMBER),
@@ -38,9 +38,10 @@ _REFUSALS: Sequence[tuple[type[Error], bytes]] = (
 
 
 class Read(NamedTuple):
-    """Keys to be looked up.
+    """Keys to look up.
 
-    answer: makes the answer of the rows that were found, in the order of the keys; or asks for more, under locks.
+    answer: makes the answer from the rows found, in the order of the keys; or returns a `Write`, which must run under
+        locks instead.
     """
 
     keys: Sequence[tuple[Any, ...]]
@@ -48,11 +49,11 @@ class Read(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Operations.
+    """Operations that may modify something.
 
-    answer: makes the answer of their results, of which none is an error.
+    answer: makes the answer from their results, if none is an error.
     silent: errors are not answered.
-    number: whether a refused value is no number; otherwise it is too large.
+    number: a refused value is reported as not a number; otherwise as too large.
     """
 
     operations: Sequence[Operation[Any]]
@@ -62,9 +63,9 @@ class Write(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A write that is done once for its token: its answer is kept with it, and the same token gets that again.
+    """A write that runs once per token: its answer is stored, and a repetition of the token gets the stored answer.
 
-    seconds: for how long.
+    seconds: how long the answer is stored.
     """
 
     token: str
@@ -72,7 +73,7 @@ class Kept(NamedTuple):
     write: Write
 
     def run(self, database: Any, context: Any) -> Generator[Any, Any, bytes | Error]:
-        """Answer with what is kept for the token, or with the error for which nothing was done."""
+        """Answer with the answer stored for the token, or with the error because of which nothing was done."""
         (operations, answer, *_) = self.write
         work: Generator[Any, Any, bytes | Error] = database.once(self.token, self.seconds, operations, answer, context)
         return work
@@ -84,13 +85,13 @@ class Operations(NamedTuple):
     operations: Sequence[Operation[Any]]
 
     def run(self, database: Any, context: Any) -> Generator[Any, Any, list[Any]]:
-        """Answer with their results, errors among them."""
+        """Answer with their results, which may be errors."""
         work: Generator[Any, Any, list[Any]] = database.operate(self.operations, context)
         return work
 
 
 class Special(NamedTuple):
-    """What is about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
+    """A request about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
 
     what: str
     words: Sequence[bytes] = ()
@@ -110,7 +111,7 @@ def refusal(error: Error, number: bool) -> bytes:
 
 
 def unsigned(token: bytes, most: int = COUNTER_MAX) -> int | None:
-    """Return a number as memcached reads one; None where it is none.
+    """Parse a number as memcached does; None if it is not one.
 
     >>> unsigned(b"12"), unsigned(b"+012"), unsigned(b"-1"), unsigned(b"1x"), unsigned(b"18446744073709551616")
     (12, 12, None, None, None)
@@ -123,7 +124,7 @@ def unsigned(token: bytes, most: int = COUNTER_MAX) -> int | None:
 
 
 def signed(token: bytes) -> int | None:
-    """Return a number that may be negative.
+    """Parse a number that may be negative; None if it is not one.
 
     >>> signed(b"-1"), signed(b"+5"), signed(b"5"), signed(b"--5"), signed(b"")
     (-1, 5, 5, None, None)
@@ -136,6 +137,6 @@ def signed(token: bytes) -> int | None:
 
 
 def flags_of(token: bytes) -> int | None:
-    """Return flags; what has more than 32 bits loses the others."""
+    """Parse flags; only the lowest 32 bits are kept."""
     found = unsigned(token)
     return None if found is None else found & FLAGS_MAX

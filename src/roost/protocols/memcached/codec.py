@@ -1,4 +1,4 @@
-"""memcached's protocol as the server knows it: a chunk is the bytes of whole requests."""
+"""memcached's `Codec`: a chunk is the bytes of complete requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
-# Requests that modify nothing, whatever is in the cache. A line matches in one way alone: by `[^\n]*\r?\n` it would in
-# two, and all combinations of them are tried where another request follows.
+# Requests that never modify anything. Each line can match in only one way. With `[^\n]*\r?\n` it could match in two,
+# and the regular expression would try all combinations when another kind of request follows.
 _READS = re.compile(rb"(?:(?:gets? [^\n]*|mn\r?|version\r?|verbosity[^\n]*|stats[^\n]*)\n)+")
 _WORDS = re.compile(rb" *([^ \r\n]+) *([^ \r\n]*) *([^ \r\n]*)")
 
@@ -36,7 +36,7 @@ class Memcached:
         self._stats = stats
 
     def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
-        """Return what finds the ends of one connection's requests."""
+        """Make the framing of one connection."""
         return Framing(most_line, most_block, self.most_value, session)
 
     def writes(self, arrived: Arrived) -> bool:
@@ -56,7 +56,7 @@ class Memcached:
         return ends
 
     def halves(self, chunk: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first half and the second; None for one request."""
+        """Split a chunk into two halves; None if it is a single request."""
         ends = self._ends(chunk)
         if len(ends) < 2:
             return None
@@ -64,7 +64,7 @@ class Memcached:
         return chunk[:middle], chunk[middle:]
 
     def cut(self, chunk: bytes, size: int) -> tuple[bytes, bytes | None]:
-        """Return a first part of about so many bytes, at least one request, and the rest, if any."""
+        """Split off a first part of about `size` bytes, at least one request; return it and the rest, if any."""
         place = end_of(chunk, 0)
         while place < len(chunk):
             end = end_of(chunk, place)
@@ -78,18 +78,18 @@ class Memcached:
         return _READS.match(chunk) is None
 
     def key_of(self, session: Session, request: bytes) -> Hashable:
-        """Return what a request asks for: the first key that it names."""
+        """Return the first key of a request."""
         found = _WORDS.match(request)
         if found is None:
             return b""
         return found[3] if found[1] in (b"gat", b"gats") else found[2]
 
     def encode(self, answer: bytes) -> bytes:
-        """Return answers as they are sent."""
+        """Return answers unchanged: they are bytes already."""
         return answer
 
     def responder(
         self, arrived: Sequence[tuple[Session, bytes]], version: int, budget: Budget, failed: Error | None
     ) -> Responder:
-        """Return what answers requests."""
+        """Make the responder for requests."""
         return Responder(arrived, self._requests, self._stats, budget, failed)

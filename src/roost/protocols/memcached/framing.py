@@ -1,7 +1,7 @@
-"""Where requests end: bytes as they arrive become whole requests, a line each, and a block of data behind some.
+"""Finds the ends of requests in received bytes: each request is a line, which a block of data may follow.
 
-Whatever arrives, in whatever pieces, what is behind a request is found again: by the length that its line names, or,
-where that cannot be read, by the end of the line, as memcached does. Nothing is kept of a block that is too long.
+The start of the next request is found whatever arrives, in whatever pieces: by the length that the line names, or, if
+that cannot be parsed, by the end of the line, as memcached does. A block that is too long is not buffered.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from roost.protocols.codec import TooLong
 from roost.protocols.memcached.session import Session
 
 MOST_KEY = 250  # bytes, in memcached and here
-MOST_LENGTH = 2**31 - 3  # of a block: memcached reads the number as one of 32 bits, and adds 2
-PASSED = b"%d" % MOST_LENGTH  # the length that stands in the line of a block that was passed over
-MOST_UNKNOWN = 2048  # bytes of a line and of a block, of a client that has not said the secret
+MOST_LENGTH = 2**31 - 3  # of a block: memcached parses the number as a 32-bit integer, and adds 2
+PASSED = b"%d" % MOST_LENGTH  # the length written into the line of a block that was skipped
+MOST_UNKNOWN = 2048  # bytes of a line, and of a block, from a client that has not sent the secret
 
 _STORAGE = rb"(?:set|add|replace|append|prepend|cas|ms) "
-# Lines that no block belongs to, as many as there are.
+# One or more lines without a block.
 _LINES = re.compile(rb"(?:(?! *" + _STORAGE + rb")[^\n]*\n)+")
-# A line with a block, and the number of its bytes. memcached reads a sign, and zeros in front.
+# A line with a block, and the block's length. memcached accepts a plus sign and leading zeros.
 _BLOCK = re.compile(
     rb" *(?:(?:set|add|replace|append|prepend) +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)?"
     rb"|cas +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+) +[^ \n]+(?: +[^ \n]+)?"
@@ -28,9 +28,9 @@ _BLOCK = re.compile(
 
 
 def block_of(data: bytes, start: int) -> tuple[int, int] | None:
-    """Return where the block of the line at `start` begins, and its length; None where the line has none.
+    """Return the start and the length of the block that belongs to the line at `start`; None if it has none.
 
-    The length is `MOST_LENGTH` where the block was passed over.
+    The length is `MOST_LENGTH` if the block was skipped.
     """
     found = _BLOCK.match(data, start)
     if found is None:
@@ -41,7 +41,7 @@ def block_of(data: bytes, start: int) -> tuple[int, int] | None:
 
 
 def _without_block(data: bytes, start: int) -> bytes:
-    # The line of a block that is passed over.
+    # The line of a skipped block, with the length replaced by `PASSED`.
     found = _BLOCK.match(data, start)
     assert found is not None
     begin, end = found.span(found.lastindex or 0)
@@ -49,7 +49,7 @@ def _without_block(data: bytes, start: int) -> bytes:
 
 
 def end_of(data: bytes, start: int) -> int:
-    """Return where the request at `start` ends, in data of whole requests."""
+    """Return the end of the request at `start`, in data of complete requests."""
     if _LINES.match(data, start) is None:
         block = block_of(data, start)
         if block is not None and block[1] < MOST_LENGTH:
@@ -58,12 +58,12 @@ def end_of(data: bytes, start: int) -> int:
 
 
 class Framing:
-    """One connection's bytes.
+    """Splits one connection's bytes into chunks.
 
-    most_line: bytes of a line; a longer one raises `TooLong`.
-    most_block: bytes of a block; a longer one is passed over, and its line stands alone in what `feed` returns.
-    most: bytes that most_block cannot exceed, whatever the limits become.
-    session: who has not said the secret can have the server keep little, whatever the limits are.
+    most_line: the limit of a line's bytes; a longer one raises `TooLong`.
+    most_block: the limit of a block's bytes; a longer block is skipped, and `feed` returns its line without it.
+    most: the upper bound of most_block, whatever limits are set later.
+    session: until it has sent the secret, the limits are `MOST_UNKNOWN`, so that it can make the server buffer little.
     """
 
     __slots__ = (
@@ -85,13 +85,13 @@ class Framing:
         self._most = most
         self._session = session
         self.limit(most_line, most_block)
-        self._pieces: list[bytes] = []  # of a request that has no end yet
+        self._pieces: list[bytes] = []  # the pieces of an incomplete request
         self.held = 0  # their bytes
-        self._wanted = 0  # how many bytes there must be until it is looked at again
-        self._skip = 0  # bytes that are passed over
+        self._wanted = 0  # the bytes of the incomplete request with its block; 0 if its line is incomplete
+        self._skip = 0  # bytes of a block still to be skipped
 
     def limit(self, most_line: int, most_block: int) -> None:
-        """Go on with other limits."""
+        """Set other limits."""
         self._limits = most_line, most_block
         self._known = self._session is None or self._session.authorized
         if not self._known:
@@ -99,11 +99,11 @@ class Framing:
         self.most_line, self.most_block = most_line, min(most_block, self._most)
 
     def drop(self) -> None:
-        """Forget what is kept."""
+        """Discard the buffered bytes."""
         self._pieces, self.held, self._wanted = [], 0, 0
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take what has arrived, and return the whole requests; None where there are none.
+        """Take received bytes, and return the complete requests; None if there are none.
 
         Raises: TooLong.
         """

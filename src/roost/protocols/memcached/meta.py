@@ -1,4 +1,4 @@
-"""The meta commands: mg ms md ma me. Their flags are read alike, and come back in the order in which they were sent."""
+"""The meta commands: mg ms md ma me. All parse their flags alike, and return them in the order in which they came."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODES: Final = {"I": 1, "+": 1, "D": -1, "-": -1}
 
 
 class Refused(Exception):
-    """A request with a flag that is wrong; the answer."""
+    """A request has a wrong flag; `answer` is the error answer."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__(answer)
@@ -73,7 +73,7 @@ class Flags:
         return ord(flag) in self.tokens
 
     def number(self, flag: str, otherwise: Any) -> Any:
-        """Return the number of a flag that has one."""
+        """Return the number of a flag; `otherwise` if the flag was not sent."""
         token = self.tokens.get(ord(flag))
         if token is None:
             return otherwise
@@ -83,11 +83,11 @@ class Flags:
         return found
 
     def mode(self, otherwise: str) -> str:
-        """Return the mode that was sent."""
+        """Return the mode that was sent, or `otherwise`."""
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
 
     def shown(self, facts: dict[str, Any]) -> bytes:
-        """Return what comes back, each with a blank before it: of the facts those that were asked for."""
+        """Return the flags of the answer, each after a blank: of the facts, only those that the request asked for."""
         parts = []
         for flag, token in self.tokens.items():
             letter = chr(flag)
@@ -103,7 +103,7 @@ class Flags:
 class Meta:
     """The meta commands on one cache.
 
-    once_for: seconds for which an opaque is the token of a request that modifies; 0: it is none.
+    once_for: seconds for which the opaque of a modifying request is its token; 0: opaques are not tokens.
     """
 
     def __init__(self, values: Values, once_for: float) -> None:
@@ -114,7 +114,7 @@ class Meta:
         opaque = flags.tokens.get(ord("O"))
         if not opaque or not self._once_for:
             return write
-        # Not one that an application has given: clients share what they know of each other's.
+        # The token is prefixed with the cache's name, so that it cannot collide with a token of an application.
         return Kept(f"memcached {self._values.cache.name} {opaque.hex()}", self._once_for, write)
 
     def _flags(self, words: Sequence[bytes]) -> Flags:
@@ -130,7 +130,7 @@ class Meta:
     # --- mg -------------------------------------------------------------------------------------------------------
 
     def get(self, words: list[bytes]) -> Asked:
-        """Read a `mg`."""
+        """Parse an `mg`."""
         if len(words) < 2:
             return ERROR
         if len(words[1]) > MOST_KEY:
@@ -152,7 +152,7 @@ class Meta:
             return self._got(flags, None)
         value, token, left, kept = row[:4]
         if kept & STALE and not kept & WON:
-            return locked  # who is first to see that wins
+            return locked  # the first client that reads a stale value wins: decided under the lock
         marks = (b" Z" if kept & WON else b"") + (b" X" if kept & STALE else b"")
         return self._got(flags, (value, token, None if left > 2**62 else left, kept & FLAGS_MAX, marks))
 
@@ -171,7 +171,7 @@ class Meta:
     # --- ms -------------------------------------------------------------------------------------------------------
 
     def set(self, words: list[bytes], value: bytes | None) -> Asked:
-        """Read a `ms`; value: None where it is too long."""
+        """Parse an `ms`; value: None if it is too long."""
         if len(words[1]) > MOST_KEY:
             return BAD_LINE
         values = self._values
@@ -206,7 +206,7 @@ class Meta:
     # --- md, ma, me -----------------------------------------------------------------------------------------------
 
     def delete(self, words: list[bytes]) -> Asked:
-        """Read a `md`."""
+        """Parse an `md`."""
         if len(words) < 2:
             return ERROR
         if len(words[1]) > MOST_KEY:
@@ -225,7 +225,7 @@ class Meta:
         return self._once(flags, Write([asked], answer))
 
     def arithmetic(self, words: list[bytes]) -> Asked:
-        """Read a `ma`."""
+        """Parse an `ma`."""
         if len(words) < 2:
             return ERROR
         if len(words[1]) > MOST_KEY:
@@ -255,7 +255,7 @@ class Meta:
         return self._once(flags, Write([asked], answer, number=True))
 
     def debug(self, words: list[bytes]) -> Asked:
-        """Read a `me`."""
+        """Parse an `me`."""
         if len(words) < 2 or len(words[1]) > MOST_KEY:
             return BAD_LINE
         try:
@@ -269,7 +269,7 @@ class Meta:
                 return MISS
             size = len(self._values.bytes_of(row[0]))
             exp = _seconds(None if row[2] > 2**62 else row[2])
-            # memcached's `exp` is the time since the end.
+            # memcached reports `exp` as the time since the expiry, so it is negative until then.
             values = (flags.name, exp if exp < 0 else -exp, row[1], size)
             return b"ME %b exp=%d la=0 cas=%d fetch=no cls=1 size=%d\r\n" % values
 
@@ -281,7 +281,7 @@ def _seconds(left: int | None) -> int:
 
 
 def _worded(refused: Refused) -> bytes:
-    # memcached says so of md and ma, whatever is wrong with their flags.
+    # memcached answers md and ma with this text, whatever is wrong with their flags.
     if refused.answer == BAD_LINE:
         return BAD_LINE
     return b"CLIENT_ERROR invalid or duplicate flag\r\n"

@@ -1,7 +1,6 @@
-"""The requests of memcached: a line, and the block behind it, become what is asked, or the answer that refuses it.
+"""The requests of memcached: a line and its block are parsed into a request, or refused with an error answer.
 
-What is checked, in which order, and the texts are those of memcached 1.6; where they differ, it is said in
-docs/memcached-protocol.md.
+The checks, their order and the texts are those of memcached 1.6; docs/memcached-protocol.md lists the differences.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
 from roost.structures.cache.meta import KEEP, PLAIN
 
-TOGETHER = 2**20  # bytes of answers
-LEAST = 4  # requests that go together, however large their answers are
+TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
+LEAST = 4  # the least number of requests that run together, however large their answers are
 
-# Most requests that store something. A longer block is none, and `MOST_LENGTH` stands for one that was passed over.
+# The usual form of `set`. Lengths have 8 digits at most, so `MOST_LENGTH`, which marks a skipped block, never matches.
 _SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
 
 _ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
@@ -55,7 +54,7 @@ class Requests:
 
     def __init__(self, values: Values, once_for: float = 0.0) -> None:
         self.values = values
-        self._size = 0.0  # bytes of an answer, lately
+        self._size = 0.0  # the average bytes of recent answers
         self._meta = Meta(values, once_for)
         self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
             b"get": lambda words: self._get(words, False),
@@ -79,15 +78,15 @@ class Requests:
         }
 
     def lot(self, most: int) -> int:
-        """Return how many requests go together: as many as have answers of about `TOGETHER` bytes."""
+        """Return how many requests run together: as many as have answers of about `TOGETHER` bytes."""
         return most if self._size * most <= TOGETHER else max(LEAST, int(TOGETHER / self._size))
 
     def learn(self, size: int, number: int) -> None:
-        """Note how many bytes so many answers had."""
+        """Update the average with `number` answers of `size` bytes together."""
         self._size = (self._size + size / max(1, number)) / 2
 
     def parse(self, data: bytes, start: int) -> tuple[Asked, int]:
-        """Return what the request at `start` asks, and where it ends; the data has whole requests."""
+        """Parse the request at `start`; return it and its end. The data must be complete requests."""
         plain = _SET.match(data, start)
         if plain is not None:
             end = plain.end() + int(plain[4])
@@ -180,7 +179,7 @@ class Requests:
         return Write([values.operation(verb, key, found, ttl, flags)], _answering(STORED))
 
     def too_large(self, key: tuple[Any, ...], verb: str) -> bytes | Write:
-        """Refuse a value; what a `set` was to replace is removed, as in memcached, since it is not right any more."""
+        """Refuse a value; a `set` removes the old value, as in memcached, since that value is out of date."""
         if verb != "set":
             return TOO_LARGE
         return Write([self.values.operation("delete", key)], lambda _: TOO_LARGE)
@@ -198,7 +197,7 @@ class Requests:
         return Read(keys, lambda rows: self.shown(names, rows, tokens))
 
     def shown(self, names: Sequence[bytes], rows: Sequence[Any], tokens: bool = False) -> bytes:
-        """Return the answer of a `get`."""
+        """Return the answer to a `get`."""
         parts = []
         for name, row in zip(names, rows, strict=True):
             if row is not None:
@@ -211,7 +210,7 @@ class Requests:
         return b"".join(parts)
 
     def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
-        """Return the answers of as many requests of one key each."""
+        """Return the answers to requests of one key each."""
         if self.values.text_values:
             rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
         return [

@@ -1,9 +1,9 @@
-"""What has arrived from many connections at once, and what each of them is answered. No sockets, no SQL.
+"""Answers the requests received from many connections in one turn. No sockets, no SQL.
 
 `Responder.play` is a generator: it yields operations of the cache, is sent their results, and makes answers of them.
-The requests of a connection are done in their order: each round takes from every connection the next ones that only
-read, or the next ones that write. All that reads is one operation, and what writes goes together; but for what is done
-once for a token, one after the other.
+The requests of a connection run in their order: each round takes from every connection its next reads, or its next
+writes. All reads of a round are one operation, and all writes run together, except writes with a token: those run one
+after the other.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 
-LOT = 1024  # requests of a round, after which it is looked whether there is still room
+LOT = 1024  # requests of a round; the budget is checked after each round
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
-Arrived = Sequence[tuple[Session, bytes]]  # the whole requests of each connection
+Arrived = Sequence[tuple[Session, bytes]]  # the complete requests of each connection
 Playing = Generator[Operations | Kept, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
-# Requests that are each `get` with one key.
+# A chunk that consists of `get`s with one key each.
 GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
 
 
 class _Chunk:
-    """The requests of one connection, and how far they are done."""
+    """The requests of one connection, and the position of the next one."""
 
     __slots__ = ("answers", "data", "late", "next", "place", "session")
 
@@ -51,9 +51,9 @@ class _Chunk:
 class Responder:
     """The requests of several connections, and their answers.
 
-    stats: returns what `stats` tells, by its words; None for words that it does not know.
-    failed: why there is no transaction.
-    elapsed: seconds that the last answer of the database took; whoever sends it says so.
+    stats: returns the statistics for the words behind `stats`; None for unknown words.
+    failed: the error because of which there is no transaction.
+    elapsed: seconds that the database's last answer took; set by the caller that sends the answer in.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Responder:
         failed: Error | None = None,
     ) -> None:
         self.texts = [b""] * len(arrived)  # the answers, in the order of the connections
-        self.late: dict[int, Late] = {}  # by their places, after their texts
-        self.rest: dict[int, bytes] = {}  # by their places: the requests that are left for later turns
-        self.seconds = [0.0] * len(arrived)  # that each took
+        self.late: dict[int, Late] = {}  # delayed answers, by the connection's place; they follow the texts
+        self.rest: dict[int, bytes] = {}  # the requests left for later turns, by the connection's place
+        self.seconds = [0.0] * len(arrived)  # the time that each connection took
         self.requests = self.errors = self.rows = 0
         self.elapsed = 0.0
         self._arrived = arrived
@@ -75,10 +75,10 @@ class Responder:
         self._stats = stats
         self._budget = budget
         self._failed = failed
-        self._before: dict[Session, tuple[Any, ...]] = {}  # what sessions were that have changed
+        self._before: dict[Session, tuple[Any, ...]] = {}  # the former states of sessions that have changed
 
     def undo(self) -> None:
-        """Take back what the sessions have become: the answers are not sent."""
+        """Restore the sessions to their state before `play`: the answers will not be sent."""
         for session, state in self._before.items():
             session.restore(state)
 
@@ -100,7 +100,7 @@ class Responder:
     # --- gets of one key --------------------------------------------------------------------------------------------
 
     def _gets(self) -> Generator[Operations, Any, list[int]]:
-        # Answers the connections that have nothing but these, all together; returns the others.
+        # Answer the connections that have sent only such requests, together; return the others.
         others: list[int] = []
         places: list[int] = []
         names: list[bytes] = []
@@ -152,7 +152,7 @@ class Responder:
     # --- all others -------------------------------------------------------------------------------------------------
 
     def _round(self, going: list[_Chunk]) -> Generator[Operations | Kept, Any, list[_Chunk]]:
-        # Takes the next requests of each connection, and asks for what was gathered; returns those that have more.
+        # Take the next requests of each connection and run them together; return the connections that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
         once: list[tuple[_Chunk, Kept]] = []
@@ -173,7 +173,7 @@ class Responder:
                 if isinstance(answer, bytes):
                     self._reply(chunk, answer)
                 else:
-                    # It must be alone, as what follows in its connection is read already.
+                    # It runs by itself, at once: later requests of its connection were read in the same lookup.
                     (result,) = yield Operations(answer.operations)
                     self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
@@ -215,7 +215,7 @@ class Responder:
         once: list[tuple[_Chunk, Kept]],
         most: int,
     ) -> None:
-        # Gathers the next requests that read, or that write, and answers those before them that ask for nothing.
+        # Collect the next reads, or the next writes, and answer requests before them that need no database.
         kind: type | None = None
         total = len(chunk.data)
         session = chunk.session

@@ -1,4 +1,4 @@
-"""One client connection: whether it has said the secret, and whether it is over."""
+"""One client connection: whether it has sent the secret, and whether it has ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Session:
-    """What is known of one connection.
+    """The protocol's state of one connection.
 
-    secret: `user:password`, which it has to say first; None where it need not.
+    secret: `user:password`, which it has to send first; None if it need not.
     """
 
     __slots__ = ("authorized", "foreign", "secret", "wrong")
@@ -17,19 +17,19 @@ class Session:
     def __init__(self, secret: bytes | None) -> None:
         self.secret = secret
         self.authorized = secret is None
-        self.wrong = 0  # secrets, one after the other
-        self.foreign = False  # it has said `quit`, or speaks another protocol: nothing more of it is looked at
+        self.wrong = 0  # the number of consecutive wrong secrets
+        self.foreign = False  # it has sent `quit`, or speaks another protocol: its further bytes are ignored
 
     def state(self) -> tuple[Any, ...]:
-        """Return what `restore` takes back."""
+        """Return the state for `restore`."""
         return self.authorized, self.wrong, self.foreign
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Become again what it was, as what was answered since is undone."""
+        """Return to an earlier state, since the answers given after it were not sent."""
         self.authorized, self.wrong, self.foreign = state
 
     def authorize(self, said: bytes) -> bool:
-        """Take a user and a password, with a blank between; return whether they are right."""
+        """Check a user and a password, separated by a blank; return whether they are right."""
         if hmac.compare_digest(said, (self.secret or b"").replace(b":", b" ", 1)):
             self.authorized, self.wrong = True, 0
             return True

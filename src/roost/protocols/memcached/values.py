@@ -1,4 +1,4 @@
-"""Keys and values of a cache as memcached's clients have them: bytes."""
+"""Converts the keys and values of a cache to and from the bytes of memcached's clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roost.protocols.memcached.framing import MOST_KEY
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 from roost.structures.operation import Operation, Target
 
-MONTH = 60 * 60 * 24 * 30  # seconds; a larger number is a moment of Unix time
+MONTH = 60 * 60 * 24 * 30  # seconds; a larger `exptime` is a Unix time
 KINDS = ("binary", "text")
 
 
@@ -19,11 +19,11 @@ class Unfit(Exception):
 
 
 class Values:
-    """What turns them into those of a cache, and back.
+    """Converts keys and values for one cache.
 
-    clock: returns the seconds of Unix time.
+    clock: returns the Unix time in seconds.
 
-    Raises: Invalid, for a cache whose keys or values are no texts and no bytes.
+    Raises: Invalid, for a cache whose keys or values are neither texts nor bytes.
     """
 
     def __init__(self, cache: Target, clock: Callable[[], float]) -> None:
@@ -37,11 +37,11 @@ class Values:
         self.text_keys = key.kind == "text"
         self.text_values = cache.value.type.kind == "text"
         self.most_key = min(MOST_KEY, key.limit or MOST_KEY)
-        # A character has 4 bytes at most; the type's own check counts characters.
+        # A character has 4 bytes at most; the column type's own check counts characters.
         self.most_value = (cache.value.type.limit or 0) * (4 if self.text_values else 1)
 
     def key(self, key: bytes) -> tuple[Any, ...]:
-        """Return a key as an operation has it.
+        """Convert a key for an operation.
 
         Raises: Unfit.
         """
@@ -49,11 +49,11 @@ class Values:
             raise Unfit
         try:
             return self.cache.key.check(key.decode() if self.text_keys else key)
-        except ValueError:  # no UTF-8, or longer than the declared limit
+        except ValueError:  # not UTF-8, or longer than the declared limit
             raise Unfit from None
 
     def keys(self, keys: Sequence[bytes]) -> list[tuple[Any, ...]]:
-        """Return keys as an operation has them.
+        """Convert keys for an operation.
 
         Raises: Unfit.
         """
@@ -65,7 +65,7 @@ class Values:
         return [self.key(key) for key in keys]
 
     def value(self, value: bytes) -> Any:
-        """Return a value as an operation has it.
+        """Convert a value for an operation.
 
         Raises: Unfit.
         """
@@ -79,16 +79,16 @@ class Values:
             raise Unfit from None
 
     def bytes_of(self, value: Any) -> bytes:
-        """Return a stored value."""
+        """Return the bytes of a stored value."""
         return value.encode() if self.text_values else bytes(value)
 
     def ttl(self, seconds: int) -> int | None:
-        """Return an `exptime` in microseconds from now: 0 where it is over at once, None where it never is."""
+        """Convert an `exptime` to microseconds from now: 0 if it expires at once, None if never."""
         if seconds == 0:
             return None
         left = seconds * SECOND if seconds <= MONTH else round((seconds - self._clock()) * SECOND)
         return min(max(left, 0), MAX_TTL)
 
     def operation(self, verb: str, *args: Any) -> Operation[Any]:
-        """Return an operation of the cache, of values that are as it has them."""
+        """Make an operation of the cache from converted values, without checking them again."""
         return Operation(self.cache, verb, args)
