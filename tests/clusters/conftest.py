@@ -1,4 +1,4 @@
-"""Two servers of each database: one that writes, and its replica."""
+"""Two servers of each database, one that writes and its replica; three of MariaDB with Galera, all of which write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests import servers
+from tests.clusters.galera import Galera, galera
 from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair
 
 PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
@@ -22,3 +23,23 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with found:
         found.run(found.first, "CREATE DATABASE app")
         yield found
+
+
+@pytest.fixture
+def cluster() -> Galera:
+    try:
+        return galera()
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+
+@pytest.fixture
+def urls(cluster: Galera, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """A database of the test's own, by node."""
+    server = cluster.server
+    name = f"galera_{abs(hash(request.node.nodeid)) % 10**9}"
+    server.run(f"DROP DATABASE IF EXISTS {name}")
+    server.run(f"CREATE DATABASE {name}")
+    cluster.wait()
+    yield cluster.urls(name)
+    server.run(f"DROP DATABASE {name}")

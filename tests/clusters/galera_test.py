@@ -17,32 +17,11 @@ from roost.databases.mariadb import cluster_lock
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.engine import arguments
 from roost.dialects import Control
-from tests import servers
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
-from tests.clusters.galera import Galera, Node, galera
+from tests.clusters.galera import Galera, Node
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Visit, pageviews, visits
-
-
-@pytest.fixture
-def cluster() -> Galera:
-    try:
-        return galera()
-    except servers.NotHere as error:
-        servers.not_run(error)
-
-
-@pytest.fixture
-def urls(cluster: Galera, request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """A database of the test's own, by node."""
-    server = cluster.server
-    name = f"galera_{abs(hash(request.node.nodeid)) % 10**9}"
-    server.run(f"DROP DATABASE IF EXISTS {name}")
-    server.run(f"CREATE DATABASE {name}")
-    cluster.wait()
-    yield cluster.urls(name)
-    server.run(f"DROP DATABASE {name}")
 
 
 def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[str]) -> None:
