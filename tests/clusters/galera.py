@@ -106,6 +106,7 @@ def start_cluster(size: int = 3) -> Galera:
             *("--wsrep-on=ON", f"--wsrep-provider={provider}", f"--wsrep-cluster-address=gcomm://{members}"),
             *("--wsrep-cluster-name=roost", f"--wsrep-node-name=node{number}", "--wsrep-node-address=127.0.0.1"),
             *("--wsrep-sst-method=rsync", f"--wsrep-sst-receive-address=127.0.0.1:{state}", "--wsrep-slave-threads=2"),
+            *(["--wsrep-sst-donor=node0,"] if nodes else []),  # so that a test may kill any of the others
             f"--wsrep-node-incoming-address=127.0.0.1:{port}",
             f"--wsrep-provider-options={PROVIDER_OPTIONS.format(group=group, increments=increments)}",
         ]

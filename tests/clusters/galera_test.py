@@ -37,26 +37,63 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
             assert load.wrong(answers, store) == []
 
 
-def test_f73_a_node_is_killed_and_comes_back_under_load(cluster: Galera, urls: list[str]) -> None:
+def more(store: roost.Store, what: str) -> None:
+    """Wait until others have written some more."""
+    before = store.run(load.hot.total(1))
+    until(lambda: store.run(load.hot.total(1)) > before + 10, what)
+
+
+def killed(cluster: Galera, urls: list[str]) -> None:
+    """Kill a node, and start it again."""
+    with roost.Store(urls[0], timeout=PATIENCE) as store:  # a node that gives another one its data locks its tables
+        more(store, "some operations")
+        cluster.nodes[2].kill()
+        more(store, "some more, on the other nodes")
+    cluster.nodes[2].start()
+    with roost.Store(urls[2], timeout=PATIENCE) as store:
+        more(store, "some more, on the node that came back")
+
+
+def killed_one_by_one(cluster: Galera, urls: list[str]) -> None:
+    """Kill a node, and another one while the first comes back."""
+    with roost.Store(urls[0], timeout=PATIENCE) as store, ThreadPoolExecutor() as threads:
+        more(store, "some operations")
+        cluster.nodes[2].kill()
+        more(store, "some more, on the other nodes")
+        starts = threads.submit(cluster.nodes[2].start)
+        until(lambda: cluster.nodes[0].status("wsrep_cluster_size") == "3", "the first one to join")
+        cluster.nodes[1].kill()
+        starts.result()
+        more(store, "some more, on the first one and the third")
+        cluster.nodes[1].start()
+        more(store, "some more, on all nodes")
+
+
+def cut_off(cluster: Galera, urls: list[str]) -> None:
+    """Cut a node off from the others for some time: it is there, and not primary."""
+    with roost.Store(urls[1], timeout=PATIENCE) as store:
+        more(store, "some operations")
+        with isolated(cluster.nodes[0]):
+            more(store, "some more, on the other nodes")
+        more(store, "some more, on all nodes")
+
+
+@pytest.mark.parametrize("happens", [killed, killed_one_by_one, cut_off])
+def test_f73_nodes_go_and_come_back_under_load(
+    cluster: Galera, urls: list[str], happens: Callable[[Galera, list[str]], None]
+) -> None:
     with roost.Store(urls[0]) as store:
         store.create(*load.STRUCTURES)
     cluster.wait()
-    servers, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
-    each = [f"mysql://root@{','.join(servers[n:] + servers[:n])}/{name}" for n in range(3)]
-
-    def meanwhile() -> None:
-        with roost.Store(urls[0], timeout=PATIENCE) as store:  # a node that gives another one its data locks its tables
-            until(lambda: store.run(load.hot.total(1)) > 10, "some operations")
-            cluster.nodes[2].kill()
-            before = store.run(load.hot.total(1))
-            until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the other nodes")
-        cluster.nodes[2].start()
-        with roost.Store(urls[2], timeout=PATIENCE) as store:
-            before = store.run(load.hot.total(1))
-            until(lambda: store.run(load.hot.total(1)) > before + 10, "some more, on the node that came back")
-
+    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
+    each = [f"mysql://root@{','.join(hosts[n:] + hosts[:n])}/{name}" for n in range(3)]
     answers = load.write(
-        each, seconds=2 * PATIENCE, threads=2, joined=False, timeout=40, meanwhile=meanwhile, longer=False
+        *(each, 2 * PATIENCE),
+        threads=2,
+        joined=False,
+        timeout=40,
+        meanwhile=partial(happens, cluster, urls),
+        longer=False,
     )
     cluster.wait()
     assert not answers.errors
