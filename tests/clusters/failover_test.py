@@ -165,13 +165,13 @@ def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> 
 @pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
 def test_a_pgbouncer_on_each_host_hides_no_switchover(pair: Pair) -> None:
     try:
-        poolers = [pgbouncer_daemon(each.url, sessions=4) for each in (pair.first, pair.second)]
+        poolers = [pgbouncer_daemon(each.url, sessions=4, wait=3) for each in (pair.first, pair.second)]
     except servers.NotHere as error:
         servers.not_run(error)
     url = f"{poolers[0].url},{poolers[1].url.partition('@')[2]}/app"
     try:
         with (
-            roost.Store(url, timeout=15) as store,  # the pooler of the dead server holds a query for so long
+            roost.Store(url, timeout=60) as store,
             roost.Store(f"{url}?reads=replica&staleness=0", timeout=60) as reader,
         ):
             store.create(pageviews)

@@ -23,12 +23,12 @@ auth_type = any
 pool_mode = {mode}
 default_pool_size = {sessions}
 max_client_conn = 400
-query_wait_timeout = 60
+query_wait_timeout = {wait}
 """
 
 
-def pgbouncer_daemon(server: str, mode: str = "transaction", *, sessions: int = SESSIONS) -> Daemon:
-    """Start a PgBouncer before a PostgreSQL, by its URL."""
+def pgbouncer_daemon(server: str, mode: str = "transaction", *, sessions: int = SESSIONS, wait: int = 60) -> Daemon:
+    """Start a PgBouncer before a PostgreSQL, by its URL. It holds a query for so long while there is no server."""
     import psycopg
 
     program, user = binary(*PGBOUNCER), account("postgres")
@@ -43,6 +43,7 @@ def pgbouncer_daemon(server: str, mode: str = "transaction", *, sessions: int = 
             listen=listen,
             mode=mode,
             sessions=sessions,
+            wait=wait,
         )
     )
     url = f"postgresql://{parts.username}@127.0.0.1:{listen}"
