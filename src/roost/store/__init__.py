@@ -1,4 +1,4 @@
-"""Stores: what runs operations, in threads and in asyncio, and what is made, changed and checked through them."""
+"""Stores: run operations from threads and asyncio, and create, alter and check structures."""
 
 from roost.capping.aged_plan import AgedPlan
 from roost.capping.plan import AdoptedPlan

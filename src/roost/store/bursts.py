@@ -1,13 +1,13 @@
-"""Caps tables of the application's own while it goes on writing: short transactions, and a pause behind each.
+"""Cap the application's own tables while it goes on writing: in short transactions, with a pause after each.
 
-SQLite has one lock for all writers, and how long a writer of the application waits is bounded by arithmetic, not by
-luck. SQLite's busy handler, which waits for it, tries again after 1, 2, 5, 10, 15, 20, 25, 25 and 25 ms (sqlite3.c,
-sqliteDefaultBusyCallback). A pause of 30 ms is longer than any of these, so each waiter finds the lock free in the
-first pause that it meets: after the burst under way and 25 ms more. With bursts of 25 ms that is 50 ms, and with one of
-twice that 75 ms.
+SQLite has one lock for all writers, so the time that a writer of the application waits must be bounded. SQLite's busy
+handler, which waits for the lock, tries again after 1, 2, 5, 10, 15, 20, 25, 25 and 25 ms (sqlite3.c,
+sqliteDefaultBusyCallback). A pause of 30 ms is longer than any of these intervals, so each waiter finds the lock free
+in the first pause that it meets: at the latest, the rest of the current burst and 25 ms later. With bursts of 25 ms
+that is 50 ms; if a burst takes twice as long, it is 75 ms.
 
-On servers a burst locks the rows that go, which nobody writes any more, and waits for nobody. There a pause only leaves
-the machine to others.
+On servers a burst locks only the rows that it deletes, which the application does not write any more, and waits for no
+lock. There a pause only leaves processor time to others.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 SAY = "say --per COLUMN and --keep N, or --older-than TIME and --by COLUMN"
 
-BURST = 0.025  # seconds for which locks are held
-PAUSE = 0.030  # seconds for which they are free, at least
-KEYS = 1000  # listed at once
-SMALL, NARROW = 50_000, 8 * 2**20  # rows, and bytes of them, over which an index is made within a burst or two
-LEFT = 100  # rows that are over of which a pass need not be followed by another: the next writes take them
-EVERY = 1.0  # seconds between two passes where triggers cannot keep a table short
+BURST = 0.025  # seconds for which a burst holds its locks
+PAUSE = 0.030  # seconds for which they are free between bursts, at least
+KEYS = 1000  # keys listed at once
+SMALL, NARROW = 50_000, 8 * 2**20  # rows and bytes of a table on which an index is made in the time of a burst or two
+LEFT = 100  # after a pass that deleted fewer rows no other pass follows: the next writes delete the rest
+EVERY = 1.0  # seconds between two passes, if triggers cannot keep the table short
 
 
 def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None) -> Inspection:
-    """Return what capping a table would mean; changes nothing. Without `per` or `keep` they are what they were.
+    """Return what capping a table would do; change nothing. Without `per` or `keep`, the present ones are used.
 
-    `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
+    `Missing` if there is no such table, `Invalid` with the reason if it cannot be capped.
     """
     core, adoption = store._core, _adoption(store)
     old: Cap | None = capped(store, table)
@@ -69,10 +69,10 @@ def inspect_age(
     epoch: str | None = None,
     offset: int | None = None,
 ) -> Inspection:
-    """Return what capping a table by age would mean; changes nothing. What is None is what it was.
+    """Return what capping a table by age would do; change nothing. None means the present value.
 
-    older_than: in seconds. by: the column that tells the time. epoch: the unit of its numbers, s or ms. offset: how
-        many minutes a time without a zone is ahead of UTC.
+    older_than: in seconds. by: the column with the time. epoch: the unit of its numbers, s or ms. offset: the minutes
+        by which a time without a zone is ahead of UTC.
 
     Raises as `inspect` does.
     """
@@ -89,16 +89,16 @@ def inspect_age(
 
 
 def capped(store: Store, table: str) -> Cap | None:
-    """Return how a table is capped; None when it is not."""
+    """Return how a table is capped; None if it is not."""
     found: Cap | None = store._core.snapshot(partial(_adoption(store).capped, table))
     return found
 
 
 def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
-    """Cap a table as it was found: first what keeps it short is made, then what is too many goes.
+    """Cap a table after `inspect`: first install what keeps it short, then delete the excess rows.
 
-    Yields after every burst how many rows it has deleted. It may be left at any moment, and done again at any time:
-    what is done is done. An index that is missing is made first; see `SMALL`.
+    Yield the number of deleted rows after every burst. The generator may be closed at any moment and run again at any
+    time: finished bursts stay committed. A missing index is made first; see `SMALL`.
     """
     core, adoption = store._core, _adoption(store)
     manners = _manners(core)
@@ -117,7 +117,7 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
 
 
 def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, None]:
-    # Again until nothing is left: rows that somebody holds are passed over, and on servers writers go on meanwhile.
+    # Repeat until nothing is left: locked rows are skipped, and on servers other sessions go on writing meanwhile.
     deadline = time.monotonic() + core.timeout
     while True:
         deleted, after = 0, None
@@ -126,9 +126,9 @@ def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, No
             for gone in _bursts(core, deque(keys), lambda waiting, is_over: adoption.burst(made, waiting, is_over)):
                 deleted += gone
                 yield gone
-        if after is None or not adoption.by_itself:  # where passes follow, what is left has a note
+        if after is None or not adoption.by_itself:  # if regular passes follow, the remaining keys are noted for them
             return
-        if isinstance(made, Age) and deleted < LEFT:  # some go on becoming too old
+        if isinstance(made, Age) and deleted < LEFT:  # rows go on becoming too old, so there may always be a few
             return
         if deleted:
             deadline = time.monotonic() + core.timeout
@@ -137,7 +137,7 @@ def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, No
 
 
 def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
-    """Trim the keys that have grown since the last pass, where triggers cannot. Yields as `cap` does."""
+    """Trim the keys that have grown since the last pass, if triggers cannot. Yields as `cap` does."""
     core, adoption = store._core, _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         return
@@ -153,7 +153,7 @@ def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
 
 
 def claim(store: Store, made: Cap) -> None:
-    """Make the passes from now on, as long as the store is open; `Invalid` when somebody does or nobody need to."""
+    """Claim the passes of a table while the store is open; `Invalid` if another process does them or none is needed."""
     core, adoption = store._core, _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         raise Invalid(f"{made.table}: triggers keep it short, so there is nothing to watch")
@@ -164,7 +164,7 @@ def claim(store: Store, made: Cap) -> None:
 
 
 def keeper(store: Store, made: Cap) -> str:
-    """Return what keeps a capped table short from now on: triggers, event, or "" for nobody."""
+    """Return what keeps a capped table short from now on: "triggers", "event", or "" for nothing."""
     adoption = _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         return "triggers"
@@ -172,7 +172,7 @@ def keeper(store: Store, made: Cap) -> str:
 
 
 def uncap(store: Store, table: str) -> Cap:
-    """Remove what keeps a table short, the index if Roost made one, and the entry of the catalog; the rows stay."""
+    """Remove what keeps a table short, the index if Roost made it, and the catalog entry; the rows stay."""
     core, adoption = store._core, _adoption(store)
     released: Cap = _patiently(core, lambda: core.exclusive(adoption.release(table)))
     return released
@@ -183,7 +183,8 @@ def _adoption(store: Store) -> Adoption:
 
 
 def _patiently(core: Core, work: Callable[[], T]) -> T:
-    # To change a table waits for all who write it, and others wait behind: so not long, and again and again.
+    # Changing a table waits for all its writers, and others queue behind it. So each attempt waits only briefly, and is
+    # repeated.
     deadline = time.monotonic() + core.timeout
     while True:
         try:
@@ -222,11 +223,11 @@ class _Burst:
         self.held = 0.0
 
     def run(self, connection: Connection) -> None:
-        """Delete."""
-        self._manners.come(connection)  # it may be another one than before
+        """Delete rows for as long as the burst may take."""
+        self._manners.come(connection)  # the connection may be a new one
         connection.execute(Control.BEGIN_ALONE)
         began = time.monotonic()
-        waiting = deque(self._waiting)  # what is undone is still to be done
+        waiting = deque(self._waiting)  # a copy, since a rolled-back burst has done nothing
         try:
             self.deleted = drive(self._work(waiting, lambda: time.monotonic() - began > self._seconds), connection)
             commit(connection)
@@ -239,46 +240,46 @@ class _Burst:
 
 
 class _Manners:
-    """What a connection does for others while it trims; servers need nothing."""
+    """Settings of a connection that spare other sessions while it trims; servers need none."""
 
     def come(self, connection: Connection) -> None:
-        """Before the first burst, and each."""
+        """Prepare the connection: called before the first burst, and before each."""
 
     def done(self, connection: Connection) -> None:
-        """After each."""
+        """Clean up after a burst: called after each."""
 
     def leave(self, connection: Connection) -> None:
-        """After the last."""
+        """Restore the connection: called after the last burst."""
 
     def pause(self, held: float) -> float:
-        """Return the seconds to rest after a burst that took so long."""
+        """Return the seconds to pause after a burst that held its locks for `held` seconds."""
         return min(PAUSE, held / 2)
 
 
 class _FileManners(_Manners):
-    """No burst waits for the disk with the lock in its hand."""
+    """Settings of SQLite by which no burst waits for the disk while it holds the lock."""
 
     def __init__(self, durability: str) -> None:
         self._durability = durability
 
     def come(self, connection: Connection) -> None:
-        """What a power cut undoes of the trimming is done again."""
-        connection.raw.execute("PRAGMA foreign_keys = ON")  # what they say of a row that goes holds for these rows too
+        """Write without waiting for the disk: a burst that a power cut undoes is repeated by a later pass."""
+        connection.raw.execute("PRAGMA foreign_keys = ON")  # the table's foreign keys apply to the deleted rows too
         connection.raw.execute("PRAGMA synchronous = NORMAL")
         connection.raw.execute("PRAGMA wal_autocheckpoint = 0")
 
     def done(self, connection: Connection) -> None:
-        """Move the log into the file, without the lock: the application's next COMMIT would have to."""
+        """Checkpoint the write-ahead log without the lock; the application's next COMMIT would have to do it else."""
         connection.raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def leave(self, connection: Connection) -> None:
-        """Be as other connections of Roost again."""
+        """Restore the settings of Roost's other connections."""
         connection.raw.execute("PRAGMA foreign_keys = OFF")
         connection.raw.execute(f"PRAGMA synchronous = {self._durability}")
         connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
 
     def pause(self, held: float) -> float:
-        """Leave the lock free for long enough that everybody who waits comes by."""
+        """Leave the lock free for so long that every waiting session tries to take it."""
         return max(PAUSE, held)
 
 

@@ -1,4 +1,4 @@
-"""What `Store` and `AsyncStore` share: an engine, a queue of writers, one or two of readers, and a link for each."""
+"""The common part of `Store` and `AsyncStore`: an engine, a writer queue, one or two reader queues, a link for each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ log = logging.getLogger("roost")
 class Core:
     """The working part of a store.
 
-    Connects at the first operation of a process; a child process starts anew and leaves its parent's connections alone.
+    It connects at the first operation of a process. A child process opens connections of its own, and does not touch
+    its parent's.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Core:
         self.run_single = single.run
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
-        # Where atoms wait for locks that somebody else holds for long, on a connection of their own.
+        # A queue in which atoms wait for locks that other sessions hold for long, on a connection of its own.
         link = self._batch_link()
 
         def wait(deadline: float, take: Take, wake: Callable[[], None]) -> None:
@@ -130,19 +131,19 @@ class Core:
         return link
 
     def total(self) -> Stats:
-        """Return what was done in this process so far."""
+        """Return the statistics of this store in this process."""
         found = summed([self.known.stats, *[link.stats for link in self._links]])
         for name, number in self.engine.events.counts.items():
             setattr(found, name, number)
         return found
 
     def submit(self, atoms: Sequence[Atom]) -> None:
-        """Return when every atom has its answer. All write, or all only read: those never wait for a commit."""
+        """Run atoms until each has its answer. All must write, or all only read: reads never wait for a commit."""
         if not self._run_single(atoms):
             self.submit_batch(atoms)
 
     def _run_single(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
-        # Runs a single operation without a batch; returns whether it has its answer.
+        # Run a single operation without a batch; return whether it has its answer.
         if len(atoms) > 1 or len(atoms[0].operations) > 1 or atoms[0].once is not None:
             return False
         (atom,) = atoms
@@ -155,7 +156,7 @@ class Core:
         return True
 
     def submit_batch(self, atoms: Sequence[Atom]) -> None:
-        """The same, with a single operation in a batch, too."""
+        """Run atoms as `submit` does, but always in a batch."""
         try:
             self._submit_some(atoms)
             for atom in atoms:
@@ -167,7 +168,7 @@ class Core:
             raise
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        """Return when every atom has its answer or is to be submitted to the slow path; reads by one of the readers."""
+        """Run atoms until each has its answer or must go to the slow path. reader: the number of the reader queue."""
         if not self._run_single(atoms, reader):
             self._submit_some(atoms, reader)
 
@@ -178,19 +179,19 @@ class Core:
             atom.begun = atom.begun or deadline - self.timeout
         queue = self.writers if atoms[0].writes else self.readers[reader]
         left = atoms
-        while left:  # a leader may come back without all answers, while there is time
+        while left:  # before the deadline a leader may return without all answers
             queue.submit(left, deadline)
             left = [atom for atom in left if not atom.done and atom.slow_path is None]
 
     def submit_slow(self, atoms: Sequence[Atom]) -> None:
-        """Return when every atom has its answer: all are to wait in the same slow-path queue."""
+        """Run atoms of the same slow-path queue until each has its answer."""
         assert atoms[0].slow_path is not None
         queue, _ = self._slow_queues[atoms[0].slow_path]
         for atom in atoms:
             atom.slow_path = None
         left = atoms
         try:
-            while left:  # a leader may return without its answer, to retry
+            while left:  # a leader may return without its own answer, to retry
                 queue.submit(left, left[0].deadline)
                 left = [atom for atom in left if not atom.done]
         finally:
@@ -198,13 +199,13 @@ class Core:
                 (self._slow_writes if atom.writes else self._slow_reads).settled(atom)
 
     def give_up(self, atom: Atom) -> None:
-        """Note that nobody waits for the atom any more: its key no longer sends others to the slow path."""
+        """Forget an atom that no caller waits for any more, so that its key sends no others to the slow path."""
         if atom.slow_path is not None:
             atom.slow_path = None
             self._slow_writes.settled(atom)
 
     def repeated(self, make: Callable[[], Generator[Wanted, Any, T]], *, create: bool = False) -> T:
-        """Run what can be done again as `exclusive` does, again while it is in the way of other transactions."""
+        """Run repeatable work as `exclusive` does, and repeat it while it conflicts with other transactions."""
         return self._again(lambda: self.exclusive(make(), create=create))
 
     def _again(self, work: Callable[[], T]) -> T:
@@ -218,7 +219,7 @@ class Core:
                 time.sleep(PAUSE * (1 + self._random.random()))
 
     def prepare_once(self) -> None:
-        """Make the table of tokens, with the first token that a store is given."""
+        """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""
         once = self.known.once
         if once.made:
             return
@@ -227,7 +228,7 @@ class Core:
                 return
             try:
                 there = self.snapshot(once.is_made)
-            except Invalid:  # perhaps somebody makes it in this moment; the lock of who makes it tells
+            except Invalid:  # another session may be making it just now: find out under the lock, in `once.make`
                 there = False
             if not there:
                 try:
@@ -243,11 +244,11 @@ class Core:
             once.made = True
 
     def is_once_gone(self, atom: Atom) -> bool:
-        """Return whether one with a token failed because the table of tokens is no longer there; nothing was done."""
+        """Whether an atom with a token failed, without effect, because the table of tokens is no longer there."""
         return isinstance(atom.error, Missing) and not self.known.once.made
 
     def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
-        """Run one transaction of its own kind (create, alter) among the writers."""
+        """Run one transaction that is not a batch (create, alter) in the writer queue."""
         results: list[T] = []
 
         def transact(connection: Connection) -> None:
@@ -257,7 +258,7 @@ class Core:
                 commit(connection)
                 results.append(result)
             except ReadOnly:
-                connection.broken = True  # the server may be one that writes no more
+                connection.broken = True  # reconnect, since the server may have become a replica after a failover
                 raise
             finally:
                 connection.settle()
@@ -266,7 +267,7 @@ class Core:
         return results[0]
 
     def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
-        """Give the writers' connection to one piece of work, between two batches."""
+        """Run one piece of work on the writers' connection, between two batches."""
 
         def errand(deadline: float) -> None:
             self._use(self._writer, _Patience(self, deadline, lasts=True, link=self._writer), work, create)
@@ -274,11 +275,11 @@ class Core:
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
     def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]]) -> T:
-        """Run a long read, in one snapshot, on a connection of its own; again where another node's DDL has ended it."""
+        """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
         return self.exclusive(make()) if self.engine.memory else self._again(lambda: self._look(lambda _: make()))
 
     def examine(self) -> list[Finding]:
-        """Ask the engine what it is, and return what follows from it."""
+        """Examine the database, and return the findings of `doctor`."""
 
         def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
             return examine(self.engine.dialect, self.engine.durability, connection.session)
@@ -295,7 +296,7 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
             finally:
-                connection.settle()  # a pooler would close its session with a client that goes in a transaction
+                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
                 link.drop()
 
         link = self._link()
@@ -308,12 +309,12 @@ class Core:
             self._looking.discard(link)
 
     def disconnect(self) -> None:
-        """Close the connections when their users are done; the next operation connects anew."""
+        """Close each connection when it is not in use; the next operation connects again."""
         for link in self._links:
             link.close()
 
     def close(self) -> None:
-        """Answer what waits, then close the connections."""
+        """Answer the waiting operations, then close the connections."""
         self.closed = True
         for queue in (self.writers, *self.readers, *[queue for queue, _ in self._slow_queues]):
             queue.close()
@@ -328,8 +329,8 @@ class Core:
         self.threads.dismiss()
 
     def after_fork(self) -> None:
-        """Start anew in a child process."""
-        self._random.seed()  # or all children would have the same numbers
+        """Reset the store in a child process."""
+        self._random.seed()  # otherwise all children would have the same numbers
         self._start()
 
     def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
@@ -344,11 +345,11 @@ class Core:
             try:
                 drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
             except BaseException:
-                if batch.committing is not None:  # an interrupt came between COMMIT and its answer
+                if batch.committing is not None:  # interrupted between COMMIT and its answer
                     committed = None
                     try:
                         committed = connection.outcome()
-                    finally:  # another one may have come
+                    finally:  # `outcome` may be interrupted too
                         if committed:
                             batch.committed()
                         elif committed is None:
@@ -408,7 +409,7 @@ class Core:
             )
 
     def _open_transaction(self) -> OpenTransaction | None:
-        # Only a file can be held up by a transaction of the thread that waits for it, on a connection of its own.
+        # Only on a file can a thread wait for its own transaction, on another connection of the application.
         return None if self.engine.file is None else open_transaction(self.engine.file, self._own())
 
     def _own(self) -> dict[int, bool]:
@@ -422,14 +423,13 @@ class Core:
         return found
 
     def _worry(self) -> Error | None:
-        # Called by a thread that has waited for `lock_wait`: is the lock held by its own transaction?
+        # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
         own = self._open_transaction()
         return Busy(own.message) if own is not None and own.sure else None
 
 
 class _Patience(Wait):
-    """Waits until the deadline; counts, logs, and after `lock_wait` checks whether the thread's own lock is in the
-    way."""
+    """Waits until the deadline; counts and logs the wait, and after `lock_wait` checks for a self-deadlock."""
 
     __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "said")
 
@@ -448,15 +448,15 @@ class _Patience(Wait):
         self._wake = wake
         self._counted = False
         self._worried = False
-        self.said = False  # that its own lock is in the way
+        self.said = False  # it has raised that the thread waits for its own lock
 
     def pause(self) -> None:
-        """Wake those who were answered by the batch before."""
+        """Wake the callers that the previous batch has answered."""
         if self._wake is not None:
             self._wake()
 
     def blocked(self) -> None:
-        """Count the first time; worry once."""
+        """Count a wait once, and check for a self-deadlock once."""
         core = self._core
         if not self._counted:
             self._counted = True

@@ -1,4 +1,4 @@
-"""Holding a lease for as long as a block runs: it is renewed in the background, and tells when it is lost."""
+"""Hold a lease while a `with` block runs: it is renewed in the background, and its loss is reported."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ K = TypeVar("K")
 
 log = logging.getLogger("roost")
 
-PAUSE = 0.1  # seconds before a lease that somebody else holds is asked for again
-RENEWALS = 3  # in the time of a lease, so that it outlives two that fail
+PAUSE = 0.1  # seconds between attempts to acquire a lease that another holder has
+RENEWALS = 3  # per ttl of the lease, so that it survives two failed renewals
 
 
 class Held(Generic[K]):
@@ -38,41 +38,41 @@ class Held(Generic[K]):
         self._seconds: float = self._acquire.args[2] / SECOND
         self._wait = wait
         self._grant: Grant[K] | None = None
-        self._until = 0.0  # by the monotonic clock: when it ends, at the latest, from when it was asked for
+        self._until = 0.0  # the earliest possible end, counted from the request, by the monotonic clock
         self._pause = 0.0  # until the next renewal
         self._over = False
         self._begun = False
 
     @property
     def grant(self) -> Grant[K]:
-        """The grant, as it was renewed last; its `token` stays the same."""
+        """The grant of the last renewal; its `token` never changes."""
         if self._grant is None:
             raise RuntimeError(f"{self._lease.name}: {self._key!r} is not held yet: this is for `with`")
         return self._grant
 
     @property
     def token(self) -> int:
-        """The fencing number, for what is guarded by the lease."""
+        """The fencing token, to be passed to the resource that the lease guards."""
         return self.grant.token
 
     @property
     def lost(self) -> bool:
-        """Whether the lease has ended, or may have: it could not be renewed in time, or somebody has ended it."""
+        """Whether the lease has, or may have, ended: it was not renewed in time, or was released by another caller."""
         return self._over or time.monotonic() >= self._until
 
     def check(self) -> None:
-        """Raise `LeaseLost` when the lease is lost: before each step that nobody else may do at the same time."""
+        """Raise `LeaseLost` if the lease is lost; call it before each step that only the holder may do."""
         if self.lost:
             raise LeaseLost(f"{self._lease.name}: {self._key!r} is not held any more; somebody else may hold it")
 
     def _begin(self) -> None:
-        # Before it asks for the lease.
+        # Called before the lease is requested.
         if self._begun:
             raise RuntimeError(f"{self._lease.name}: a holding is for one `with`; make another one")
         self._begun = True
 
     def _take(self, begun: float, grant: Grant[K] | None) -> bool:
-        # Notes the answer to a call that was begun at a moment.
+        # Store the answer to a request that was sent at `begun`.
         if grant is None:
             return False
         self._grant = grant
@@ -129,7 +129,7 @@ class Holding(Held[K]):
         self._over = self.lost
         try:
             self._over = not self._store.run(self._lease.release(self.grant)) or self._over
-        except Error as failed:  # it ends by itself
+        except Error as failed:  # harmless: the lease expires by itself
             log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
         if error is None and self._over:
             self.check()
@@ -138,7 +138,7 @@ class Holding(Held[K]):
 class AsyncHolding(Held[K]):
     """Holds a lease while an `async with` block runs; made by `AsyncStore.holding`.
 
-    When the lease is lost, the block is cancelled, as `asyncio.timeout` does, and `LeaseLost` comes out of it.
+    When the lease is lost, the block is cancelled, as `asyncio.timeout` does, and `LeaseLost` is raised from it.
     """
 
     def __init__(self, store: AsyncRunner, *arguments: Any) -> None:
@@ -186,14 +186,14 @@ class AsyncHolding(Held[K]):
         assert self._keeper is not None
         assert self._host is not None
         self._keeper.cancel()
-        if self._cancelled and error is None:  # it has come too late for the block: it is for the next `await`
+        if self._cancelled and error is None:  # the block ended before the cancellation arrived: consume it here
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         await asyncio.gather(self._keeper, return_exceptions=True)
         self._over = self.lost
         try:
             self._over = not await self._store.run(self._lease.release(self.grant)) or self._over
-        except Error as failed:  # it ends by itself
+        except Error as failed:  # harmless: the lease expires by itself
             log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
         ours = self._cancelled and self._host.uncancel() <= self._cancelling
         if self._over and (error is None or (ours and isinstance(error, asyncio.CancelledError))):

@@ -1,7 +1,7 @@
 """Operations inside the application's own transaction, on its own connection.
 
-Nothing is committed, rolled back or retried; every call is wrapped in a savepoint, so an operation that fails leaves
-the transaction as it was. What runs on which connection is `databases/callers`.
+Nothing is committed, rolled back or retried. Every call is wrapped in a savepoint, so an operation that fails leaves
+the transaction as it was. `databases/callers` has the code for each kind of connection.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from roost.structures.plan import Context
 
 
 class Transaction(Protocol):
-    """A connection or session of the application's, by what all of them have: none of their types is needed."""
+    """A connection or session of the application, typed by a method that all of them have: no driver is imported."""
 
     def commit(self) -> None:
         """Commit."""
 
 
 class AsyncTransaction(Protocol):
-    """The same with `await`."""
+    """`Transaction` with `await`."""
 
     def commit(self) -> Awaitable[None]:
         """Commit."""
@@ -35,11 +35,11 @@ class AsyncpgTransaction(Protocol):
     """A connection of asyncpg, which has no `commit`."""
 
     def is_in_transaction(self) -> bool:
-        """Return whether a transaction is open."""
+        """Whether a transaction is open."""
 
 
 class Joined(Runner):
-    """Runs operations inside the transaction that is open on a connection of the application."""
+    """Runs operations inside the open transaction of an application's connection."""
 
     def __init__(self, play: Play, known: Known, context: Context, prepare_once: Callable[[], None]) -> None:
         self._play = play

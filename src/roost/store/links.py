@@ -1,9 +1,9 @@
-"""Links: the connections of one process, each opened when first used, and used by one thread at a time.
+"""Links: the connections of one process, each opened on first use, and used by one thread at a time.
 
 No child process may inherit a connection to a file. SQLite counts the locks of a process in its memory, so a child
 would assume that it holds its parent's locks, and the two would overwrite each other's data. A fork therefore blocks
 new uses, waits for the current ones, and closes the connections; parent and child open new ones on the next use. If a
-use takes too long, the fork goes ahead, and the child may not open that file at all (`CannotOpen`).
+use takes too long, the fork proceeds, and the child must not open that file at all (`CannotOpen`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FORK_PATIENCE = 5.0  # seconds that a fork waits for connections in use, beyond 
 class Link:
     """One connection, or none yet.
 
-    path: the file; None for a database in memory, which no child has, and for a server, whose drivers do not close a
-        parent's connections in a child.
-    timeout: seconds that its user may wait for somebody else's lock.
-    using: the lock of its user, who sets `user`, drops the connection when it broke, and leaves when the link was
-        left: `use` does so, and `single.py`, which waits for nobody.
+    path: the file; None for a database in memory, which a child does not share, and for a server, whose drivers do not
+        close a parent's connections in a child.
+    timeout: seconds that the thread using it may wait for a lock of another session.
+    using: the lock of the thread that uses the link. That thread sets `user`, drops a broken connection, and calls
+        `leave` if `left` is set. `use` does so, and so does `single.py`, which does not wait for the lock.
     """
 
     def __init__(self, path: str | None, timeout: float) -> None:
@@ -41,18 +41,18 @@ class Link:
         self.path = path
         self.timeout = timeout
         self.using = threading.Lock()
-        self.user = 0  # the thread that uses it
-        self.left = False  # its store is gone: the connection is to be closed after its use
-        self.stats = Stats()  # of what was done on it: only its user counts
-        self.single_wait = Wait(0.0, HASTE)  # of operations by themselves, see `single.py`
+        self.user = 0  # the id of the thread that uses it
+        self.left = False  # its store is gone: the thread that uses the connection closes it afterwards
+        self.stats = Stats()  # of the operations on it; only the thread that uses it counts
+        self.single_wait = Wait(0.0, HASTE)  # for single operations, see `single.py`
         if path is not None:
             _links[id(self)] = self
 
     def use(self, work: Callable[[Link], T]) -> T:
-        """Do something with the connection while nobody else uses it, and close it afterwards if it broke."""
+        """Run `work` while no other thread uses the connection; close the connection afterwards if it broke."""
         with _turnstile:
             pass
-        if self.user == threading.get_ident():  # a trace function, or a signal handler, in the middle of a call
+        if self.user == threading.get_ident():  # called by a trace function or a signal handler, inside another call
             raise Busy("this thread is already inside another call of the same store")
         try:
             with self.using:
@@ -68,18 +68,18 @@ class Link:
                 self.leave()
 
     def drop(self) -> None:
-        """Close the connection; only for its user."""
+        """Close the connection; only the thread that uses the link may call it."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
 
     def close(self) -> None:
-        """Wait for the user, and close the connection."""
+        """Wait until the link is not in use, and close the connection."""
         with self.using:
             self.drop()
 
     def leave(self) -> None:
-        """Close the connection now, or after its use. Waits for nothing: a finalizer may run in its user's thread."""
+        """Close the connection now or after its use. Never waits: a finalizer may run in the thread that uses it."""
         self.left = True
         if self.using.acquire(blocking=False):
             try:
@@ -89,13 +89,13 @@ class Link:
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
-_turnstile = threading.RLock()  # held during a fork; its thread may still use what it has not closed
-_stopped: list[Link] = []  # by a fork, which uses them
-_inherited: list[Connection] = []  # of the parent; never collected, so never closed
+_turnstile = threading.RLock()  # held during a fork; reentrant, so the forking thread can use links not closed yet
+_stopped: list[Link] = []  # the links whose lock a fork holds
+_inherited: list[Connection] = []  # the parent's connections; referred to, so that they are never closed
 
 
 def alive(kept: weakref.WeakValueDictionary[int, S]) -> list[S]:
-    """Return what is still there, by a copy made in one step: other threads may add to it meanwhile."""
+    """Return the values that still exist. The references are copied in one step, since other threads may add some."""
     return [each for each in [ref() for ref in kept.valuerefs()] if each is not None]
 
 
@@ -105,7 +105,7 @@ def _before_fork() -> None:
     end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.using.locked()), default=0)
     for link in links:
         if link.user == threading.get_ident():
-            continue  # forked by somebody's trace function, in the middle of a batch
+            continue  # a trace function forks, inside a batch
         if link.using.acquire(timeout=max(0.0, min(end - time.monotonic(), threading.TIMEOUT_MAX))):
             _stopped.append(link)
             link.drop()
@@ -125,10 +125,10 @@ def _after_fork_in_child() -> None:
         if connection is not None and link.path is not None:
             _inherited.append(connection)
             forbid(link.path)
-        elif link not in _stopped and link.path is not None:  # it was being opened
+        elif link not in _stopped and link.path is not None:  # the parent was opening it during the fork
             forbid(link.path)
     _stopped.clear()
-    _links.clear()  # the stores make new ones
+    _links.clear()  # the child's stores make new links
 
 
 at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

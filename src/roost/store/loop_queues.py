@@ -1,4 +1,4 @@
-"""What waits for the next batch in asyncio: queues of one event loop, whose batches run in threads."""
+"""The queues of an asyncio event loop: atoms wait in them for the next batch, which runs in a thread."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class LoopQueues:
         self._slow: dict[int, LoopQueue] = {}
 
     def slow_path(self, number: int) -> LoopQueue:
-        """Return a slow-path queue: of atoms that wait for locks which another transaction holds for long."""
+        """Return a slow-path queue: its atoms wait for locks that another transaction holds for long."""
         if number not in self._slow:
             assert isinstance(self._core, Core)  # memcached has no locks
             self._slow[number] = LoopQueue(self, self._core, [self._core.submit_slow], slow=True)
         return self._slow[number]
 
     async def drained(self) -> None:
-        """Return when nothing waits any more."""
+        """Wait until all queues are empty."""
         for queue in (self.reads, self.writes):
             await queue.drained()
-        for queue in self._slow.values():  # the writes of before have sent there whom they would
+        for queue in self._slow.values():  # last, since the other queues move atoms into these
             await queue.drained()
 
 
-# Reads for which it is worth to be a batch of their own while another one is under way, on the other connection: Python
-# makes the results of the one while the server works on the other. (Writes that wait behind writes gain nothing.)
+# The least number of reads that form a second batch, on the other connection, while one is running: Python makes the
+# results of one batch while the server works on the other. (A second batch of writes would gain nothing.)
 MANY = 128
 
 Submit = Callable[[Sequence[Atom]], None]
@@ -49,11 +49,11 @@ Submit = Callable[[Sequence[Atom]], None]
 class LoopQueue:
     """The atoms of one loop that wait for the next batch, which runs in a thread.
 
-    submits: what runs a batch; as many may be under way at once.
-    slow: it is for those who wait for locks, whose time has begun already.
+    submits: functions that run a batch; the number of batches at once is theirs.
+    slow: it is a slow-path queue; the deadlines of its atoms are never extended.
 
     There is no task that could be cancelled: a finished batch calls back into the loop, which sends the next one. The
-    loop itself is kept only meanwhile.
+    loop itself is referred to only while a batch runs.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class LoopQueue:
         self._free = list(submits)
         self._most = len(submits)
         self._waiting: list[Atom] = []
-        self._called = False  # `_send` is about to be
-        self._watched = False  # `_watch` is about to be
-        self._answered = 0.0  # by the monotonic clock: when somebody had a result
+        self._called = False  # `_send` is scheduled
+        self._watched = False  # `_watch` is scheduled
+        self._answered = 0.0  # the time of the last result, by the monotonic clock
         self._idle: list[asyncio.Future[None]] = []
 
     def join(self, atom: Atom, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return what is done when the atom has its answer."""
+        """Queue an atom; return the future that is done when the atom has its answer."""
         if self._core.closed:
             raise Closed("the store was closed")
         future = atom.future = loop.create_future()
@@ -84,14 +84,14 @@ class LoopQueue:
         self._waiting.append(atom)
         if not self._called and self._may_send():
             self._called = True
-            loop.call_soon(self._send, loop)  # not at once: what else this turn of the loop asks for comes along
+            loop.call_soon(self._send, loop)  # not at once, so that later operations of this loop iteration join
 
     def _may_send(self) -> bool:
         free = len(self._free)
         return free == self._most or (free > 0 and len(self._waiting) >= MANY)
 
     async def drained(self) -> None:
-        """Return when nothing waits any more."""
+        """Wait until the queue is empty and no batch runs."""
         if self._called or len(self._free) < self._most:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -115,12 +115,12 @@ class LoopQueue:
             self._idle.clear()
 
     def _deadline(self, atom: Atom) -> float:
-        # Who waits behind others has the time anew with each batch that is answered: it is the database that is to be
-        # waited for until `timeout`, not what the application has asked for at once.
+        # An atom that waits behind others gets the full `timeout` again with each batch that is answered: `timeout`
+        # limits the wait for the database, not for operations that the application itself has queued.
         return atom.deadline if self._slow else max(atom.deadline, self._answered + self._core.timeout)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Refuses those who have waited for too long behind a batch that has no answer.
+        # Refuse atoms that have waited too long behind a batch without an answer.
         self._watched = False
         late = time.monotonic() - GRACE
         while self._waiting and self._deadline(self._waiting[0]) <= late:
@@ -137,13 +137,13 @@ class LoopQueue:
 
     def _send_one(self, loop: asyncio.AbstractEventLoop, batch: list[Atom]) -> None:
         submit = self._free.pop()
-        batch[0].deadline = self._deadline(batch[0])  # what the others go by, too
+        batch[0].deadline = self._deadline(batch[0])  # the deadline of the whole batch
         self._watch_later(loop)
 
         def finished(error: BaseException | None) -> None:
             try:
                 loop.call_soon_threadsafe(self._answer, loop, submit, batch, error)
-            except RuntimeError:  # the loop was closed, and with it everybody who waited
+            except RuntimeError:  # the loop is closed, so nobody waits for these atoms
                 self._free.append(submit)
                 for atom in batch:
                     atom.future = None
@@ -151,7 +151,7 @@ class LoopQueue:
 
         try:
             work = self._core.threads.executor.submit(submit, batch)
-        except (Closed, RuntimeError):  # it was closed by another loop, or the program ends
+        except (Closed, RuntimeError):  # another loop has closed the store, or the program is exiting
             finished(Closed("the store was closed"))
         else:
             work.add_done_callback(lambda work: finished(work.exception()))
@@ -166,7 +166,7 @@ class LoopQueue:
             if self._given_up(atom):
                 atom.future = None
                 continue
-            future, atom.future = atom.future, None  # a connection may remember its last batch, but no loop
+            future, atom.future = atom.future, None  # a connection may keep its last batch, but must not keep the loop
             if error is not None and not atom.done:
                 self._core.give_up(atom)
                 future.set_exception(copied(error))
@@ -178,7 +178,7 @@ class LoopQueue:
         self._send(loop)
 
     def _given_up(self, atom: Atom) -> bool:
-        # Whether its task was cancelled. Nobody will wait for the lock that sent it to the slow path.
+        # Whether its caller was cancelled; then it no longer waits for the lock that sent it to the slow path.
         if not atom.future.done():
             return False
         self._core.give_up(atom)

@@ -1,7 +1,7 @@
-"""The working part of a store over memcached. There is no transaction, no catalog, and nobody waits for anybody.
+"""The working part of a store over memcached. It has no transactions, no catalog and no queues.
 
-Every caller's thread talks to memcached itself. Operations that are run together (what waited in asyncio, or one
-`run_all`) share exchanges: all reads one `get`, the adds and removes of one key one `append`.
+Every caller's thread talks to memcached itself. Operations that run together (those that waited in asyncio, or one
+`run_all`) share exchanges: all reads are one `get`, the adds and removes of one key are one `append`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from roost.structures.structure import Structure
 if TYPE_CHECKING:
     from roost.databases.memcached.engine import MemcachedEngine
 
-MOST_TOGETHER = 64 * 1024  # bytes of the members in one `append` of several callers
-MOST_KEYS = 100  # of one `get`
-MANY_PLANS = 1000  # declarations; more are made over and over
+MOST_TOGETHER = 64 * 1024  # bytes of members in one `append` for several callers
+MOST_KEYS = 100  # keys in one `get`
+MANY_PLANS = 1000  # plans that are cached; at that number the cache is emptied
 CHANGES = frozenset(["add", "remove"])
 
 
 class CacheCore:
-    """What `Core` is to a database: runs atoms, and answers them."""
+    """The counterpart of `Core` for memcached: runs atoms and answers them."""
 
-    reading = 1  # batches of reads at once, for asyncio
+    reading = 1  # concurrent batches of reads, for asyncio
 
     def __init__(
         self,
@@ -63,24 +63,24 @@ class CacheCore:
         self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
         self.threads = Threads()
-        self._mutex = threading.Lock()  # of the numbers in `_stats`
+        self._mutex = threading.Lock()  # guards the numbers in `_stats`
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
         _caches.add(self)
 
     def total(self) -> Stats:
-        """Return what was done in this process: `batches` of operations, and races lost, as `retries`."""
+        """Return the statistics of this store in this process; `retries` are lost races."""
         return replace(self._stats, retries=self._memory.lost_races)
 
     def refused(self) -> Invalid:
-        """Return what is raised for all that takes a database."""
+        """Return the error for every call that needs a database."""
         return Invalid(
             f"{self.engine.place} is memcached: it has no catalog, no tables and no transactions, and a MemcachedSet "
             "needs none; so there is no ddl, alter, structures or on(connection)"
         )
 
     def plan(self, structure: Target) -> MemcachedPlan:
-        """Return the plan of a structure; `Invalid` when it is none for memcached."""
+        """Return the plan of a structure; `Invalid` if memcached cannot hold the structure."""
         plan = self._plans.get(id(structure))
         if plan is not None:
             return plan
@@ -97,26 +97,26 @@ class CacheCore:
         return plan
 
     def create(self, structures: Sequence[Structure]) -> None:
-        """Make nothing, since nothing has to be made; refuse what cannot be kept here, and look for the servers."""
+        """Refuse structures that memcached cannot hold, and connect to the servers; nothing has to be made."""
         for structure in structures:
             self.plan(structure)
         self._open()
         self.engine.reach()
 
     def run_single(self, op: Operation[Any], _: float) -> Any:
-        """Return the result of one operation: each is run by itself here."""
+        """Return the result of one operation."""
         atom = Atom((op,))
         self.submit_some([atom])
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom]) -> None:
-        """Return when every atom has its answer."""
+        """Run atoms until each has its answer."""
         self.submit_some(atoms)
 
     submit_batch = submit
 
     def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        """Return when every atom has its answer. Those that waited together share exchanges."""
+        """Run atoms until each has its answer; they share exchanges."""
         self._open()
         if len(atoms) == 1 and len(atoms[0].operations) == 1:
             self._one(atoms[0])
@@ -129,7 +129,7 @@ class CacheCore:
             self._stats.operations += done
 
     def _one(self, atom: Atom) -> None:
-        # What `_several` does, without sorting who belongs together.
+        # Does the same as `_several`, without the grouping.
         (op,) = atom.operations
         try:
             plan = self.plan(op.structure)
@@ -166,22 +166,22 @@ class CacheCore:
             self._write(engine, item, waiting, deadline)
 
     def give_up(self, atom: Atom) -> None:
-        """Note that nobody waits for the atom any more: nothing here waits for a lock."""
+        """Do nothing: `Core` forgets an atom's lock here, and memcached has no locks."""
 
     def check(self, structures: Sequence[Structure]) -> list[Violation]:
-        """Read every set of these structures that memcached lists, and return what is not as it should be."""
+        """Read every set of these structures that memcached lists, and return the violations."""
         if not structures:
             raise Invalid(f"{self.engine.place} has no catalog: name the structures that are to be checked")
         self._open()
         return [each for structure in structures for each in self._check(self.plan(structure))]
 
     def doctor(self) -> list[Finding]:
-        """Look at the servers."""
+        """Examine the servers."""
         self._open()
         return [finding for name, facts in self.engine.servers() for finding in _findings(name, facts)]
 
     def close(self) -> None:
-        """Close the connections, those in use when their answer has come."""
+        """Close the connections; those in use are closed after their answer."""
         self.closed = True
         self.dispose()
 
@@ -191,8 +191,8 @@ class CacheCore:
         self.engine.close()
 
     def after_fork(self) -> None:
-        """Start anew in a child process, which must not talk on its parent's connections."""
-        self._random.seed()  # or all children would have the same numbers
+        """Reset the store in a child process, which must not use its parent's connections."""
+        self._random.seed()  # otherwise all children would have the same numbers
         self._mutex = threading.Lock()
         self._stats = Stats()
         self.threads.after_fork()
@@ -205,7 +205,7 @@ class CacheCore:
             raise Closed("the store was closed")
 
     def _together(self, atom: Atom) -> str | None:
-        # The item that an atom writes, or None when it only reads. Memcached changes one item at a time.
+        # The item that an atom writes, or None if it only reads. memcached changes one item at a time.
         items = set()
         for op in atom.operations:
             plan = self.plan(op.structure)
@@ -234,7 +234,7 @@ class CacheCore:
         try:
             results = drive(plan.read([atom.operations[place] for atom, place in group]), engine)
         except Error as error:
-            if len({atom.operations[place].args[0] for atom, place in group}) > 1:  # it may concern one key alone
+            if len({atom.operations[place].args[0] for atom, place in group}) > 1:  # the error may concern one key only
                 for each in group:
                     self._read_some(engine, plan, [each])
             else:
@@ -244,7 +244,7 @@ class CacheCore:
             atom.results[place] = result  # type: ignore[index]
 
     def _write(self, engine: MemcachedEngine, item: str, atoms: list[Atom], deadline: float) -> None:
-        # Of one item, in their order; changes that follow one another are one append.
+        # Run the writes of one item in their order; consecutive changes are one append.
         for part in _parts(atoms):
             try:
                 operations = [op for atom in part for op in atom.operations]
@@ -252,7 +252,7 @@ class CacheCore:
             except Full as error:
                 if len(part) == 1:
                     refuse_all(part, error)
-                else:  # only some of them may be too much
+                else:  # perhaps only some of them exceed the limit
                     for atom in part:
                         self._write(engine, item, [atom], deadline)
                 continue
@@ -278,7 +278,7 @@ class CacheCore:
                 changes = [(op.verb == "add", [out(member) for member in op.args[1]]) for op in operations]
                 drive(plan.change(item, changes, lambda: time.monotonic() > deadline), engine)
             elif verb == "replace":
-                engine.note(plan.structure.name, item)  # from now on it is complete
+                engine.note(plan.structure.name, item)  # from now on the set is complete
                 drive(plan.replace(item, [out(member) for member in operations[0].args[1]]), engine)
             else:
                 drive(plan.clear(item), engine)
@@ -291,7 +291,7 @@ class CacheCore:
         listed: dict[str, int] = self.engine.execute(List(f"{structure.name}:"))
         for item, expires in sorted(listed.items()):
             if "%%" in item and not item.startswith(f"{structure.name}:%%"):
-                continue  # a shard; its root names it, or nobody
+                continue  # a shard: it is checked with its root, or belongs to no set any more
             try:
                 key = structure.key_of(item)
             except (ValueError, KeyError, TypeError, ArithmeticError):
@@ -305,7 +305,7 @@ class CacheCore:
                 yield Violation(structure.name, "records", key, str(error))
                 continue
             if whole is None:
-                continue  # gone since it was listed
+                continue  # removed since it was listed
             header = whole.log.header
             if header.lost:
                 yield Violation(structure.name, "shards", key, "some of its shards were evicted or lost")
@@ -313,7 +313,7 @@ class CacheCore:
                 yield Violation(structure.name, "complete", key, "it says that it is complete, and that it is not")
             kept = header.expires
             late = abs(kept - expires) > CLOCKS if kept and expires else kept != expires
-            if kept >= 0 and late:  # another program's item may have any
+            if kept >= 0 and late:  # an item of another program may have any expiry time
                 yield Violation(structure.name, "ttl", key, f"it is to expire at {kept}, memcached says {expires}")
 
 

@@ -1,4 +1,4 @@
-"""What runs operations: a store, and a transaction of the application that a store was joined to."""
+"""The interface that runs operations: of a store, and of an application's transaction that a store has joined."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Op: TypeAlias = Operation[T]
 
 
 class Runner(ABC):
-    """Runs operations: a `Store`, or what `Store.on` returns."""
+    """Runs operations: a `Store`, or the object that `Store.on` returns."""
 
     def run(self, operation: Operation[T], *, once: str | None = None) -> T:
         """Run one operation and return its result, or raise its error.
 
-        once: a token. The same one again, from whatever process, does nothing and returns what it returned.
+        once: a token. A call with the same token again, from any process, does nothing and returns the first result.
         """
         result: T = self._answer(_atom((operation,), once))[0]
         return result
@@ -88,7 +88,7 @@ class Runner(ABC):
 
 
 class AsyncRunner(ABC):
-    """Runs operations with `await`: an `AsyncStore`, or what `AsyncStore.on` returns."""
+    """Runs operations with `await`: an `AsyncStore`, or the object that `AsyncStore.on` returns."""
 
     async def run(self, operation: Operation[T], *, once: str | None = None) -> T:
         """Run one operation and return its result, or raise its error; for `once` see `Runner.run`."""
@@ -160,11 +160,11 @@ class AsyncRunner(ABC):
     def _answered(self, atom: Atom) -> Awaitable[None]: ...
 
     async def _prepare_once(self) -> None:
-        """Make sure that there is a table of tokens, where `_answered` does not."""
+        """Make sure that the table of tokens exists, unless `_answered` does that itself."""
         return
 
     def _is_once_gone(self, atom: Atom) -> bool:
-        # Whether it failed because the table of tokens is no longer there, where it can be made now.
+        # Whether an atom failed because the table of tokens is gone, if the table can be made at this moment.
         return False
 
 

@@ -1,4 +1,4 @@
-"""The calling thread's own transaction on a database file, for which it would wait without end."""
+"""Detect a self-deadlock: the calling thread waits for a lock that its own transaction on the file holds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from roost.databases.sqlite.engine import file_of
 
 # The bytes of SQLite's files that a writer locks: WAL_WRITE_LOCK in the index of the write-ahead log (walIndexLock in
-# wal.c), RESERVED_BYTE in the file itself where there is no such log (os.h).
+# wal.c), or RESERVED_BYTE in the file itself if there is no such log (os.h).
 _WAL_WRITE = 120
 _RESERVED = 0x40000001
 
-DEPTH = 8  # references from a frame to a connection: by way of SQLAlchemy's session there are seven
-MOST_OBJECTS = 50_000  # that are looked at
+DEPTH = 8  # references from a frame to a connection; with SQLAlchemy's session there are seven
+MOST_OBJECTS = 50_000  # objects that the search visits
 NOT_FOLLOWED = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, str, bytes, int, float)
 
 
@@ -33,10 +33,11 @@ class OpenTransaction(NamedTuple):
 def open_transaction(path: str, ours: Mapping[int, bool]) -> OpenTransaction | None:
     """Return the transaction that the calling thread has open on this file, on a connection of its own, or None.
 
-    None too when its transaction is known not to hold the write lock, or its connection is not found. Asked only by a
-    thread that has been waiting for some time: it looks at what the functions that it is in can reach.
+    Also return None if that transaction is known not to hold the write lock, or if its connection is not found. Only a
+    thread that has been waiting for some time calls this, since it searches all objects that the functions on the
+    thread's stack can reach.
 
-    ours: the ids of Roost's own connections; whether each holds the write lock.
+    ours: the ids of Roost's own connections, and whether each holds the write lock.
     """
     holds = _process_holds(path)
     if holds is False:
@@ -45,7 +46,7 @@ def open_transaction(path: str, ours: Mapping[int, bool]) -> OpenTransaction | N
     for connection in _reachable(sys._getframe(), ours):
         if _is_in_transaction(connection) and _is_this_threads(connection) and _is_on(connection, path):
             found = True
-            # sqlite3 itself begins a transaction with the first change, unless the application does that by itself.
+            # sqlite3 begins a transaction at the first change, unless the application begins transactions itself.
             began = connection.isolation_level is not None and getattr(connection, "autocommit", -1) == -1
             wrote = wrote or connection.total_changes > 0
             sure = sure or (began and connection.total_changes > 0)
@@ -59,8 +60,9 @@ def open_transaction(path: str, ours: Mapping[int, bool]) -> OpenTransaction | N
 
 
 def _reachable(frame: FrameType | None, ours: Mapping[int, bool]) -> list[sqlite3.Connection]:
-    # By references from the variables of the functions that this thread is in, breadth first. Not by gc.get_objects():
-    # that also gives what other threads are just making, and a tuple that somebody else refers to cannot be finished.
+    # Search breadth first, by references, from the variables of the functions on this thread's stack. Rejected:
+    # gc.get_objects(), which also returns objects that other threads are just making; a tuple to which another
+    # reference exists cannot be finished.
     level: list[object] = []
     while frame is not None:
         level += [*frame.f_locals.values(), frame.f_globals]
@@ -70,7 +72,7 @@ def _reachable(frame: FrameType | None, ours: Mapping[int, bool]) -> list[sqlite
     for _ in range(DEPTH):
         fresh: list[object] = []
         for each in level:
-            if id(each) not in seen and not issubclass(type(each), NOT_FOLLOWED):  # not what it may say it is
+            if id(each) not in seen and not issubclass(type(each), NOT_FOLLOWED):  # type(), as __class__ may pretend
                 seen.add(id(each))
                 fresh.append(each)
                 if issubclass(type(each), sqlite3.Connection) and id(each) not in ours:
@@ -96,8 +98,8 @@ def _is_on(connection: sqlite3.Connection, path: str) -> bool:
 
 
 def _is_this_threads(connection: sqlite3.Connection) -> bool:
-    # Bound to one thread, as sqlite3 does unless told otherwise, and that is this one. No statement is run on what may
-    # be another thread's: it could be closing it.
+    # Whether the connection is bound to this thread, as sqlite3 does by default: usable here and not in another thread.
+    # No statement is run on it, since it may belong to another thread, which could be closing it.
     def usable() -> bool:
         try:
             connection.cursor().close()
@@ -115,8 +117,8 @@ def _is_this_threads(connection: sqlite3.Connection) -> bool:
 
 
 def _process_holds(path: str) -> bool | None:
-    # Whether this process holds the write lock, by Linux's list of locks; None where there is no such list. Never by
-    # opening the files: closing one of them would drop every lock that this process has on it.
+    # Whether this process holds the write lock, by Linux's list of locks; None if the system has no such list.
+    # Rejected: opening the files to test the lock, since closing one releases every lock of this process on it.
     try:
         files = {_inode(path): _RESERVED, _inode(f"{os.path.realpath(path)}-shm"): _WAL_WRITE}
         with open("/proc/locks") as listed:

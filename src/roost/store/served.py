@@ -1,8 +1,8 @@
-"""A database as a server has it: connections, each of whose transactions answers what many clients have asked.
+"""The databases behind `roost serve`: each transaction on a connection answers requests of many clients.
 
-A failing request affects no other: what it did is undone, and its result is the error. Where an error undoes the
-whole transaction, or COMMIT fails, nothing was done at all: the batch runs its part again in smaller ones. What is one
-database's own is in `served_file.py` and `served_server.py`.
+A failing request affects no other request: its changes are undone, and its result is the error. If an error undoes the
+whole transaction, or COMMIT fails, nothing was changed, and the batch runs its part again in smaller parts. The code
+for files is in `served_file.py`, the code for database servers in `served_server.py`.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ log = logging.getLogger("roost.server")
 
 Opened = OpenedIndex | Wire
 Opening = Generator[Any, Any, Opened | Error]
-Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # of what was opened: verbs and arguments of its operations
+Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # opened targets, with the verb and arguments of an operation
 
 
 class SlowLines(SlowPath):
-    """Lines note by themselves that they need a lock which somebody else holds; of no other is that known before."""
+    """The slow path of a server's turns. It does nothing: `Lines`, the part of a batch, notes its blocked lines."""
 
     def concerns(self, atom: Atom) -> bool:
-        """Not asked."""
+        """Never called: a turn has no atoms."""
         return False
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Not called."""
+        """Never called: a turn has no atoms."""
         raise AssertionError
 
 
 class Database(ABC):
-    """One connection, for reading alone or for writing.
+    """One connection, for reads only or for writes too.
 
-    version: a number of this process that rises when what can be opened may have changed.
-    names: what clients may call the database.
-    looks: whether a turn begins by comparing the version, so that what was opened in it needs no other look.
+    version: a number that increases in this process when the tables or structures may have changed.
+    names: the names by which clients may open the database.
+    looks: whether a turn begins by comparing the version, so that what was opened in this version needs no other check.
     """
 
     looks: ClassVar[bool] = True
-    refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # what is one request's own, and undone by then
+    refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # errors of a single request, whose changes can be undone
     version: int
     names: tuple[str, ...]
     _connection: Any
@@ -74,24 +74,24 @@ class Database(ABC):
         self._dialect = dialect
         self._known = known
         self._context = Context(utc_now, 0)
-        self._lenient = Known(dialect)  # for operations that are not of what a client has opened
+        self._lenient = Known(dialect)  # for operations on structures that no client has opened
         self._stats = Stats()
-        self._tokens: dict[float, Once] = {}  # by the seconds for which they are kept
+        self._tokens: dict[float, Once] = {}  # by the seconds for which tokens are stored
 
     @abstractmethod
     def limit(self, limits: Limits) -> None:
-        """Say what turns may take from now on."""
+        """Set the limits of turns from now on."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Have everything that was opened looked at again."""
+        """Invalidate everything opened, so that it is checked again before its next use."""
 
     @abstractmethod
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run what has arrived as a batch; return why no transaction could be begun, where none could.
+        """Run the requests of a turn as a batch; return the error if no transaction could be begun.
 
-        slow_path: who needs a lock that somebody else holds for long is sent there.
-        waits: for locks at all.
+        slow_path: gets the requests that need a lock which another session holds for long.
+        waits: whether statements wait for locks at all.
         """
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Database(ABC):
         """Close the connection."""
 
     def structure(self, name: str) -> Structure:
-        """Return the structure of a name, as it is stored; not inside a transaction.
+        """Return the structure stored under a name; not inside a transaction.
 
         Raises: Missing, Invalid.
         """
@@ -111,15 +111,15 @@ class Database(ABC):
             raise Missing(f"{name} is not in this database; roost create makes it")
         return from_definition(stored[0][0])
 
-    # --- what clients ask -----------------------------------------------------------------------------------------
+    # --- requests of clients --------------------------------------------------------------------------------------
 
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
-        """Run operations of structures, each with its own outcome; what a statement refuses is everybody's error."""
+        """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
         return (yield from perform(operations, self._lenient, context))
 
     def prepare_once(self) -> None:
-        """Make the table of tokens where it is missing; not inside a transaction."""
+        """Make the table of tokens if it is missing; not inside a transaction."""
         connection, known = self._connection, self._known
 
         def work() -> Generator[Any, Any, None]:
@@ -141,9 +141,9 @@ class Database(ABC):
         answered: Callable[[Sequence[Any]], bytes],
         context: Context,
     ) -> Generator[Any, Any, bytes | Error]:
-        """Run operations and return their answer, which is kept for a token; or the one that it has.
+        """Run operations and return their answer, which is stored for a token; or return the stored one.
 
-        The first error among their results is returned, and nothing was done then.
+        If results are errors, the first one is returned, and nothing was changed.
         """
         self.budget.request()
         tokens = self._tokens.get(seconds) or self._tokens.setdefault(seconds, Once(self._dialect, seconds))
@@ -162,19 +162,19 @@ class Database(ABC):
 
     @abstractmethod
     def look(self, context: Context) -> Generator[Any, Any, None]:
-        """Look, first in a transaction, whether what was opened may have changed."""
+        """At the start of a transaction, check whether opened tables or structures may have changed."""
 
     def confirm(self) -> Generator[Any, Any, None]:
-        """Look, last in a transaction, at what nothing else has."""
+        """At the end of a transaction, check the opened tables that no statement has checked."""
         return
         yield
 
     def doubts(self) -> bool:
-        """Return whether a statement may have failed as what was opened has changed; it is then looked at again."""
+        """Whether a statement may have failed because an opened table has changed; if so, all are checked again."""
         return False
 
     def open(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
-        """Return what these names stand for now: an index of a table, or a structure; or the error that says why not.
+        """Open the index of a table, or the structure, that has these names now; return it, or the error.
 
         Raises: Undone.
         """
@@ -190,9 +190,9 @@ class Database(ABC):
     ) -> Opening: ...
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
-        """Do like requests; return the results of the first ones, at least one.
+        """Run like requests; return the results of the first ones, at least one.
 
-        last: the transaction has nothing else to do.
+        last: no other request follows in the transaction.
 
         Raises: Undone.
         """
@@ -210,10 +210,10 @@ class Database(ABC):
 
     @abstractmethod
     def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:
-        """Do one request by itself; return its result, or its error."""
+        """Run one request by itself; return its result, or its error."""
 
     def insert(self, wire: Any, columns: Columns) -> Results:
-        """Insert into a structure what these columns bring; return the results of the first requests, at least one.
+        """Insert the rows of these columns into a structure; return the results of the first requests, at least one.
 
         Raises: Undone.
         """
@@ -236,13 +236,13 @@ class Database(ABC):
         return results
 
     def perform(self, requests: Requests) -> Results:
-        """Do requests one after the other, those of structures together; return the results of the first, at least one.
+        """Run requests in order, those for structures together; return the results of the first ones, at least one.
 
         Raises: Undone.
         """
         results: list[Any] = yield from self._performed_once(requests)
         for place, (target, verb, args) in enumerate(requests[: len(results)]):
-            if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # it was altered since it was opened
+            if isinstance(results[place], Mismatch) and isinstance(target, Wire):  # altered since it was opened
                 self.forget()
                 found = yield from self._opening(self.names[0], target.structure.name, *target.asked)
                 again = (
@@ -266,7 +266,7 @@ class Database(ABC):
             if isinstance(wanted, Wanted):
                 waiting.append((place, wanted))
                 continue
-            yield from self._together(waiting, results)  # what follows must see what they did
+            yield from self._together(waiting, results)  # first, since the next request must see their changes
             waiting = []
             if wanted is None:
                 results[place] = yield from self._alone(target, verb, args)
@@ -277,7 +277,7 @@ class Database(ABC):
         return results
 
     def _together(self, waiting: list[tuple[int, Wanted]], results: list[Any]) -> Results:
-        # Each by itself where that fails.
+        # Run them in one go; if that fails, run each by itself.
         operations = [operation for _, wanted in waiting for operation in wanted.operations]
         try:
             found = (yield from self._performed(operations)) if operations else []
@@ -299,7 +299,7 @@ class Database(ABC):
             return kept(error)
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
-        # A request that must see one result before it asks the next; all of it or nothing.
+        # Run a request of several operations, each of which depends on the result before: all of them or none.
         yield Control.SAVEPOINT
         try:
             operation = next(steps)
@@ -317,7 +317,7 @@ class Database(ABC):
         return result
 
     def _performed(self, operations: Sequence[Operation[Any]]) -> Plan:
-        # Operations of structures, each with its own outcome; what a statement refuses undoes all of them.
+        # Run operations of structures, each with its own outcome; a failing statement undoes all of them.
         self.budget.request()
         yield Control.SAVEPOINT
         try:
@@ -331,9 +331,9 @@ class Database(ABC):
 
 
 def kept(error: Error) -> Error:
-    """Return an error that is kept until the turn is answered: without frames, which may hold many rows.
+    """Strip an error's tracebacks, whose frames may hold many rows until the turn is answered; return the error.
 
-    One about a missing right is logged.
+    An error about a missing right is logged.
     """
     if error.word == "denied":
         _log_denied(str(error).partition(" in ")[0])
@@ -346,7 +346,7 @@ def kept(error: Error) -> Error:
 
 @functools.lru_cache(maxsize=100)
 def _log_denied(message: str) -> None:
-    # Each message once: the account goes on without the right, and the client is told no more than `denied`.
+    # Each message is logged once: the account will go on without the right, and the client gets only `denied`.
     log.warning("a request was refused: %s", message)
 
 

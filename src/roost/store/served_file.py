@@ -1,4 +1,4 @@
-"""A SQLite file as a server has it: one connection, by apsw. What a statement did that fails, SQLite undoes."""
+"""A SQLite file behind `roost serve`: one apsw connection. SQLite itself undoes the changes of a failing statement."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ log = logging.getLogger("roost.server")
 
 
 class FileDatabase(Database):
-    """One connection to a file, for reading alone or for writing.
+    """One connection to a file, for reads only or for writes too.
 
-    lock_wait: seconds that opening it waits for somebody else.
+    lock_wait: seconds that opening the file waits for locks of other sessions.
 
-    Raises: CannotOpen, Missing, when made.
+    Raises: CannotOpen, Missing (from the constructor).
     """
 
     def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
-        # What is opened is looked at again when it has changed.
-        super().__init__(DIALECT, Known(SQLITE, exact=True))  # DIALECT's arrays are apsw's
+        # exact: a structure that differs from what was opened is an error, upon which it is opened again.
+        super().__init__(DIALECT, Known(SQLITE, exact=True))  # DIALECT's arrays are those of apsw
         self._lenient = Known(DIALECT)
         self.version = 0
-        self._seen: tuple[int, int] | None = None  # how often the file was opened, and the version of its schema
+        self._seen: tuple[int, int] | None = None  # the number of times the file was opened, and its schema version
         self._wait = Wait(time.monotonic() + lock_wait)
         engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
         self._connection: ApswConnection = ApswConnection(engine, self._wait, self.budget, writes=writes)
         self.names = ("main", os.path.splitext(os.path.basename(engine.file or ""))[0])
 
     def limit(self, limits: Limits) -> None:
-        """Say what turns may take from now on."""
+        """Set the limits of turns from now on."""
         self.budget.limits = limits
         self._connection.limit()
 
     def wait_for(self, seconds: float) -> None:
-        """Say how long the next `begin` may wait for somebody else's write lock."""
+        """Set how long the next `begin` may wait for another session's write lock."""
         self._wait.deadline = time.monotonic() + seconds
 
     def forget(self) -> None:
-        """Have everything that was opened looked at again."""
+        """Invalidate everything opened, so that it is checked again before its next use."""
         self._seen = None
 
     def begin(self, writes: bool) -> Error | None:
-        """Begin a transaction ahead of the next `transact`; return why there is none."""
+        """Begin the transaction of the next `transact`; return the error if that fails."""
         try:
             self._connection.execute(Control.BEGIN if writes else Control.BEGIN_READ)
         except Error as error:
@@ -68,12 +68,12 @@ class FileDatabase(Database):
         return None
 
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
+        """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
         connection = self._connection
         batch = Batch(self._dialect, self._context, self._stats)
         try:
             drive(batch.run(Control.BEGIN if part.writes else Control.BEGIN_READ, lambda: part), connection)
-        except Error as error:  # of the first BEGIN: every other is somebody's answer
+        except Error as error:  # of the first BEGIN: all later errors are answers of requests
             return self._not_begun(error)
         except BaseException:
             connection.settle()
@@ -87,21 +87,21 @@ class FileDatabase(Database):
         return error
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file, as far as nobody needs it."""
+        """Copy the write-ahead log into the file, as far as no reader needs it."""
         self._connection.checkpoint()
 
     def give_up(self) -> None:
-        """Have the file opened anew before the next transaction: what became of the last one is not known."""
+        """Reopen the file before the next transaction, since the outcome of the last one is unknown."""
         self._connection.broken = True
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    # --- what clients ask -----------------------------------------------------------------------------------------
+    # --- requests of clients --------------------------------------------------------------------------------------
 
     def look(self, context: Context) -> Generator[Any, Any, None]:
-        """Look, first in a transaction, whether what was opened may have changed."""
+        """At the start of a transaction, check whether the schema may have changed."""
         ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
         if self._seen != (self._connection.opened, version):
             self._seen = (self._connection.opened, version)
@@ -129,7 +129,7 @@ class FileDatabase(Database):
         except Error as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 return kept(error)
-        self.budget.request()  # a text that is no UTF-8 is read as bytes; nothing has been written by then
+        self.budget.request()  # a text that is not UTF-8 is read again as bytes; nothing has been written yet
         try:
             return (yield from index.undecoded.perform(verb, args))
         except Error as error:

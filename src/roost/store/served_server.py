@@ -1,8 +1,8 @@
-"""A database of MariaDB or PostgreSQL as `roost serve` has it: a few connections for all clients of one worker.
+"""A MariaDB or PostgreSQL database behind `roost serve`: a few connections for all clients of one worker.
 
-Nothing is locked by being opened. What was opened is remembered, and with the first statement of a transaction that
-uses a table goes the question whether it is still that table; where it is not, the transaction is undone, and the table
-is looked at again. So somebody else's ALTER costs those who use the table one transaction more, once.
+Opening a table locks nothing. The worker remembers the opened table. The first statement of a transaction that uses the
+table is sent together with a query that checks whether the table has changed; if it has, the transaction is undone, and
+the table is opened again. So an ALTER by another session costs one additional transaction.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from roost.structures.wire import Wire
 
 log = logging.getLogger("roost.server")
 
-LOCK_WAIT = 0.1  # seconds that a turn waits for a lock, until who needs it is told from the others
-FOREVER = 10.0**6  # seconds, where a request may take any time
-SHORTEST = 2**20  # to which answers may be limited: what is asked about a table comes along with them
-MOST_OPENED = 10_000  # indexes that are remembered
+LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that needs it is isolated
+FOREVER = 10.0**6  # seconds, if a request may take any time
+SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
+MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
@@ -63,7 +63,7 @@ Work = Generator[Any, Any, Any]
 
 
 class Remembered:
-    """What the connections of one worker have opened, and the number of the version that it is of."""
+    """The tables, indexes and structures that the connections of one worker have opened, and their version."""
 
     def __init__(self, engine: Engine) -> None:
         self.known = Known(engine.dialect, exact=True)
@@ -71,18 +71,18 @@ class Remembered:
         self.forget()
 
     def forget(self) -> None:
-        """Have everything looked at again."""
+        """Forget everything, so that it is read again."""
         self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
         self.indexes: dict[Asked, OpenedIndex] = {}
-        self.structures: dict[str, Any] = {}  # by definition: what several clients ask of one is done together
-        self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and what was asked for
+        self.structures: dict[str, Any] = {}  # by definition; one object each, so that clients' requests run together
+        self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and the names with which it was opened
         self.version = next(self._versions)
 
 
 def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: Waits = THREAD) -> list[ServerDatabase]:
-    """Open so many connections, for one worker.
+    """Open the connections of one worker.
 
-    waits: how they wait for the server.
+    waits: the way in which they wait for the server.
 
     Raises: CannotOpen, Invalid.
     """
@@ -95,9 +95,9 @@ def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: 
 
 
 class ServerDatabase(Database):
-    """One connection, for reading alone or for writing; used by one task or thread at a time.
+    """One connection, for reads only or for writes too; used by one task or thread at a time.
 
-    timeout: seconds that a turn waits for the server; 0: any time.
+    timeout: seconds that a turn waits for the server; 0: without limit.
     """
 
     looks = False
@@ -107,34 +107,34 @@ class ServerDatabase(Database):
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, *, writes: bool) -> None:
         super().__init__(engine.dialect, remembered.known)
-        self._context = Context(utc_now, Random().randrange(2**31))  # a slot of counters for each connection
+        self._context = Context(utc_now, Random().randrange(2**31))  # each connection adds to one slot of counters
         self._remembered = remembered
         self._timeout = timeout
         self._careful = False
-        self._checked: set[Table] = set()  # in this transaction: seen to be what they were
-        self._unchecked: set[Table] = set()  # used, and not seen yet
+        self._checked: set[Table] = set()  # tables that were found unchanged in this transaction
+        self._unchecked: set[Table] = set()  # tables used in this transaction, checked or not
         self._connection = engine.connect(Wait(time.monotonic() + (timeout or FOREVER)), writes=writes)
         ((found,),) = self._connection.execute(Statement(NAMES[engine.dialect.name], [()]))
         self.names = found
-        self.schemas = engine.dialect.name == "postgresql"  # whether a schema is opened like a database
+        self.schemas = engine.dialect.name == "postgresql"  # whether clients may name a schema as the database
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """A number of this process that rises when what can be opened may have changed."""
+        """A number that increases in this process when the tables or structures may have changed."""
         return self._remembered.version
 
     def limit(self, limits: Limits) -> None:
-        """Say what turns may take from now on."""
+        """Set the limits of turns from now on."""
         self.budget.limits = limits
         self._timeout = 0 if limits.request == inf else limits.request
         self._connection.most = max(limits.answer, SHORTEST)
 
     def forget(self) -> None:
-        """Have everything that was opened looked at again."""
+        """Invalidate everything opened, so that it is checked again before its next use."""
         self._remembered.forget()
 
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run what has arrived as a batch; return why no transaction could be begun, where none could."""
+        """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
         connection = self._connection
         until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
         connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
@@ -144,12 +144,12 @@ class ServerDatabase(Database):
             begin = Control.BEGIN_NOWAIT if begin is Control.BEGIN else Control.BEGIN_READ_NOWAIT
         try:
             drive(batch.run(begin, lambda: part), connection)
-        except Error as error:  # of the first BEGIN: every other is somebody's answer
+        except Error as error:  # of the first BEGIN: all later errors are answers of requests
             connection.settle()
             log.warning("no transaction could be begun: %s", error)
             return error
         except BaseException:
-            if batch.committing is not None:  # a mistake, while COMMIT was under way
+            if batch.committing is not None:  # an unexpected exception during COMMIT
                 committed = connection.outcome()
                 if committed:
                     batch.committed()
@@ -163,10 +163,10 @@ class ServerDatabase(Database):
         """Close the connection."""
         self._connection.close()
 
-    # --- what clients ask -----------------------------------------------------------------------------------------
+    # --- requests of clients --------------------------------------------------------------------------------------
 
     def look(self, context: Context) -> Generator[Any, Any, None]:
-        """Begin to note what is used."""
+        """Reset the notes about tables used in the transaction; asks the database nothing."""
         self._careful = context.careful
         self._checked.clear()
         self._unchecked.clear()
@@ -174,7 +174,7 @@ class ServerDatabase(Database):
         yield
 
     def confirm(self) -> Generator[Any, Any, None]:
-        """Look at the tables that were opened, and not used since."""
+        """Check the tables that were opened in this transaction, but that no statement has checked."""
         tables = [table for table in self._unchecked - self._checked if table.seen is not None]
         if not tables:
             return
@@ -186,7 +186,7 @@ class ServerDatabase(Database):
             self._compare(table, now)
 
     def doubts(self) -> bool:
-        """Return whether a table may have changed that a statement of this transaction has failed on."""
+        """Whether a statement may have failed because its table has changed; if so, forget all that was opened."""
         if self._careful or self._unchecked <= self._checked:
             return False
         self.forget()
@@ -205,10 +205,11 @@ class ServerDatabase(Database):
         raise Careful
 
     def _checking(self, table: Table, work: Work, reads: bool = False, last: bool = False, whole: bool = False) -> Work:
-        # With the first statement, which keeps the table from being changed until the transaction ends, goes the
-        # question whether it is still that table. A query that fails where that has undone the transaction ends it.
-        # last: nothing else is to be done, so COMMIT goes along where the work is one statement.
-        # whole: the work is one request, so all answers together may be as long as one.
+        # Run work with the check of its table, which is sent with the first statement: that statement keeps the table
+        # from being changed until the transaction ends. If a failing query undoes the transaction, the error is raised
+        # here instead of in the work.
+        # last: no other request follows, so COMMIT is sent along if the work is one statement.
+        # whole: the work is one request, so the limit of one answer applies to all its answers together.
         ends = reads and table.words.aborts
         try:
             wanted = next(work)
@@ -276,7 +277,7 @@ class ServerDatabase(Database):
         return self._kept(indexes, version, asked, index_of(table, *asked[1:]))
 
     def _wire(self, plan: Any, definition: str, asked: Asked) -> Wire:
-        # The same for all who ask for the same, so that what they insert is done together.
+        # One object for all clients that open the same, so that their inserts run together.
         wires = self._remembered.wires
         wire = wires.get((definition, asked))
         if wire is None:
@@ -297,13 +298,13 @@ class ServerDatabase(Database):
         return stored
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
-        """Do like requests; return the results of the first ones, at least one."""
+        """Run like requests; return the results of the first ones, at least one."""
         reads = shape.verb == "find"
         few = reads and len(columns[0]) == 1
         work = self._run_one(index, shape, columns) if few else super().run(index, shape, columns)
         try:
             results: list[Any] = yield from self._checking(index.table, work, reads, last, few)
-        except Undone:  # their rows are too long to be read all at once: fewer of them in the next transaction
+        except Undone:  # their rows are too long for one answer: take fewer requests in the next transaction
             bulk = bulk_of(index, shape, self._dialect)
             bulk.lot = max(1, min(bulk.lot, len(columns[0])) // 8)
             raise

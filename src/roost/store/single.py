@@ -1,9 +1,9 @@
 """Single operations, the most frequent case: run in the caller's thread, without a queue and without a batch.
 
 A read is one statement in a snapshot of its own. A write is a transaction of its own, if no other thread writes: on
-SQLite a few statements, on a server one exchange. Everything unusual (another thread uses the connection, there is no
-connection yet, the stored declaration differs, an error, a lock that is held) is left to a batch: nothing has been
-changed then.
+SQLite a few statements, on a server one exchange. In every unusual case (another thread uses the connection, there is
+no connection yet, the stored declaration differs, an error, a lock that is held) nothing is changed, and a batch runs
+the operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roost.structures.plan import Careful, Context, Question, StructurePlan
 
 UNANSWERED: Any = object()  # a batch has to run the operation
 
-CROWDED = 50  # writes that take a batch after one that met somebody else's row lock
+CROWDED = 50  # writes that take a batch after one that met another session's row lock
 
 
 class Single:
@@ -33,7 +33,7 @@ class Single:
     writers, writer: the queue and the link for writing.
     report: called with a connection that may be broken.
     timeout: seconds from a call to its deadline.
-    engine: says whether readers may lack what was written just now; then no write is answered by what they find.
+    engine: its `stale` tells whether readers may lack the latest writes; if so, no write is answered by a read alone.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Single:
         return self._run_on(self._writer, transaction, plan, deadline)
 
     def _run_on(self, link: Link, work: Any, plan: StructurePlan, deadline: float) -> Any:
-        # work: a `Question`, or what the connection runs as a transaction. A batch that is begun meanwhile waits for
-        # the link. Not acquire(blocking=False), which could be interrupted between taking the lock and the `try`.
+        # work: a `Question`, or the argument of the connection's `transact`. A batch that begins meanwhile waits for
+        # the link. Rejected: acquire(blocking=False), which may be interrupted between taking the lock and the `try`.
         if link.using.locked():
             return UNANSWERED
         try:
@@ -99,7 +99,7 @@ class Single:
                     return UNANSWERED
                 wait = connection.wait = link.single_wait
                 if self._exchanges:
-                    wait.deadline = deadline  # of the exchange; a file's lock is not waited for
+                    wait.deadline = deadline  # of the exchange; on a file there is no wait for the lock
                 link.user = get_ident()
                 try:
                     if type(work) is Question:
@@ -123,7 +123,7 @@ class Single:
                 stats.batches += 1
                 stats.operations += 1
                 micros, taken = stats.micros, int((monotonic() - deadline + self._timeout) * 1e6)
-                micros.counts[taken.bit_length()] += 1  # not by `add`, which would take a tenth of a microsecond more
+                micros.counts[taken.bit_length()] += 1  # inlined: a call of `add` would cost 0.1 µs more
                 micros.total += taken
                 return result
         finally:
@@ -131,10 +131,10 @@ class Single:
                 link.leave()
 
     def _failed(self, error: Exception, link: Link, connection: Any) -> None:
-        # Raises the error that is handled; or returns where nothing was changed: a batch will meet it again.
+        # Re-raise the error being handled; or return if nothing was changed: a batch runs the operation again.
         stats = link.stats
         left = isinstance(error, (Busy, Careful, Conflict, Missing, StatementFailed))
-        if not left and not isinstance(error, Error):  # an interrupt of the application's own
+        if not left and not isinstance(error, Error):  # an exception raised by a signal handler of the application
             connection.broken = True
             raise
         if isinstance(error, OutcomeUnknown) or not (left or self._exchanges):

@@ -1,4 +1,4 @@
-"""Stores: where operations are run. `Store` is for threads; `AsyncStore` is the same with `await`."""
+"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ V = TypeVar("V")
 
 
 def utc_now() -> dt.datetime:
-    """Return the time of the column `at`; for showing only, never for order."""
+    """Return the time for the column `at`, which is for display only, never for order."""
     return dt.datetime.now(dt.UTC)
 
 
 class _Base:
-    """What both kinds of store know without asking the database."""
+    """The common part of both kinds of store."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class _Base:
     def ddl(self, *structures: Structure, view: bool = True) -> list[str]:
         """Return the statements that `create` would run in a database that has none of the structures.
 
-        For migrations and DBAs. Asks no database.
+        For migrations and DBAs. It does not connect to the database.
         """
         return ddl(self._core.known.catalog, self._plans(structures), view)
 
     def stats(self) -> Stats:
-        """Return what this store has done in this process so far."""
+        """Return the statistics of this store in this process."""
         return self._working.total()
 
     @property
@@ -142,16 +142,18 @@ class Store(_Base, Runner):
         `?synchronous=normal` (an answer may be lost with the power; FULL, the default, means on disk), `?mode=ro`.
         `mysql://user:password@host/database`, `postgresql://…`: see docs/databases.md. The attribute `url` has no
         password.
-    timeout: seconds to wait for a lock that somebody else holds, before `Busy`, and for a server that is down or
-        does not answer; docs/guarantees.md lists what may be added to it.
-    lock_wait: seconds that a batch waits for a row's lock before it goes on without the operations that need it; on
+    timeout: seconds to wait for a lock of another session, before `Busy`, and for a server that is down or does not
+        answer; docs/guarantees.md lists by how much a call may exceed it.
+    lock_wait: seconds that a batch waits for a row lock before it goes on without the operations that need it; on
         SQLite, seconds after which a waiting thread checks whether it waits for its own transaction.
     trace: called with the text and the parameters of every statement.
-    clock: the time for the column `at`, of whatever zone, kept in UTC; for showing only. `Invalid` when it has none.
-    random: for jitter, and the slots of counters.
-    once_for: seconds, or a timedelta, for which a token of `run(..., once=token)` is kept.
+    clock: returns the time for the column `at`, in any zone; it is stored in UTC and for display only. `Invalid` if it
+        has no zone.
+    random: for jitter, and for choosing the slots of counters.
+    once_for: seconds, or a timedelta, for which a token of `run(..., once=token)` is stored.
 
-    Making a store opens nothing, so it may stand at module level; it connects at the first operation, once per process.
+    Making a store opens no connection, so it may be done at module level; the store connects at the first operation,
+    once per process.
 
     >>> import roost
     >>> pageviews = roost.Counter("pageviews")
@@ -163,36 +165,35 @@ class Store(_Base, Runner):
     """
 
     def create(self, *structures: Structure, view: bool = True) -> None:
-        """Make what is missing, the database file too; safe to call by many processes at once.
+        """Make missing structures, and a missing database file; many processes may call it at once.
 
-        `Mismatch` when a structure is stored otherwise than declared: the message names the difference. A declaration
-        that was stored before an `alter` is left to what is stored now, where it can be used with that: see
-        docs/migrations.md.
+        `Mismatch` if a structure is stored with another declaration: the message names the difference. An older
+        declaration, from before an `alter`, is accepted if it can be used with the stored one: see docs/migrations.md.
 
-        view: also make what SQL clients see, a view of the structure's name that can be written; `Invalid` when the
-            database has something else of that name.
+        view: also make a writable view of the structure's name, for SQL clients; `Invalid` if the database has another
+            object of that name.
         """
         self._create(structures, view)
 
     def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
-        """Change what is stored to this declaration, on a live store; returns what was changed, in words.
+        """Change a stored structure to this declaration, while it is in use; return the changes, in words.
 
-        A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. What cannot is
-        refused with `Invalid` and the reason. Processes with the old declaration go on, by what is stored from then on;
-        a warning and `stats().overlaps` tell of them.
+        A new column needs a default or `| None`; keep, slots, on_full and on_duplicate can change. Any other change is
+        refused with `Invalid` and the reason. Processes with the old declaration go on, and follow the stored
+        declaration from then on; a warning and `stats().overlaps` report them.
 
         view: add it, or drop it; None leaves it as it is.
         """
         return self._alter(structure, view)
 
     def structures(self) -> list[Structure]:
-        """Return what the catalog has, with rows of generated dataclasses."""
+        """Return the structures in the catalog, with generated dataclasses for their rows."""
         return self._structures()
 
     def check(self, *structures: Structure) -> list[Violation]:
-        """Verify every promise of these structures (of all, when none is named); return what is broken.
+        """Verify every promise of these structures (of all, if none is named); return the violations.
 
-        Reads everything, in one snapshot, on a connection of its own.
+        It reads all rows, in one snapshot, on a connection of its own.
         """
         return self._check(structures)
 
@@ -201,14 +202,14 @@ class Store(_Base, Runner):
         return self._doctor()
 
     def on(self, connection: Transaction) -> Runner:
-        """Return what runs operations inside the application's own transaction on its connection.
+        """Return a runner of operations inside the application's own transaction, on its connection.
 
         connection: of sqlite3, PyMySQL or psycopg, or a `Connection` or `Session` of SQLAlchemy over one of them, to
             the store's database. Anything else is `Invalid`.
 
-        It never commits, rolls back or retries. Each call is wrapped in a savepoint. `Conflict` means that the whole
-        transaction must be redone. Where the driver would begin a transaction implicitly, one is begun and left open;
-        in autocommit mode, with none open, writing is refused.
+        The runner never commits, rolls back or retries. Each call is wrapped in a savepoint. After `Conflict`, repeat
+        the whole transaction. If the driver begins transactions implicitly, one is begun and left open; in autocommit
+        mode, without an open transaction, writes are refused.
         """
         core = self._core
         return Joined(caller_of(connection, core.engine), core.known, core.joined_context, core.prepare_once)
@@ -222,20 +223,20 @@ class Store(_Base, Runner):
         holder: str | None = None,
         wait: float = 0.0,
     ) -> Holding[K]:
-        """Return what holds a lease while a `with` block runs, renewed by a thread; `Busy` where somebody else has it.
+        """Hold a lease while a `with` block runs, renewed by a thread; `Busy` if another holder has it.
 
-        The block asks `lost`, or calls `check()`, which raises `LeaseLost`, before what nobody else may do; it gives
-        `token` along with what it writes elsewhere. A block that ends by itself after the lease was lost raises
-        `LeaseLost`.
+        Before each step that only the holder may do, the block should read `lost`, or call `check()`, which raises
+        `LeaseLost`; it should send `token` with everything that it writes elsewhere. A block that ends normally after
+        the lease was lost raises `LeaseLost`.
 
-        ttl: how long the lease stays when this process dies. It is renewed three times in that time.
-        holder: who holds it, for others to see; by default a name that nobody else has.
-        wait: seconds to wait for somebody else who holds it.
+        ttl: how long the lease lasts if this process dies. It is renewed three times in that time.
+        holder: the name of the holder, for others to see; by default a unique one.
+        wait: seconds to wait until another holder releases it.
         """
         return Holding(self, lease, key, ttl, holder, wait)
 
     def close(self) -> None:
-        """Answer what waits and close the connections. What comes later is refused with `Closed`."""
+        """Answer the waiting operations and close the connections. Later operations are refused with `Closed`."""
         self._working.close()
 
     def __enter__(self) -> Store:
@@ -249,7 +250,7 @@ class Store(_Base, Runner):
     def run(self, operation: Operation[T], *, once: str | None = None) -> T:
         """Run one operation and return its result, or raise its error.
 
-        once: a token. The same one again, from whatever process, does nothing and returns what it returned.
+        once: a token. A call with the same token again, from any process, does nothing and returns the first result.
         """
         if once is not None:
             return super().run(operation, once=once)
@@ -274,13 +275,13 @@ class Store(_Base, Runner):
         stale: float = 0.0,
         lease: float = 30.0,
     ) -> V:
-        """Return the value of a key; where there is none, what `make()` returns, which is stored for `ttl`.
+        """Return the value of a key; if there is none, call `make()`, store its result for `ttl`, and return it.
 
-        Of all callers, of all processes, one computes it. The others wait, and look again after 5 to 200 ms; when
-        `make` fails, its error goes to who called it, and the next one computes.
+        Only one caller, of all processes, computes the value. The others wait, and look again after 5 to 200 ms. If
+        `make` raises, its caller gets the error, and another caller computes.
 
-        stale: seconds before the end in which one caller computes the value anew, while others still get the old one.
-        lease: seconds after which another caller computes, because the one before may have died.
+        stale: seconds before the expiry in which one caller computes a new value, while the others still get the old.
+        lease: seconds after which another caller computes, since the first one may have died.
         """
         work = get_or_set(cache, key, ttl, stale, lease)
         answer: Any = None
@@ -301,7 +302,7 @@ class Store(_Base, Runner):
                     answer = self.run_all(*wanted)
                 else:
                     time.sleep(wanted)
-            except BaseException as failed:  # the lease is given back
+            except BaseException as failed:  # passed to `work`, which releases the lease
                 error = failed
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
@@ -317,15 +318,15 @@ class Store(_Base, Runner):
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
-        # For the command line's import: every atom has its own answer, and they share commits.
+        # For the command line's import: the atoms share commits, and each has its own answer.
         self._working.submit(atoms)
 
 
 class AsyncStore(_Base, AsyncRunner):
     """`Store` with `await`: operations awaited concurrently share a commit.
 
-    The statements run in threads of the store's own, so the loop never stands still. A caller that is cancelled takes
-    nothing from the others; its operation may still be committed. Binds no loop: it can be used from several, one
+    The statements run in the store's own threads, so the loop is never blocked. Cancelling one caller does not affect
+    the others; its operation may still be committed. The store is not bound to a loop: several loops can use it, one
     after another or at once.
 
     >>> import asyncio, roost
@@ -356,15 +357,15 @@ class AsyncStore(_Base, AsyncRunner):
         self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueues] = weakref.WeakKeyDictionary()
 
     async def create(self, *structures: Structure, view: bool = True) -> None:
-        """Make what is missing; see `Store.create`."""
+        """Make missing structures; see `Store.create`."""
         await self._in_thread(self._create, structures, view)
 
     async def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
-        """Change what is stored to this declaration; see `Store.alter`."""
+        """Change a stored structure to this declaration; see `Store.alter`."""
         return await self._in_thread(self._alter, structure, view)
 
     async def structures(self) -> list[Structure]:
-        """Return what the catalog has; see `Store.structures`."""
+        """Return the structures in the catalog; see `Store.structures`."""
         return await self._in_thread(self._structures)
 
     async def check(self, *structures: Structure) -> list[Violation]:
@@ -372,15 +373,15 @@ class AsyncStore(_Base, AsyncRunner):
         return await self._in_thread(self._check, structures)
 
     async def doctor(self) -> list[Finding]:
-        """Look at the database; see `Store.doctor`."""
+        """Examine the database; see `Store.doctor`."""
         return await self._in_thread(self._doctor)
 
     def on(self, connection: AsyncTransaction | AsyncpgTransaction | sqlite3.Connection) -> AsyncRunner:
-        """Return what runs operations inside the application's own transaction; see `Store.on`.
+        """Return a runner of operations inside the application's own transaction; see `Store.on`.
 
         connection: of asyncmy, psycopg (`AsyncConnection`), asyncpg or aiosqlite, or an `AsyncConnection` or
-            `AsyncSession` of SQLAlchemy over one of them. sqlite3's is taken too, but cannot wait: the loop stands
-            still meanwhile.
+            `AsyncSession` of SQLAlchemy over one of them. One of sqlite3 is accepted too, but its statements block the
+            loop.
         """
         core = self._core
         return AsyncJoined(
@@ -396,7 +397,7 @@ class AsyncStore(_Base, AsyncRunner):
         holder: str | None = None,
         wait: float = 0.0,
     ) -> AsyncHolding[K]:
-        """Return what holds a lease while an `async with` block runs, renewed by a task; see `Store.holding`.
+        """Hold a lease while an `async with` block runs, renewed by a task; see `Store.holding`.
 
         When the lease is lost, the block is cancelled, as by `asyncio.timeout`, and `LeaseLost` is raised in its place.
         """
@@ -412,7 +413,7 @@ class AsyncStore(_Base, AsyncRunner):
         stale: float = 0.0,
         lease: float = 30.0,
     ) -> V:
-        """Return the value of a key, or what `make()` returns or is awaited to; see `Store.get_or_set`."""
+        """Return the value of a key, or compute it with `make()`, which may be async; see `Store.get_or_set`."""
         work = get_or_set(cache, key, ttl, stale, lease)
         answer: Any = None
         error: BaseException | None = None
@@ -434,13 +435,13 @@ class AsyncStore(_Base, AsyncRunner):
                     answer = await self.run_all(*wanted)
                 else:
                     await asyncio.sleep(wanted)
-            except BaseException as failed:  # the lease is given back
+            except BaseException as failed:  # passed to `work`, which releases the lease
                 error = failed
 
     async def close(self) -> None:
-        """Answer what waits and close the connections. What comes later is refused with `Closed`.
+        """Answer the waiting operations and close the connections. Later operations are refused with `Closed`.
 
-        In another loop, what was asked for in its present turn comes later too.
+        So are operations that another event loop has started but not yet sent to a thread.
         """
         self._working.closed = True
         queues = self._queues.get(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""The threads in which a store works for asyncio."""
+"""The threads in which an `AsyncStore` runs its statements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 8
 
 
 class Threads:
-    """An executor that is made when it is first needed, and never again after `dismiss`."""
+    """An executor that is made on first use, and not after `dismiss`."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -21,7 +21,7 @@ class Threads:
     @property
     def executor(self) -> ThreadPoolExecutor:
         """The executor; `Closed` after `dismiss`."""
-        with self._mutex:  # loops of several threads may need it at once
+        with self._mutex:  # event loops in several threads may need it at once
             if self._executor is None:
                 if self._dismissed:
                     raise Closed("the store was closed")
@@ -29,13 +29,13 @@ class Threads:
             return self._executor
 
     def dismiss(self) -> None:
-        """Let the threads end when they have done what they were given."""
+        """Let the threads end after their current work."""
         self._dismissed = True
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False)
 
     def after_fork(self) -> None:
-        """Start anew in a child process, which has none of its parent's threads."""
+        """Reset in a child process, which has none of its parent's threads."""
         self._mutex = threading.Lock()
         self._executor = None
