@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote, urlsplit
 
 import pytest
 
+import roost
 from roost.catalog.doctor import Finding, examine
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from tests import servers
@@ -79,7 +81,7 @@ def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) 
 
 GOOD = {
     MARIADB.name: {"version": "10.11.19-MariaDB", "innodb_flush_log_at_trx_commit": "1", "may trigger": "yes",
-                   "blackhole": "YES", "may event": "yes", "event_scheduler": "ON"},
+                   "may create": "yes", "blackhole": "YES", "may event": "yes", "event_scheduler": "ON"},
     MYSQL.name: {"version": "8.0.40", "innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "binlog_format": "ROW"},
     POSTGRESQL.name: {"server_version": "15.18", "product": "PostgreSQL 15", "fsync": "on", "synchronous_commit": "on",
                       "may create": "true", "plpgsql": "1", "autovacuum": "on", "server_encoding": "UTF8"},
@@ -100,6 +102,10 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"innodb_deadlock_detect": "OFF"}, "deadlocks", "innodb_deadlock_detect"),
     (MARIADB, {"wsrep_on": "ON"}, "Galera", "one node"),
     (MARIADB, {"read_only": "ON"}, "writing", "primary"),
+    (MARIADB, {"read_only": "ON", "may read_only admin": "yes"}, "writing", "REVOKE READ ONLY ADMIN"),
+    (MARIADB, {"read_only": "ON", "may super": "yes", "version": "10.6.9-MariaDB"}, "writing", "REVOKE"),
+    (MARIADB, {"innodb_doublewrite": "OFF"}, "pages", "innodb_doublewrite = ON"),
+    (MARIADB, {"may create": ""}, "structures", "GRANT CREATE"),
     (POSTGRESQL, {"server_version": "12.4"}, "version", "13"),
     (POSTGRESQL, {"fsync": "off"}, "durability", "fsync = on"),
     (POSTGRESQL, {"synchronous_commit": "off"}, "durability", "synchronous_commit = on"),
@@ -109,6 +115,12 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (POSTGRESQL, {"recovery": "true"}, "writing", "primary"),
     (POSTGRESQL, {"server_encoding": "LATIN1"}, "text", "UTF8"),
     (POSTGRESQL, {"standbys": "async, async"}, "standbys", "synchronous_standby_names"),
+    (POSTGRESQL, {"synchronous_standby_names": "*"}, "standbys", "start the standby"),
+    (POSTGRESQL, {"synchronous_standby_names": "a", "standbys": "async"}, "standbys", "start the standby"),
+    (POSTGRESQL, {"full_page_writes": "off"}, "pages", "full_page_writes = on"),
+    (POSTGRESQL, {"may create": "nowhere"}, "views", "search_path"),
+    (POSTGRESQL, {"default_transaction_read_only": "on"}, "writing", "default_transaction_read_only = off"),
+    (POSTGRESQL, {"transaction_timeout": "500"}, "timeouts", "transaction_timeout = 0"),
     (POSTGRESQL, {"standbys": "sync", "synchronous_commit": "local"}, "standbys", "synchronous_standby_names"),
 ]
 
@@ -118,6 +130,39 @@ def test_what_would_be_gained_is_said(dialect: Dialect, facts: dict[str, str], s
     good = judged(dialect, GOOD[dialect.name])
     assert {each.advice for each in good.values()} == {""}
     assert advice in judged(dialect, GOOD[dialect.name] | facts)[subject].advice
+
+
+def test_a_replica_is_not_said_to_have_no_other_server_beside_it() -> None:
+    assert "standbys" not in judged(POSTGRESQL, GOOD[POSTGRESQL.name] | {"recovery": "true"})
+    assert judged(MARIADB, GOOD[MARIADB.name] | {"innodb_flush_log_at_trx_commit": "3"})["durability"].advice == ""
+
+
+@pytest.mark.parametrize("right", ["ALL", "TRIGGER", "SELECT"])
+@pytest.mark.parametrize("account", ["o'quote", "by@role", "back`tick"])
+def test_the_rights_of_an_account_of_mariadb_are_found_whatever_its_name_and_by_its_roles(
+    account: str, right: str
+) -> None:
+    try:
+        server = servers.mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    server.run("DROP DATABASE IF EXISTS doc_tor")
+    url = server.database("doc_tor")
+    named = f"`{account.replace('`', '``')}`@'%'"
+    server.run(f"CREATE OR REPLACE USER {named}")
+    server.run("CREATE OR REPLACE ROLE doctors")
+    to = "doctors" if account == "by@role" else named
+    server.run(f"GRANT doctors TO {named}")
+    server.run(f"SET DEFAULT ROLE doctors FOR {named}")
+    server.run(f"GRANT {right} ON `doc\\_tor%`.* TO {to}")
+    server.run(f"GRANT ALL ON `docXtor`.* TO {to}")
+    parts = urlsplit(url)
+    asked = parts._replace(netloc=f"{quote(account)}@{parts.hostname}:{parts.port}").geturl()
+    with roost.Store(asked) as store:
+        found = {each.subject: each for each in store.doctor()}
+    assert (found["views"].found == "TRIGGER not granted") == (right == "SELECT")
+    assert ("structures" in found) == (right != "ALL")
+    assert ("EVENT granted" in found["roost cap"].found) == (right == "ALL")
 
 
 def test_on_mysql_it_says_what_was_not_tried() -> None:

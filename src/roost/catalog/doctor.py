@@ -39,23 +39,23 @@ MARIADB = (
 SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
-   'read_only')""",
+   'read_only', 'innodb_doublewrite')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
-    """\
-SELECT DISTINCT concat('may ', lower(privilege_type)), 'yes' FROM
-  (SELECT privilege_type, grantee FROM information_schema.user_privileges
-   UNION ALL
-   SELECT privilege_type, grantee FROM information_schema.schema_privileges WHERE DATABASE() LIKE table_schema) p
-  WHERE replace(grantee, '''', '') = CURRENT_USER() AND privilege_type IN ('TRIGGER', 'EVENT', 'SUPER', 'CREATE')""",
+    "SELECT 'database', DATABASE()",
 )
+# Those of roles that are enabled, too, which information_schema tells nobody who has them.
+GRANTS = "SHOW GRANTS"
+GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
+RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN")
 MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
   ('server_version', 'fsync', 'synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout',
-   'autovacuum', 'server_encoding')""",
+   'autovacuum', 'server_encoding', 'full_page_writes', 'default_transaction_read_only', 'transaction_timeout',
+   'synchronous_standby_names')""",
     # Whatever this transaction says for itself.
     "SELECT 'isolation', reset_val FROM pg_settings WHERE name = 'default_transaction_isolation'",
     "SELECT 'product', version()",
@@ -63,7 +63,7 @@ SELECT name, setting FROM pg_settings WHERE name IN
     "SELECT 'collation', datcollate FROM pg_database WHERE datname = current_database()",
     "SELECT 'recovery', pg_is_in_recovery()::text",
     "SELECT 'standbys', string_agg(coalesce(sync_state, 'hidden'), ', ' ORDER BY sync_state) FROM pg_stat_replication",
-    "SELECT 'may create', has_schema_privilege(current_schema(), 'CREATE')::text",
+    "SELECT 'may create', coalesce(has_schema_privilege(current_schema(), 'CREATE')::text, 'nowhere')",
     "SELECT 'plpgsql', count(*)::text FROM pg_language WHERE lanname = 'plpgsql'",
     "SELECT 'citus', extversion FROM pg_extension WHERE extname = 'citus'",
 )
@@ -90,12 +90,41 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     for sql in asked:
         found = yield Statement(each(sql), [()])
         facts.update({str(name): str(value) for name, value in found[0]})
+    if dialect.name == "mariadb":
+        found = yield Statement(each(GRANTS), [()])
+        facts.update(_rights([str(line) for (line,) in found[0]], facts.get("database", "")))
     if synchronous is not None:
         facts["synchronous"] = synchronous
     if session is not None and facts.get("connection") != str(session):
         facts["pooler"] = "yes"
     judge: Callable[[Facts], Iterator[Finding]] = judged
     return list(judge(facts))
+
+
+def _rights(grants: list[str], database: str) -> Facts:
+    found = {}
+    for line in grants:
+        grant = GRANT.match(line)
+        if grant is None:
+            continue
+        rights, place = grant.groups()
+        if place is not None and not _is_like(database, place.replace("``", "`")):
+            continue
+        for right in RIGHTS:
+            # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
+            of_server = right in ("SUPER", "READ_ONLY ADMIN")
+            if right in rights.replace("READ ONLY", "READ_ONLY").split(", ") or (
+                rights == "ALL PRIVILEGES" and not (of_server and place)
+            ):
+                found[f"may {right.lower()}"] = "yes"
+    return found
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    # As a grant names databases: % and _ are any, unless there is a backslash before them.
+    parts = re.findall(r"(?s)\\[%_\\]|.", pattern)
+    words = {"%": "(?s:.*)", "_": "(?s:.)"}
+    return bool(re.fullmatch("".join([words.get(part) or re.escape(part[-1]) for part in parts]), name))
 
 
 def _mariadb(facts: Facts) -> Iterator[Finding]:
@@ -143,14 +172,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _innodb(facts: Facts) -> Iterator[Finding]:
     flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
     logged = facts.get("log_bin") in ("1", "ON")
-    if flush == "1" and logged and sync not in ("", "1"):
+    if flush in ("1", "3") and logged and sync not in ("", "1"):
         yield Finding(
-            "durability", f"innodb_flush_log_at_trx_commit = 1, binary log on, sync_binlog = {sync}",
+            "durability", f"innodb_flush_log_at_trx_commit = {flush}, binary log on, sync_binlog = {sync}",
             "a power failure can lose the last answered writes: after it InnoDB keeps what the binary log has",
             "SET GLOBAL sync_binlog = 1: every answered write is on disk",
         )  # fmt: skip
-    elif flush == "1":
-        yield Finding("durability", "innodb_flush_log_at_trx_commit = 1", "every answered write is on disk")
+    elif flush in ("1", "3"):
+        yield Finding("durability", f"innodb_flush_log_at_trx_commit = {flush}", "every answered write is on disk")
     else:
         yield Finding(
             "durability", f"innodb_flush_log_at_trx_commit = {flush}", "a crash can lose the writes of the last second",
@@ -174,6 +203,11 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
 
 
 def _rarities(facts: Facts) -> Iterator[Finding]:
+    if facts.get("innodb_doublewrite") in ("OFF", "0"):
+        yield Finding(
+            "pages", "innodb_doublewrite = OFF", "a power failure while a page is written can destroy it",
+            "innodb_doublewrite = ON",
+        )  # fmt: skip
     if facts.get("innodb_deadlock_detect") not in ("ON", "1", None):
         yield Finding(
             "deadlocks", "innodb_deadlock_detect = OFF", "a deadlock is found only by a timeout",
@@ -185,7 +219,16 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
             "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
             "send the writes of one key to one node: fewer conflicts",
         )  # fmt: skip
-    if facts.get("read_only") in ("ON", "1"):
+    may_write = facts.get("may read_only admin") or (
+        facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11)
+    )
+    if facts.get("read_only") in ("ON", "1") and may_write:
+        yield Finding(
+            "writing", "read_only = ON, and the account has READ ONLY ADMIN",
+            "it writes nevertheless: on a replica, what the primary never hears of",
+            "REVOKE READ ONLY ADMIN (and SUPER) from the account, and name the primary in the URL",
+        )  # fmt: skip
+    elif facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
     yield from _pooler(facts, "ProxySQL, MaxScale or the like")
 
@@ -193,6 +236,11 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
 def _mariadb_views(facts: Facts) -> Iterator[Finding]:
     blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
     logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+    if not facts.get("may create"):
+        yield Finding(
+            "structures", "CREATE not granted", "structures cannot be made by this account, nor the table of once=",
+            "GRANT CREATE ON the database, or make them by another account",
+        )  # fmt: skip
     if not facts.get("may trigger"):
         yield Finding(
             "views", "TRIGGER not granted", "SQL clients can read structures, not write them",
@@ -233,6 +281,11 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
             "a crash can lose the last writes" if fsync == "on" else "a crash can destroy the database",
             "fsync = on and synchronous_commit = on: every answered write is on disk",
         )  # fmt: skip
+    if facts.get("full_page_writes") == "off":
+        yield Finding(
+            "pages", "full_page_writes = off", "a power failure while a page is written can destroy it",
+            "full_page_writes = on",
+        )  # fmt: skip
     yield LOST_COMMIT
     yield _isolation(facts.get("isolation", ""))
     yield _keys(facts.get("collation", ""))
@@ -243,6 +296,11 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     if "citus" in facts or other is not None:
         yield Finding("views", "not tested here", "write with Python only; create with view=False")
+    elif facts.get("may create") == "nowhere":
+        yield Finding(
+            "views", "no schema in search_path exists", "nothing can be made or found by this account",
+            "ALTER ROLE … SET search_path to a schema that exists",
+        )  # fmt: skip
     elif facts.get("may create") == "true" and facts.get("plpgsql") == "1":
         yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
     else:
@@ -251,7 +309,7 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
             "structures and views cannot be made by this account",
             "GRANT CREATE ON the schema, or run `roost ddl` as its owner",
         )  # fmt: skip
-    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"):
         if facts.get(name, "0") != "0":
             yield Finding(
                 "timeouts", f"{name} = {facts[name]} ms", "a batch that it cancels is run again, or is Busy",
@@ -261,19 +319,35 @@ def _postgresql(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "space", "autovacuum = off", "tables that are updated all the time grow", "autovacuum = on",
         )  # fmt: skip
-    yield from _standbys(facts.get("standbys", "None"), commit)
-    if facts.get("recovery") == "true":
+    replica, found = facts.get("recovery") == "true", facts.get("standbys", "None")
+    if not replica:
+        yield from _standbys(found, commit, facts.get("synchronous_standby_names", ""))
+    elif found != "None":
+        yield Finding("standbys", "there are some of this replica", "they have what it has, later")
+    if replica:
         yield Finding("writing", "a replica", "ReadOnly for every write", "name the primary in the URL")
+    elif facts.get("default_transaction_read_only") == "on":
+        yield Finding(
+            "writing", "default_transaction_read_only = on", "ReadOnly for every write",
+            "ALTER ROLE … SET default_transaction_read_only = off for the account of the store",
+        )  # fmt: skip
     yield from _pooler(facts, "PgBouncer or the like")
 
 
-def _standbys(found: str, commit: str) -> Iterator[Finding]:
-    if found == "None":
-        yield Finding("standbys", "none", "no other server has what was answered")
-    elif found.startswith("hidden"):
+def _standbys(found: str, commit: str, names: str) -> Iterator[Finding]:
+    waits = commit not in ("off", "local")
+    if found.startswith("hidden"):
         yield Finding("standbys", "there are some", "whether COMMIT waits for them is hidden from this account")
-    elif ("sync" in found.split(", ") or "quorum" in found) and commit not in ("off", "local"):
+    elif ("sync" in found.split(", ") or "quorum" in found) and waits:
         yield Finding("standbys", found, "every answered write is on a standby, too: a failover to it loses nothing")
+    elif names and waits:
+        yield Finding(
+            "standbys", f"synchronous_standby_names = {names}, and none of them is there",
+            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout` and more",
+            "start the standby, or take it out of synchronous_standby_names",
+        )  # fmt: skip
+    elif found == "None":
+        yield Finding("standbys", "none", "no other server has what was answered")
     else:
         yield Finding(
             "standbys", found, "COMMIT waits for none of them: what was answered last may be lost in a failover",
