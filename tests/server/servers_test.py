@@ -8,6 +8,7 @@ import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -179,6 +180,28 @@ def test_a_lock_that_is_held_for_too_long_is_an_answer(db: Database, serve: Serv
         assert [one.answer() for _ in range(3)] == ["0\t1\t1", "1\t1\t146", "0\t1\t1"]
         assert other.answer() == "1\t1\t146"
     assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
+
+
+def test_a_line_that_waits_for_a_lock_has_its_turn_however_busy_the_connection_is(db: Database, serve: Serve) -> None:
+    served = serve("--connections", "2", "--timeout", "0.3")  # one that writes
+    answered = threading.Event()
+
+    def load(key: int) -> bool:
+        with connect(served, db) as client:
+            client.send(*[add(key)] * 20)  # so that something always waits
+            for _ in range(3_000):
+                if answered.is_set():
+                    return True
+                client.send(add(key))
+                assert client.answer() == "0\t1\t1"
+        return False
+
+    with connect(served, db) as blocked, locking(db), ThreadPoolExecutor() as threads:
+        loading = [threads.submit(load, key) for key in (2, 2, 3, 3)]
+        blocked.send(add(1))
+        said = blocked.answer()
+        answered.set()
+        assert (said, [each.result() for each in loading]) == ("1\t1\t146", [True] * 4)
 
 
 def test_a_statement_that_takes_too_long_is_an_answer_and_others_have_theirs(db: Database, serve: Serve) -> None:

@@ -27,6 +27,7 @@ ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
 FADES = 0.9  # the factor by which the expected number decreases with each turn that has fewer clients
 LONGEST = 0.003  # seconds that a turn waits for more clients at most; never longer than the last turn took
 AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of another session
+TRYING = 0.02  # seconds that such attempts may take at a time, about, since they occupy a connection
 
 
 class Client(Protocol):
@@ -112,6 +113,9 @@ class InTasks:
         self._gathering: asyncio.TimerHandle | None = None  # runs while a turn waits for more clients
         self._gathered = False  # that time has passed
         self._trying = False
+        self._due = False  # retries wait for a free connection
+        self._lot = 8  # the number of keys whose first lines are retried at a time
+        self._all_tried = True  # the last attempt was for all keys
         self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
@@ -198,7 +202,14 @@ class InTasks:
                 server.waiting += self._blocked.pop(key, ())
         if tried:
             self._trying = False
-        self._try_again()
+            if self._took > TRYING:
+                self._lot = max(1, self._lot // 2)
+            elif len(tried) == self._lot:
+                self._lot *= 2
+        if self._due:
+            self._try()  # before `play`, which may always have something for the connection
+        else:
+            self._try_again()
         self.play()
 
     def _count(self, database: ServerDatabase, codec: Codec) -> None:
@@ -229,12 +240,13 @@ class InTasks:
     def _try_again(self) -> None:
         if self._blocked and not self._trying:
             self._trying = True
-            asyncio.get_running_loop().call_later(AGAIN, self._try)
+            pause = AGAIN if self._all_tried else min(AGAIN, self._took)
+            asyncio.get_running_loop().call_later(pause, self._try)
 
     def _try(self) -> None:
-        # Retry the first line of each key.
-        if not self._free:
-            asyncio.get_running_loop().call_later(AGAIN, self._try)
+        # Retry the first line of each key; a few keys at a time, in rotation.
+        self._due = not self._free
+        if self._due:
             return
         codecs = list(dict.fromkeys([codec for codec, _ in self._blocked]))  # rotated: a turn has one protocol
         codec = self._tried = next((each for each in codecs if each is not self._tried), codecs[0] if codecs else None)
@@ -252,8 +264,12 @@ class InTasks:
         if late:  # past their timeout: a last attempt, which reports the lock if it is still held
             self._begin(late, [None], waits=False, deadline=0.0)
         elif first:
+            self._all_tried = len(first) <= self._lot
+            first = dict(list(first.items())[: self._lot])
             for key in first:
-                self._blocked[key].popleft()
+                waiting = self._blocked[key] = self._blocked.pop(key)  # behind the others
+                waiting.popleft()
             self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
         else:
             self._trying = False
+            self._try_again()  # the lines of another protocol
