@@ -1,1 +1,1 @@
-"""Work in batches: a batch is one transaction. The policy, without I/O."""
+"""Batching: many callers' operations in one transaction. The policy, without I/O."""

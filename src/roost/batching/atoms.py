@@ -1,4 +1,4 @@
-"""Atoms: what callers asked for at once, and how many of them make a batch."""
+"""Atoms: the operations of one call, and the number of them that makes a batch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from roost.structures.operation import READS, RUNS, Operation
 
 E = TypeVar("E", bound=BaseException)
 
-MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds how long the write lock is held
-MAX_BYTES = 16 * 2**20  # of their values, likewise
-FEW = 64  # operations whose bytes are not counted: that takes a good part of the time for running them
+MAX_OPERATIONS = 10_000  # in a batch of several atoms: bounds the time for which the write lock is held
+MAX_BYTES = 16 * 2**20  # of their values, for the same reason
+FEW = 64  # the bytes of so few operations are not counted: counting takes a good part of the time for running them
 
 
 class Atom:
-    """What one caller asked for at once: all or nothing."""
+    """The operations of one call: all or none of them are committed."""
 
     __slots__ = (
         "begun",
@@ -46,16 +46,16 @@ class Atom:
                 if op.verb in RUNS:
                     size += len(op.args) - 1
         self.operations = operations
-        self.once = once  # the token for which they are done once
+        self.once = once  # the token with which they run only once
         self.writes = writes
         self.size = size
         self.results: Sequence[Any] = ()
         self.error: BaseException | None = None
         self.done = False
-        self.slow_path: int | None = None  # the slow-path queue in which it is to wait for a lock
-        self.begun = 0.0  # by the monotonic clock: since when it is waited for
-        self.deadline = 0.0  # likewise: until when
-        self.future: Any = None  # what its task awaits, in asyncio
+        self.slow_path: int | None = None  # the slow-path queue in which it must wait for a lock
+        self.begun = 0.0  # the time of the call, by the monotonic clock
+        self.deadline = 0.0  # the time until which its caller waits, by the same clock
+        self.future: Any = None  # the future that its caller awaits, in asyncio
 
     @property
     def answer(self) -> tuple[Any, ...]:
@@ -64,11 +64,11 @@ class Atom:
             try:
                 raise self.error
             finally:
-                self.error = None  # a raised error holds this frame: let go of the circle
+                self.error = None  # breaks a reference cycle: the raised error refers to this frame
         return tuple(self.results)
 
     def weight(self) -> int:
-        """About how many bytes its values have."""
+        """Return the approximate number of bytes of its values."""
         return sum([_weight(op.args) for op in self.operations])
 
 
@@ -86,7 +86,7 @@ def _weight(values: tuple[Any, ...]) -> int:
 
 
 class Load:
-    """How much a batch of several callers has, and whether that is enough."""
+    """The size of a batch of several callers, compared with the limits."""
 
     __slots__ = ("_operations", "_weight")
 
@@ -95,7 +95,7 @@ class Load:
         self._weight = 0
 
     def add(self, atoms: Iterable[Atom]) -> bool:
-        """Count atoms that the batch takes, whatever their size; return whether it is to take no more."""
+        """Count atoms that the batch takes, whatever their size; return whether it must take no more."""
         for atom in atoms:
             self._operations += atom.size
             if self._operations > FEW:
@@ -104,7 +104,7 @@ class Load:
 
 
 def fitting(atoms: Sequence[Atom], most: int) -> int:
-    """Return how many of the first atoms, `most` of them at most, are enough for a batch."""
+    """Return how many of the first atoms fill a batch, at most `most`."""
     load = Load()
     for number in range(1, most):
         if load.add(atoms[number - 1 : number]):
@@ -113,7 +113,7 @@ def fitting(atoms: Sequence[Atom], most: int) -> int:
 
 
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
-    """Answer every atom that has no answer with an error of its own, since a raised error belongs to one thread."""
+    """Answer all unanswered atoms with an error, each with a copy, since one thread alone may raise an exception."""
     for atom in atoms:
         if not atom.done and atom.slow_path is None:
             atom.error = copied(error)
@@ -121,7 +121,7 @@ def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:
 
 
 def copied(error: E) -> E:
-    """Return a copy of an error, for one more caller; the same where the application's own class allows none."""
+    """Return a copy of an error, for another caller; the error itself if its class, the application's, allows none."""
     try:
         made = copy.copy(error)
     except Exception:
@@ -130,7 +130,7 @@ def copied(error: E) -> E:
 
 
 def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
-    """Give each atom its results, or a copy of the first error among them; return whether there was an error."""
+    """Set each atom's results, and as its error a copy of the first error among them; return whether there is one."""
     errors = False
     for kind in set(map(type, results)):
         if issubclass(kind, Error):

@@ -1,18 +1,18 @@
-"""A batch is one transaction: what it takes, what it refuses, what is run again. No I/O.
+"""A batch, which is one transaction: the operations it takes, the ones it refuses, and the retries. No I/O.
 
 `Batch.run` and `joined` are generators like the plans, one level up: they yield statements and `Control` words,
 and their driver throws the errors of an engine into them. So the policy is written once, for every engine, for threads
 and for asyncio:
 
-- The batch runs merged and optimistic. Nobody is answered before COMMIT.
-- An operation that its plan refuses (duplicate, full, overflow) fails alone. When it is one of several in an atom, the
-  batch is rolled back, run without that atom, and the atom is then run by itself: its outcome there is its answer.
-- If a statement fails all the same, the batch is rolled back and run again in halves, until the culprit stands alone.
-- An atom that needs a lock which somebody else holds for long leaves the batch for the slow path (`slow_path.py`).
+- Like operations are merged, and run optimistically. No caller is answered before COMMIT.
+- An operation that its plan refuses (duplicate, full, overflow) fails alone. If it is one of several in an atom, the
+  batch is rolled back and run without that atom. The atom then runs by itself, and gets the outcome of that run.
+- If a statement fails, the batch is rolled back and run again in halves, until the failing operation is alone.
+- An atom that needs a lock which another session holds for long leaves the batch for the slow path (`slow_path.py`).
 - If the connection is lost before COMMIT, the batch is run again on a new one. If it is lost during COMMIT, the engine
   looks up the outcome; only if that cannot be known, the answer is `OutcomeUnknown`.
-- An error that is known to concern the whole database (a full disk, a lost file, a read-only one) is every atom's
-  answer. An unknown error is taken for that of a statement.
+- An error that is known to concern the whole database (a full disk, a lost file, a read-only database) is the answer
+  of every atom. An unknown error is treated as that of a statement.
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ Work = Generator[Wanted, Any, None]
 
 NOWAIT = {Control.BEGIN: Control.BEGIN_NOWAIT, Control.BEGIN_READ: Control.BEGIN_READ_NOWAIT}
 
-MAX_CONFLICTS = 20  # deadlocks and the like after which a batch is given up
-SHORT = 0.1  # seconds; an atom with less time left is refused, not sent back to the queue
-MAX_LOST = 3  # connections lost in one batch, after which the batch is taken for the cause
+MAX_CONFLICTS = 20  # deadlocks and similar conflicts after which a batch fails
+SHORT = 0.1  # seconds; an atom with less time left is refused instead of returned to the queue
+MAX_LOST = 3  # connections lost in one batch after which the batch counts as the cause
 
-OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whichever statement met them
+OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whichever statement raises them
 
 
 class Batch:
-    """The work of one turn: what is taken from the queue, run in a transaction, and answered.
+    """One batch: takes requests from the queue, runs them in a transaction, and answers them.
 
-    slow_path: where atoms are sent that would hold up the others; None: they wait here.
-    until: by the monotonic clock, how long locks are waited for; an atom that has more time than that goes back to the
-        queue.
+    slow_path: gets the atoms that would delay the others; None: they wait for their locks in the batch.
+    until: the end of the wait for locks, by the monotonic clock; an atom with a later deadline goes back to the queue.
     """
 
     def __init__(
@@ -76,15 +75,15 @@ class Batch:
         self._begin = Control.BEGIN
         self._conflicts = 0
         self._lost_times = 0
-        self._left = 0  # servers that only read
-        self._failures = self._most_failures = 0  # consecutive ones, each of which might concern the whole database
-        self.committing: Part | None = None  # whose COMMIT is under way
+        self._left = 0  # the number of read-only servers that it has left
+        self._failures = self._most_failures = 0  # consecutive failures that might concern the whole database
+        self.committing: Part | None = None  # the part whose COMMIT has been sent and not answered
 
     def run(self, begin: Control, take: Callable[[], Part]) -> Work:
-        """Begin, then take what waits by then, run it and answer it, or send it to the slow path.
+        """Begin, then take the waiting requests, run them, and answer them or send them to the slow path.
 
-        An error of the first BEGIN is raised, with nothing taken. After that every request taken gets an answer, unless
-        its part leaves it to a later batch.
+        An error of the first BEGIN is raised before anything is taken. After that every request taken gets an answer,
+        unless its part leaves it to a later batch.
         """
         yield begin
         taken = take()
@@ -108,18 +107,18 @@ class Batch:
                 yield from self._lost(part, parts, error)
             except Exception as error:
                 if self.committing is not None and not isinstance(error, Error):
-                    raise  # an interrupt of the application's own: the driver of the batch looks up the outcome
+                    raise  # from a signal handler of the application: the batch's driver looks up the outcome
                 yield from self._failed(part, parts, error, begins)
 
     def _failed(self, part: Part, parts: list[Part], error: Exception, begins: bool) -> Work:
-        # Undoes what failed, and refuses it, sends it to the slow path, or puts it back into `parts`: to be run again.
-        # begins: it was BEGIN that failed, and no statement of theirs.
+        # Roll back, and refuse the failed part, send it to the slow path, or put it back into `parts` for another run.
+        # begins: BEGIN failed, not a statement of the part.
         self.committing = None
         yield Control.ROLLBACK
         conflicts = isinstance(error, Conflict)
         if isinstance(error, Conflict):
             self._conflicts += 1
-            if self._conflicts <= MAX_CONFLICTS:  # others were in the way: all of it again
+            if self._conflicts <= MAX_CONFLICTS:  # caused by other transactions: run the whole part again
                 parts.append(part)
                 yield Control.JITTER
                 return
@@ -129,7 +128,7 @@ class Batch:
             try:
                 yield Control.LEAVE
             except Error:
-                pass  # nobody else was found
+                pass  # no other server was found
             else:
                 parts.append(part)
                 return
@@ -144,10 +143,10 @@ class Batch:
             late = part.late(now)
             if late is not None:
                 late.refuse(error)
-                parts.clear()  # who still has time goes back to the queue
+                parts.clear()  # atoms with time left go back to the queue
             elif conflicts or now > self._until - SHORT:
                 parts.clear()
-            elif len(part) == 1:  # before the deadline: a cancelled statement, or an error raised by a trigger
+            elif len(part) == 1:  # `Busy` before the deadline: a cancelled statement, or an error raised by a trigger
                 part.refuse(error)
                 parts.clear()
             else:
@@ -155,31 +154,31 @@ class Batch:
         elif (isinstance(error, OF_ALL) and self._is_of_all(part, error)) or (
             isinstance(error, Error) and (begins or isinstance(error, Busy))
         ):
-            # Here a Busy is for the lock of the whole file.
+            # A Busy here means the lock of the whole file.
             for each in [part, *parts]:
                 each.refuse(error)
             parts.clear()
-        else:  # a statement, a defect, or the caller's own trace function: it must not affect the others
+        else:  # from a statement, a defect, or the caller's own trace function: it must not affect the others
             if len(part) == 1:
                 part.refuse(error)
             parts += part.halves()
 
     def _is_of_all(self, part: Part, error: Exception) -> bool:
-        # A trigger may raise any error number, or meet a full table of its own. So the batch is halved as for a
-        # culprit; if the rest still fails after the culprit stood alone, the error concerns the whole database.
+        # A trigger may raise any error number, or meet a full table of its own. So the batch is first halved, as for
+        # any failing operation. If the rest still fails after one was run alone, the whole database is concerned.
         if not self._dialect.row_locks and not isinstance(error, DiskFull):
-            return True  # SQLite's triggers cannot; but a single request may be too large for the disk
+            return True  # SQLite's triggers cannot raise these; but one request may be too large for the disk
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2
         self._failures += 1
         return self._failures > self._most_failures
 
     def _lost(self, part: Part, parts: list[Part], error: ConnectionLost) -> Work:
-        # Reconnects, and puts back into `parts` what was not committed. A part that breaks the connection repeatedly
-        # (by a statement that is too large for the server, say) is run in halves, like any other culprit.
+        # Reconnect, and put back into `parts` what was not committed. A part that breaks the connection repeatedly
+        # (for example, by a statement that is too large for the server) is run in halves, like any failing part.
         if self.committing is not None and not self.committing.writes:
-            self.committing = None  # nothing to commit
-        committing = self.committing is not None  # stands until the outcome is known: an interrupt may come before
+            self.committing = None  # it has only read
+        committing = self.committing is not None  # the attribute stays set: an interrupt may come before the outcome
         try:
             committed = yield Control.OUTCOME if committing else Control.RECONNECT
         except Error as failed:
@@ -187,7 +186,7 @@ class Batch:
             if committing:
                 self._stats.unknown += len(part)
                 part.refuse(OutcomeUnknown(f"{error}; whether it was committed cannot be asked: {failed}"))
-            # Atoms that arrived after the leader have time left and go back to the queue: the server may come back.
+            # Atoms that arrived after the leader have time left, and go back to the queue: the server may return.
             until = time.monotonic() + SHORT if isinstance(failed, ConnectionLost) else math.inf
             _refuse_late([part, *parts], until, failed)
             parts.clear()
@@ -200,7 +199,7 @@ class Batch:
             self._stats.unknown += len(part)
             part.refuse(OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up"))
             return
-        # For atoms whose time ran out while the server did not respond: another attempt would take as long.
+        # Refuse atoms whose time ran out while the server did not respond: another attempt would take as long.
         _refuse_late([part, *parts], time.monotonic() - GRACE / 2, error)
         parts[:] = [left for each in parts if (left := each.left()) is not None]
         left = part.left()
@@ -215,7 +214,7 @@ class Batch:
         parts += left.halves()
 
     def _attempt(self, part: Part) -> Generator[Wanted, Any, Sequence[Part]]:
-        # Runs and answers a part, or rolls back and returns what is to be run instead, last first.
+        # Run and answer a part; or roll back, and return the parts to run instead, in reverse order.
         context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
         try:
             instead: Sequence[Part] | None = yield from part.run(context)
@@ -233,7 +232,7 @@ class Batch:
         return []
 
     def committed(self) -> None:
-        """Answer those whose COMMIT went through."""
+        """Answer the part whose COMMIT has succeeded."""
         assert self.committing is not None
         self.committing.committed(self._stats)
         self.committing = None
@@ -266,7 +265,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     if atom.error is not None:
         try:
             yield Control.BACK
-        except Conflict as gone:  # the savepoint went with the whole transaction
+        except Conflict as gone:  # the savepoint is gone: the database has undone the whole transaction
             if not isinstance(atom.error, Conflict):
                 atom.error = gone
     yield Control.RELEASE
@@ -274,7 +273,7 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
 
 
 def retried(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None = None) -> Plan:
-    """Run operations behind a savepoint; where an optimistic run fails, undo it, and run them carefully."""
+    """Run operations behind a savepoint; if the optimistic run fails, undo it, and run them the careful way."""
     try:
         return (yield from performed(operations, known, context, once))
     except Careful:

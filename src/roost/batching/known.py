@@ -1,5 +1,4 @@
-"""A store's plans, and operations of several structures in one transaction, with their declarations compared. No
-I/O."""
+"""The plans of a store. Runs operations of several structures in one transaction, comparing declarations. No I/O."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ from roost.types.column_types import shown
 
 log = logging.getLogger("roost")
 
-MOST_INDEXES = 1000  # whose tables one store remembers
-MOST_STORES = 64  # of which a plan remembers that they have its declaration
+MOST_INDEXES = 1000  # plans of indexes that one store caches
+MOST_STORES = 64  # stores that a plan remembers as having its declaration
 
 
 class Known:
-    """The plans of a store, in its dialect, and which declarations its database was found to have.
+    """The plans of a store, in its dialect, and the declarations that its database was found to have.
 
-    exact: a declaration must be the stored one; otherwise a compatible one is run by the stored declaration.
+    exact: a declaration must equal the stored one; otherwise a compatible one runs by the stored declaration.
     """
 
     def __init__(self, dialect: Dialect, *, exact: bool = False) -> None:
@@ -41,12 +40,12 @@ class Known:
         self.catalog = Catalog(dialect)
         self.once = Once(dialect)
         self.stats = Stats()
-        self.made_by = ""  # what makes structures, where that is not the store's create()
+        self.made_by = ""  # how structures are made, for messages, if not by the store's create()
         self._exact = exact
-        # Plans keep it in `trusted_by` while their declaration is known to be in this store's catalog, by the last
-        # comparison; not the store itself, as a declaration may live longer.
+        # A plan keeps this token in `trusted_by` while its declaration is in this store's catalog, as last compared.
+        # Not the store itself, since a declaration may outlive it.
         self.token = object()
-        self._logged: set[tuple[int, str]] = set()  # process ids, and structures that were logged there
+        self._logged: set[tuple[int, str]] = set()  # the structures whose difference was logged, with the process id
         self._indexes: dict[Target, IndexPlan] = {}
 
     def target(self, target: Target) -> TargetPlan:
@@ -80,7 +79,7 @@ class Known:
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
 
-        Checked before a statement is made of it, so that it does not affect the others of its batch.
+        This is checked before any statement, so that the value does not affect the other atoms of the batch.
         """
         if self.dialect.nul:
             return False
@@ -98,7 +97,7 @@ class Known:
         return False
 
     def exchange(self, atom: Atom, context: Context) -> Exchange | None:
-        """Return a single operation that writes as one text, where a server has its declaration in the catalog."""
+        """Return an atom of one writing operation as a single exchange, if a server has its declaration; else None."""
         op = atom.operations[0]
         structure = op.structure
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
@@ -111,7 +110,7 @@ class Known:
         return made if isinstance(made, Exchange) else None
 
     def heads(self, atom: Atom) -> set[tuple[str, Row]]:
-        """Return what an atom locks: names of structures, and keys as they are stored."""
+        """Return the keys that an atom locks: names of structures, with keys as they are stored."""
         return {
             (op.structure.name, head)
             for op in atom.operations
@@ -120,10 +119,11 @@ class Known:
         }
 
     def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, only: bool = False) -> Plan:
-        """Compare a declaration with the catalog, first in every transaction, and run operations of the structure.
+        """Compare a declaration with the catalog, once in every transaction, and run operations of the structure.
 
-        Where the comparison held before, the plan's first statement goes along with it. When it does not hold now, what
-        was done is undone, and the batch asks before it writes. An index of a table is in no catalog.
+        If the declarations were equal before, the plan's first statement is sent along with the comparison. If they
+        differ now, that statement is undone, and the batch runs again, comparing before it writes. An index of a table
+        is in no catalog, so it is not compared.
 
         only: the transaction has no other operations.
         """
@@ -178,7 +178,8 @@ class Known:
         return (yield from found.run(operations, context))
 
     def _missing(self, plan: StructurePlan) -> Missing:
-        made_by = self.made_by if self.made_by and plan.tables else plan.made_by  # a table of one's own is not made
+        # A table of the application's own is not made by Roost, so its plan has a text of its own.
+        made_by = self.made_by if self.made_by and plan.tables else plan.made_by
         return Missing(f"{plan.structure.name} is not in this database; {made_by}")
 
     def log_differences(self, differences: Mapping[str, str]) -> None:
@@ -201,7 +202,7 @@ def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
 
 
 def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
-    """Run operations inside a transaction that is open; return their results, errors among them."""
+    """Run operations inside an open transaction; return their results, which may be errors."""
     structure = operations[0].structure
     for op in operations:
         if op.structure is not structure:
@@ -210,7 +211,7 @@ def perform(operations: Sequence[Operation[Any]], known: Known, context: Context
 
 
 def performed(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None) -> Plan:
-    """Run one atom's operations inside a transaction that is open, or return what its token was answered."""
+    """Run one atom's operations inside an open transaction, or return the results stored for its token."""
     work = perform(operations, known, context)
     if once is None:
         return work
@@ -220,8 +221,8 @@ def performed(operations: Sequence[Operation[Any]], known: Known, context: Conte
 def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
     results: list[Any] = [None] * len(operations)
     begun: list[tuple[str, Plan, list[int], list[Any] | None]] = []
-    # By name, and every plan first only to the point where it holds its locks: the order of locks is (structure, key,
-    # slot), and nothing is written before all are had.
+    # Structures run in the order of their names, and every plan first only to the point where it holds its locks. So
+    # locks are taken in the order (structure, key, slot), and nothing is written before all are held.
     for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
         work = known.work(structure, [operations[place] for place in places], context)
         first = not begun or begun[-1][0] != structure.name
@@ -236,8 +237,8 @@ def _perform_several(operations: Sequence[Operation[Any]], known: Known, context
 
 
 def _resumed(work: Plan, answer: Any, until: Control | None = None) -> Generator[Wanted, Any, Any]:
-    # Runs a plan whose last question has this answer, None where it has asked none: to its end, its results; or to the
-    # point where it yields `until`, None.
+    # Resume a plan with the answer to its last question (None if it has asked none). Run it to its end and return its
+    # results, or to the point where it yields `until`, and return None.
     try:
         wanted = work.send(answer)
         while wanted is not until:
@@ -253,8 +254,8 @@ def _resumed(work: Plan, answer: Any, until: Control | None = None) -> Generator
 
 
 def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
-    # Which operations one plan takes together: those of one structure. Two declarations of one name that are not alike
-    # (other classes of rows, or not what is stored) take turns, so that the order inside a structure is kept.
+    # Group the operations that one plan runs together: those of one structure. Two declarations of one name that differ
+    # (other row classes, or not as stored) form separate runs, so that the order inside a structure is kept.
     runs: list[tuple[Target, list[int]]] = []
     latest: dict[str, tuple[Target, list[int]]] = {}
     for place, op in enumerate(operations):

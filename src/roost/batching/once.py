@@ -1,4 +1,4 @@
-"""Operations that are done once for a token: it is kept with their answers in the same transaction. No I/O."""
+"""Operations that run once per token: the token and their answers are stored in the same transaction. No I/O."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ COLUMNS = (
     Column("answer", ColumnType("text", 1_000_000)),
 )
 LONGEST = 255  # characters of a token
-LONE = re.compile("[\ud800-\udfff]")  # surrogates, which UTF-8 does not have
-SWEPT = 2  # tokens whose time is over that go with each new one
+LONE = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot encode
+SWEPT = 2  # expired tokens that are deleted with each new one
 
 TAKE = {
     "sqlite": "INSERT INTO {table} ({names}) VALUES (?, ? + ?, '') ON CONFLICT DO NOTHING",
@@ -36,7 +36,7 @@ OVER = "SELECT {token} FROM {table} WHERE {until} <= {clock} ORDER BY {until} LI
 
 
 def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:
-    """Return a token; `Invalid` where it is none, or where an operation only reads."""
+    """Return a token; `Invalid` if it is not valid, or if an operation only reads."""
     if type(once) is not str or not once or len(once) > LONGEST or "\0" in once or LONE.search(once):
         raise Invalid(f"once is a text of 1 to {LONGEST} characters without NUL and lone surrogates, not {once!r}")
     for op in operations:
@@ -46,10 +46,10 @@ def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:
 
 
 class Once:
-    """The table of tokens, in one dialect's words.
+    """The table of tokens, in one dialect.
 
-    seconds: for how long a token is kept.
-    made: whether the table was seen, or made.
+    seconds: how long a token is stored.
+    made: whether the table was found, or made.
     """
 
     def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
@@ -87,32 +87,32 @@ class Once:
         self._index = f"CREATE INDEX {TABLE}_over ON {TABLE} ({until})"
 
     def is_made(self) -> Generator[Wanted, Any, bool]:
-        """Return whether the table is there."""
+        """Return whether the table exists."""
         return bool((yield from guarded(self._dialect, [TABLE], writes=True)))
 
     def make(self, catalog: Catalog) -> Generator[Wanted, Any, None]:
-        """Make the table where it is missing."""
+        """Make the table if it is missing."""
         yield from lock(catalog)
         if not (yield from self.is_made()):
             yield Statement(Template(self._table), [()])
             yield Statement(Template(self._index), [()])
 
     def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
-        """Run what a token is for, or return the answers that it had.
+        """Run the work of a new token, or return the answers stored for a used one.
 
-        verbs: what is done, for comparing: `Invalid` where the token was used for something else.
+        verbs: the operations, which are compared with the stored ones: `Invalid` if the token was used for others.
         """
         clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
         try:
             yield Statement(self._forget_over, [(token, *clock)])
-        except Missing:  # dropped, or the database is an older copy
+        except Missing:  # the table was dropped, or the database was restored from an older copy
             self.made = False
             raise
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:
             work.close()
             found = yield Statement(self._answer, [(token,)])
-            if not found[0]:  # on PostgreSQL nothing has locked it yet
+            if not found[0]:  # deleted since: on PostgreSQL a conflicting INSERT does not lock the row
                 raise Conflict(f"the token {token!r} was there, and has been removed: its time was over")
             kept = json.loads(found[0][0][0])
             if verbs is not None and kept["of"] != verbs:

@@ -1,4 +1,4 @@
-"""Operations of a declaration that differs from the stored one, while a change is deployed: the stored one decides."""
+"""Operations of a declaration that differs from the stored one, while a change is deployed: the stored one is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.structures.rows import RowStructure
 
 WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
-# The columns that a row must be given a value for.
+# The columns for which a row must have a value.
 DEMANDED = {
     "sqlite": 'SELECT name FROM pragma_table_info(?) WHERE "notnull" AND dflt_value IS NULL',
     "mariadb": "SELECT column_name FROM information_schema.columns\n"

@@ -1,7 +1,7 @@
 """Parts: the requests that a batch runs together in one transaction, all of them at first and fewer after a failure.
 
-A batch knows nothing of what it runs but this: whether it has to be committed, how it is halved, and how it is refused.
-So the same policy serves the callers of a store (`Atoms`, here) and the connections of a server (`server/turn.py`).
+A batch uses only this interface of its requests: whether they must be committed, how they are halved, and how they are
+refused. So one policy serves the callers of a store (`Atoms`, here) and the connections of a server (`server/turn.py`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["Atoms", "Context", "Part", "Running", "SlowPath", "taking"]
 
 
 class SlowPath(Protocol):
-    """Where atoms go that need a lock which somebody else holds."""
+    """Takes the atoms that need a lock of another session."""
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs one that is waited for already; if so it is sent there."""
+        """Whether the atom needs a lock for which others wait here already; if so, mark it for the slow path."""
         ...
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Send it there."""
+        """Mark an atom for the slow path."""
         ...
 
 
 class Part(Protocol):
-    """Requests that are run together. Its length says how many there are; one by itself is not halved."""
+    """Requests that run together. Its length is their number; a part of length 1 cannot be halved."""
 
     def __len__(self) -> int: ...
 
@@ -43,35 +43,35 @@ class Part(Protocol):
         ...
 
     def run(self, context: Context) -> Running:
-        """Run them.
+        """Run the requests.
 
-        Returns None where they are to be committed. Otherwise everything is rolled back, and what is returned is run in
-        their place, the last one first.
+        Return None if they are to be committed. Otherwise everything is rolled back, and the returned parts are run
+        instead, the last one first.
         """
         ...
 
     def committed(self, stats: Stats) -> None:
-        """Answer them, and count them: COMMIT went through."""
+        """Answer and count the requests, since COMMIT has succeeded."""
         ...
 
     def refuse(self, error: BaseException) -> None:
-        """Answer those that have no answer with an error."""
+        """Answer the unanswered requests with an error."""
         ...
 
     def halves(self) -> list[Part]:
-        """Return both halves as they are to be run, the first one last; none where it stands alone."""
+        """Return both halves, the first one last, since parts are run from the end; nothing for a single request."""
         ...
 
     def late(self, until: float) -> Part | None:
-        """Return those whose deadline is not after a moment; None where there are none."""
+        """Return the requests whose deadline is not after `until`; None if there are none."""
         ...
 
     def left(self) -> Part | None:
-        """Return those that have no answer; None where there are none."""
+        """Return the unanswered requests; None if there are none."""
         ...
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Have the only one wait elsewhere for a lock that somebody else holds."""
+        """Send the only request to the slow path, where it waits for a lock of another session."""
         ...
 
 
@@ -92,11 +92,11 @@ class Atoms(Part):
 
     @property
     def writes(self) -> bool:
-        """Whether one of them does."""
+        """Whether one of the atoms writes."""
         return any([atom.writes for atom in self._atoms])
 
     def run(self, context: Context) -> Running:
-        """Run all, and give each its results, which are its answer if they are committed."""
+        """Run all atoms, and set their results, which become their answers when they are committed."""
         atoms = self._atoms
         if len(atoms) == 1:
             results = yield from performed(atoms[0].operations, self._known, context, atoms[0].once)
@@ -113,7 +113,7 @@ class Atoms(Part):
         alone = [atom for atom in atoms if atom.error is not None and atom.size > 1]
         if not alone:
             return None
-        # What they did must be undone, and only a transaction of their own can tell their answer.
+        # Their changes must be undone, and only a transaction of its own can determine the answer of each.
         rest = [atom for atom in atoms if atom not in alone]
         return [self._part([atom]) for atom in reversed(alone)] + ([self._part(rest)] if rest else [])
 
@@ -121,7 +121,7 @@ class Atoms(Part):
         return Atoms(atoms, self._known)
 
     def committed(self, stats: Stats) -> None:
-        """Let each have its results; count the operations, and the time since the first caller waits."""
+        """Mark each atom as done; count the operations, and the time for which the first caller has waited."""
         atoms = self._atoms
         for atom in atoms:
             atom.done = True
@@ -132,31 +132,31 @@ class Atoms(Part):
         stats.micros.add(int((monotonic() - atoms[0].begun) * 1e6), len(atoms))
 
     def refuse(self, error: BaseException) -> None:
-        """Answer each with an error of its own."""
+        """Answer each unanswered atom with a copy of the error."""
         refuse_all(self._atoms, error)
 
     def halves(self) -> list[Part]:
-        """Return the second half and the first one."""
+        """Return the second half and the first one; nothing for a single atom."""
         middle = len(self._atoms) // 2
         return [self._part(self._atoms[middle:]), self._part(self._atoms[:middle])] if middle else []
 
     def late(self, until: float) -> Part | None:
-        """Return those whose callers wait no longer than that."""
+        """Return the atoms whose deadline is not after `until`; None if there are none."""
         late = [atom for atom in self._atoms if atom.deadline <= until]
         return self._part(late) if late else None
 
     def left(self) -> Part | None:
-        """Return those that are not done."""
+        """Return the atoms that are not done; None if there are none."""
         left = [atom for atom in self._atoms if not atom.done]
         return self._part(left) if left else None
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Send the only one to the slow path."""
+        """Send the only atom to the slow path."""
         slow_path.send(self._atoms[0], error)
 
 
 def taking(take: Callable[[], list[Atom]], known: Known, slow_path: SlowPath | None) -> Callable[[], Part]:
-    """Return what takes the atoms that wait: without those that cannot be stored, or go to the slow path at once."""
+    """Make a function that takes the waiting atoms, except those refused or sent to the slow path at once."""
 
     def taken() -> Part:
         atoms = [atom for atom in take() if not known.refuses(atom)]

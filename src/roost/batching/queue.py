@@ -1,8 +1,9 @@
 """The writer queue of leveldb, for threads: the first waiter leads, and commits for all.
 
-A thread that finds no leader becomes the leader: it runs what waits as a batch, answers it, and hands the lead to the
-first waiter that has arrived meanwhile. There is no timer, no extra thread, and no delay on an idle queue. The batch is
-whatever arrived while the last commit ran (`DBImpl::Write` and `BuildBatchGroup` in leveldb's db/db_impl.cc).
+A thread that finds no leader becomes the leader: it runs all waiting atoms as a batch, answers them, and passes the
+lead to the first waiter that has arrived meanwhile. There is no timer, no extra thread, and no delay on an idle queue.
+A batch has the atoms that arrived during the last commit (`DBImpl::Write` and `BuildBatchGroup` in leveldb's
+db/db_impl.cc).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from roost.errors import Busy, Closed, Error
 
 LATE = "the calls before this one are still waiting for the database; this call was not started"
 
-_NOBODY = threading.Lock()  # of those who need not be woken
+_NOBODY = threading.Lock()  # the `wake` of waiters that never wait
 
 Take = Callable[[], list[Atom]]
 Work = Callable[[float, Take, Callable[[], None]], None]
@@ -31,18 +32,18 @@ class Waiter:
 
     def __init__(self, atoms: Sequence[Atom], deadline: float, errand: Callable[[float], None] | None = None) -> None:
         self.atoms = atoms
-        self.errand = errand  # what it does instead when it leads
-        self.deadline = deadline  # by the monotonic clock: until when it waits for somebody else's lock
+        self.errand = errand  # the work to do instead of a batch when it leads
+        self.deadline = deadline  # the end of its wait for locks of other sessions, by the monotonic clock
         self.leads = False
-        self.taken: list[Waiter] = []  # whom it works for when it leads
-        self.following: Waiter | None = None  # whom it wakes when it is woken
+        self.taken: list[Waiter] = []  # the waiters of its batch when it leads
+        self.following: Waiter | None = None  # the waiter that it wakes after it is woken
         self.gone = False  # its thread was interrupted
         self.wake: threading.Lock = _NOBODY
 
     def pass_on(self) -> None:
-        """Wake the next one, and those behind it while nobody is there to do so; once.
+        """Wake the following waiter once; if its thread was interrupted, wake the one behind it too, and so on.
 
-        May be interrupted anywhere and called again: one who is woken twice does not notice.
+        It may be interrupted anywhere and called again: waking a waiter twice has no effect.
         """
         while self.following is not None:
             following = self.following
@@ -54,30 +55,30 @@ class Waiter:
 
 
 class Queue:
-    """Atoms in order of arrival, worked off by one of the threads that wait for them, or sent to the slow path.
+    """Atoms in order of arrival. One of the threads that wait for them runs them, or sends them to the slow path.
 
     work: called by the leader with its deadline, a function that takes the waiting atoms, and one that wakes the
-        threads answered by the previous leader. It answers all that it takes. It wakes them before it waits for
-        anything, at the latest when it returns: they can run while the leader waits for the disk; while it works, they
-        would compete with it for the interpreter (measured: 12 % more operations).
-    led: somebody leads. Who sees that need not try to work alone, but comes along with the others.
-    patience: seconds after which a waiter asks `worry`, once, whether the lock is held by its own thread.
+        threads answered by the previous leader. It answers all atoms that it takes. It wakes the threads just before it
+        waits for anything, at the latest when it returns: they can run while the leader waits for the disk; while it
+        works, they would compete with it for the interpreter (measured: 12 % more operations).
+    led: whether a leader exists. If so, a caller need not try a single operation, but can join the next batch.
+    patience: seconds after which a waiter calls `worry`, once, to find out whether its own thread holds the lock.
     """
 
     def __init__(self, work: Work, patience: float, worry: Callable[[], Error | None]) -> None:
         self._work = work
         self._patience = patience
         self._worry = worry
-        self._mutex = threading.Lock()  # guards what follows
+        self._mutex = threading.Lock()  # guards the attributes below
         self._waiting: deque[Waiter] = deque()
         self.led = False
         self._closed = False
         self._idle = threading.Condition(self._mutex)
 
     def submit(self, atoms: Sequence[Atom], deadline: float, errand: Callable[[float], None] | None = None) -> None:
-        """Return when every atom has its answer. Atoms submitted together are answered by the same batch.
+        """Wait until every atom has its answer. Atoms submitted together are answered by the same batch.
 
-        errand: called instead, with the deadline, when it is its turn and no batch runs.
+        errand: called instead of a batch, with the deadline, when the waiter leads and no batch runs.
         """
         waiter = Waiter(atoms, deadline, errand)
         try:
@@ -99,7 +100,7 @@ class Queue:
             raise
 
     def close(self) -> None:
-        """Refuse what comes from now on, and return when what waits has been answered."""
+        """Refuse later submits, and wait until the waiting atoms are answered."""
         with self._mutex:
             self._closed = True
             while self.led:
@@ -119,7 +120,7 @@ class Queue:
             waiter.pass_on()
 
     def _withdraw(self, waiter: Waiter) -> bool:
-        # Removes a waiter that was not begun, in one step: after `Busy` it must not be run.
+        # Remove a waiter that no batch has taken, in one step: after `Busy` its atoms must not run.
         with self._mutex:
             if waiter.leads or waiter not in self._waiting:
                 return False
@@ -127,7 +128,7 @@ class Queue:
             return True
 
     def _leave(self, waiter: Waiter) -> None:
-        # The thread was interrupted or refused, at whatever point: nobody may be left waiting for it.
+        # The thread was interrupted or refused, at any point: no other thread may be left waiting for it.
         waiter.gone = True
         with self._mutex:
             if waiter in self._waiting:
@@ -151,13 +152,13 @@ class Queue:
         except Error as error:
             if leader.errand is not None:
                 raise
-            # If nothing was taken, BEGIN failed: the error is the leader's answer; the others try for themselves.
+            # If nothing was taken, BEGIN failed: the error is the answer of the leader only; the others try again.
             refuse_all([atom for waiter in leader.taken or [leader] for atom in waiter.atoms], error)
         finally:
             self._finish(leader)
 
     def _finish(self, leader: Waiter) -> None:
-        # Whatever happened, an interrupt included: unanswered atoms go back to the queue, and another waiter leads.
+        # Called in every case, after an interrupt too: unanswered atoms go back to the queue, and another waiter leads.
         leader.pass_on()
         unanswered = []
         first = last = None
@@ -186,7 +187,7 @@ class Queue:
         leader.pass_on()
 
     def _successor(self) -> Waiter | None:
-        # Under the mutex: names the next leader, who must then be woken.
+        # Choose the next leader, which the caller must wake. Called with the mutex held.
         if self._waiting:
             self._waiting[0].leads = True
             return self._waiting[0]
@@ -199,7 +200,7 @@ class Queue:
         waiting = self._waiting
         load = Load()
         while waiting and waiting[0].errand is None:
-            if taken and load.add(taken[-1].atoms):  # the first is taken whatever its size
+            if taken and load.add(taken[-1].atoms):  # the first waiter is taken whatever its size
                 break
-            taken.append(waiting[0])  # in both for a moment, so that an interrupt loses nobody
+            taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
             waiting.popleft()

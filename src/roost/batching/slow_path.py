@@ -1,9 +1,9 @@
 """The slow path, for atoms that need a lock which another transaction holds for long: no batch waits for it.
 
-A batch waits for a lock for `lock_wait`. When that was not enough it is run again in halves that wait for nobody, until
-the atom that needs the lock stands alone; that one leaves the batch, and its neighbours commit. It then waits in one of
-a few queues, each with a connection of its own, until the store's `timeout`. While it waits there, other atoms that
-write the same key go there at once. So a transaction that is left open costs the others one `lock_wait`, once.
+A batch waits `lock_wait` for a lock. If that is not enough, the batch is run again in halves that do not wait, until
+the atom that needs the lock is alone; it leaves the batch, and the other atoms commit. The atom then waits in one of a
+few queues, each with a connection of its own, until the store's `timeout`. While it waits there, other atoms that write
+the same key go there at once. So a transaction that is left open delays the others by `lock_wait`, once.
 
 Reads wait only for a session that has locked a whole table (LOCK TABLE, an ALTER). They retry in a queue of their own,
 and while one does, other reads of its structure go there at once.
@@ -22,16 +22,16 @@ from roost.dialects.dialect import Row
 from roost.errors import Busy
 from roost.structures.plan import Context
 
-QUEUES = 4  # connections that may wait for locks beside the writer's
+QUEUES = 4  # connections that may wait for locks besides the writer's
 RETRYING = QUEUES  # the queue of atoms that retry instead of waiting
 READING = QUEUES + 1  # the same, for reads
-PAUSE = 0.02  # seconds between two tries, at most twice as long
+PAUSE = 0.02  # the least seconds between two attempts; at most twice as many
 
 Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
 
 
 class SlowWrites:
-    """Which keys are waited for on the slow path."""
+    """The slow path of writes: the keys for which atoms wait there."""
 
     def __init__(self, known: Known, context: Context) -> None:
         self._known = known
@@ -39,7 +39,7 @@ class SlowWrites:
         self._blocked: set[Head] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs a key that is waited for; if so it is sent to the slow path."""
+        """Whether the atom needs a key for which others wait here; if so, mark it for the slow path."""
         if not self._blocked:
             return False
         heads = self._known.heads(atom)
@@ -49,54 +49,54 @@ class SlowWrites:
         return True
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Send an atom that could not have a lock to the slow path."""
+        """Mark an atom that could not get its lock for the slow path."""
         heads = self._known.heads(atom)
         atom.slow_path = _queue_for(heads)
-        if len(heads) == 1:  # of several it is not known which is locked, and the others may be free
+        if len(heads) == 1:  # with several keys it is unknown which one is locked, and the others may be free
             self._blocked |= heads
 
     def settled(self, atom: Atom) -> None:
-        """Let others try the usual way again: the atom has its answer."""
+        """Let other atoms with its keys join batches again, since this atom has its answer."""
         self._blocked -= self._known.heads(atom)
 
 
 class SlowReads:
-    """Which structures cannot be read at the moment, as somebody has locked their tables."""
+    """The slow path of reads: the structures whose tables another session has locked."""
 
     def __init__(self) -> None:
         self._blocked: set[str] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom reads one of them; if so it is sent to the slow path."""
+        """Whether the atom reads one of these structures; if so, mark it for the slow path."""
         if not self._blocked or self._blocked.isdisjoint(_names(atom)):
             return False
         atom.slow_path = READING
         return True
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Send an atom that could not have a lock to the slow path."""
+        """Mark an atom that could not get its lock for the slow path."""
         names = _names(atom)
         atom.slow_path = READING
-        if len(names) == 1:  # of several it is not known which is locked
+        if len(names) == 1:  # with several structures it is unknown which one is locked
             self._blocked |= names
 
     def settled(self, atom: Atom) -> None:
-        """Let others try the usual way again: the atom has its answer."""
+        """Let other reads of its structures join batches again, since this atom has its answer."""
         self._blocked -= _names(atom)
 
 
 class Retries:
-    """For a queue of atoms that retry instead of waiting: one that could not get a lock goes back to the queue."""
+    """The slow path of atoms that retry instead of waiting: one that cannot get a lock goes back to its queue."""
 
     def __init__(self) -> None:
-        self.again = False  # whether one did
+        self.again = False  # whether an atom goes back to the queue
 
     def concerns(self, atom: Atom) -> bool:
-        """Nobody is sent anywhere else."""
+        """Return False: no atom is sent to another queue."""
         return False
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Let it try again, until its time is over."""
+        """Leave the atom to another attempt, or refuse it after its deadline."""
         if atom.deadline <= time.monotonic():
             refuse_all([atom], error)
         else:

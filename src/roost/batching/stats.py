@@ -1,4 +1,4 @@
-"""What a store counts. No I/O."""
+"""The statistics of a store. No I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ BUCKETS = 64
 
 
 class Histogram:
-    """How often numbers came, by powers of two: bucket n has those from 2 ** (n - 1) to 2 ** n - 1.
+    """Counts numbers by powers of two: bucket n counts those from 2 ** (n - 1) to 2 ** n - 1.
 
-    Numbers from 0 to 2 ** 63 - 1; one thread adds.
+    The numbers are from 0 to 2 ** 63 - 1. Only one thread may add.
 
     >>> sizes = Histogram()
     >>> for size in (1, 1, 1, 6, 40):
@@ -27,7 +27,7 @@ class Histogram:
         self.total = 0
 
     def add(self, number: int, times: int = 1) -> None:
-        """Count a number, as often as it came."""
+        """Count a number `times` times."""
         self.counts[number.bit_length()] += times
         self.total += times * number
 
@@ -41,7 +41,7 @@ class Histogram:
         return found
 
     def at_most(self, share: float) -> int:
-        """Return what this share of the numbers did not exceed: the upper end of a bucket; 0 where none came."""
+        """Return a bound that this share of the numbers does not exceed: the upper end of a bucket; 0 if empty."""
         left = share * len(self)
         for bucket, count in enumerate(self.counts):
             left -= count
@@ -52,27 +52,27 @@ class Histogram:
 
 @dataclass(slots=True)
 class Stats:
-    """What a store has done since it was made, in this process."""
+    """The statistics of a store since it was made, in this process."""
 
-    batches: int = 0  # transactions committed, those that only read included
-    operations: int = 0  # in them
-    waits: int = 0  # times that a batch waited for a lock that somebody else held
+    batches: int = 0  # transactions committed, including those that only read
+    operations: int = 0  # operations in these transactions
+    waits: int = 0  # batches that waited for a lock of another session
     retries: int = 0  # transactions that were undone and run again
-    overlaps: int = 0  # operations of a declaration that is not the stored one: a change is being deployed
-    slow: int = 0  # calls that left their batch, to wait for a row or a table that another transaction had locked
+    overlaps: int = 0  # operations of a declaration that is not the stored one, while a change is deployed
+    slow: int = 0  # calls that left their batch to wait for a row or a table that another transaction had locked
     reconnects: int = 0  # connections that were lost, or left, and replaced
-    outages: int = 0  # times that a server was waited for which was away, or did not write
-    moves: int = 0  # changes of the server, of several that the URL names
+    outages: int = 0  # waits for a server that was down, or did not accept writes
+    moves: int = 0  # changes to another server of those that the URL names
     lookups: int = 0  # COMMITs whose answer was lost and whose outcome was looked up
     unknown: int = 0  # calls whose outcome could not be looked up: `OutcomeUnknown`
     # Operations of each transaction.
     sizes: Histogram = field(default_factory=Histogram, repr=False, compare=False)
-    # Microseconds of each call, until its COMMIT. Those that share one are counted with the time of the first.
+    # Microseconds from each call to its COMMIT. Calls that share a COMMIT count with the time of the first one.
     micros: Histogram = field(default_factory=Histogram, repr=False, compare=False)
 
 
 def summed(counted: Iterable[Stats]) -> Stats:
-    """Return the sums. A call that was a transaction by itself has no size where it was counted: it is 1."""
+    """Return the sums. Single operations add nothing to `sizes` when they are counted; here they are added as 1."""
     found = Stats()
     for each in counted:
         for one in fields(Stats):

@@ -1,4 +1,4 @@
-"""A client for HandlerSocket, for threads and for asyncio: Roost's server and MariaDB's plugin."""
+"""A client for HandlerSocket servers (Roost's, and MariaDB's plugin), for threads and for asyncio."""
 
 from roost.client.aio import AsyncHandlerSocket
 from roost.client.pool import AsyncPool, Pool

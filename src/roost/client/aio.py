@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Wire(asyncio.Protocol):
-    """The bytes that were received, and whether more can come."""
+    """The socket for asyncio: buffers received bytes, and notes the end of the stream."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -56,14 +56,14 @@ class _Wire(asyncio.Protocol):
         if self._closed or self._received or self._transport.is_closing():
             return True
         if self._transport.get_extra_info("ssl_object") is not None:
-            return False  # what the socket has may be a session ticket
-        return is_ready(self._transport.get_extra_info("socket").fileno(), 0)  # which the loop has not seen yet
+            return False  # bytes in the socket may be a TLS session ticket
+        return is_ready(self._transport.get_extra_info("socket").fileno(), 0)  # bytes that the loop has not read yet
 
     async def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
         if data:
             assert self._transport is not None
             self._transport.write(bytes(data))
-            return len(data), None  # answered before anything can go wrong: it counts as sent
+            return len(data), None  # returned at once, with no `await` that could fail: the data counts as sent
         try:
             async with asyncio.timeout(deadline.left()):
                 return 0, await self._receive()
@@ -71,7 +71,7 @@ class _Wire(asyncio.Protocol):
             raise deadline.exceeded() from None
 
     async def _receive(self) -> bytes:
-        """Wait for bytes and return all that were received; none when it was closed."""
+        """Wait for bytes and return all received ones; none if the connection is closed."""
         if not self._received and not self._closed:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -101,9 +101,10 @@ async def _connect(options: ClientOptions, seconds: float | None) -> _Wire:
 class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
     """A connection to one port of a HandlerSocket server, for asyncio: `HandlerSocket` with `await`.
 
-    Takes what `HandlerSocket` takes. Tasks take turns; `AsyncPool` has several. A task that is cancelled while it
-    waits for its answer costs the connection, so no caller receives the answer to another's request; its request may
-    have been executed. Used in another event loop, or after a fork, it connects anew.
+    Its arguments are those of `HandlerSocket`. Tasks use it one after the other; `AsyncPool` has several connections.
+    If a task is cancelled while it waits for its answer, the connection is dropped, so no caller receives the answer to
+    another's request; the task's own request may have been executed. In another event loop, or after a fork, it
+    connects again.
 
     >>> import asyncio
     >>> from roost.client import AsyncHandlerSocket
@@ -127,13 +128,13 @@ class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
         return made
 
     async def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
-        """Send many requests at once and return the outcome of each, in their order; see `Client.pipeline`."""
+        """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
         steps = self.conversation(checked(requests))
         home = (asyncio.get_running_loop(), os.getpid())
         if self._home != home:
             self._renew()
             self._home = home
-            self._wire = None  # it belongs to the other loop or process, and is not touched
+            self._wire = None  # not closed, since it belongs to the other loop or process
             self._indexes.clear()
         async with self._lock:
             try:

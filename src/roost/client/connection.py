@@ -1,8 +1,8 @@
-"""What both kinds of client share: the policy of a connection, without I/O, and the face of what sends requests.
+"""The common part of both kinds of client: a connection's policy, without I/O, and the interface for sending requests.
 
 `Connection.conversation` is a generator. It yields the two steps that may block, `Connect` and `Transfer`; the driver,
-for threads or for asyncio, performs them and sends the answer back. Whatever leaves the generator early (a cancelled
-task, Ctrl-C) leaves the connection unclear, so the driver drops it then.
+for threads or for asyncio, performs them and sends the answer back. If the generator is left early (by a cancelled
+task, or by Ctrl-C), the state of the connection is unclear, so the driver drops it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, OutcomeUnkn
 
 T = TypeVar("T")
 
-MOST_OPEN = 1000  # indexes on one connection: they cost the server memory, and cannot be closed otherwise
+MOST_OPEN = 1000  # indexes on one connection: they cost the server memory, and only closing the connection closes them
 
 
 class Wire(Protocol):
-    """A connected socket, as a driver has it. Neither method blocks."""
+    """A driver's connected socket. Neither method blocks."""
 
     def is_stale(self) -> bool:
-        """Whether it was closed from the other side, or has bytes that were not requested."""
+        """Whether the other side has closed it, or it has bytes that were not requested."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ W = TypeVar("W", bound=Wire)
 
 @dataclass(frozen=True)
 class Connect:
-    """A step for the driver: connect within so many seconds, and answer with the wire. Raises: OSError."""
+    """A step for the driver: connect within `seconds`, and answer with the wire. Raises: OSError."""
 
     seconds: float | None
 
@@ -74,7 +74,7 @@ class Connection(Generic[W]):
         self._renew()
 
     def _renew(self) -> None:
-        """Make what belongs to one process, or event loop: the lock."""
+        """Make the state that belongs to one process or event loop: the lock."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Connection(Generic[W]):
         return f"<{type(self).__name__} {self._options.endpoint}: {state}>"
 
     def drop(self) -> None:
-        """Close the wire, if there is one. The next request connects anew."""
+        """Close the wire, if there is one. The next request connects again."""
         wire, self._wire = self._wire, None
         self._indexes.clear()
         if wire is not None:
@@ -91,7 +91,7 @@ class Connection(Generic[W]):
     def conversation(self, requests: list[Request[Any]]) -> Conversation:
         """Send requests, all at once, and return the outcome of each: its result, or its error.
 
-        When the connection breaks, reads, and modifications that were not sent completely, are sent once more.
+        If the connection breaks, reads are sent once more, and so are modifications that were not sent completely.
         """
         server, deadline = self._options.endpoint, Deadline(self._options.timeout)
         outcomes: Outcomes = [_Pending.PENDING] * len(requests)
@@ -159,7 +159,7 @@ def _result(outcome: T | Error) -> T:
 
 
 class Client(ABC):
-    """What sends requests and waits for the answers: a `HandlerSocket`, or a `Pool` of them."""
+    """Sends requests and waits for the answers: a `HandlerSocket`, or a `Pool` of them."""
 
     def __enter__(self) -> Self:
         return self
@@ -171,23 +171,23 @@ class Client(ABC):
 
     @abstractmethod
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
-        """Send many requests at once and return the outcome of each, in their order: its result, or its error.
+        """Send many requests at once, and return their outcomes in the same order: each a result, or an error.
 
-        Each stands for itself: the failure of one does not affect the others. The server runs them in their order.
+        The failure of one request does not affect the others. The server runs them in their order.
         """
 
     def run(self, request: Request[T]) -> T:
         """Send a request and return its result.
 
         Raises: Refused, the server's error; TimedOut, ConnectionLost and CannotOpen, which are safe to try again;
-            OutcomeUnknown for a modification that may have happened; Mismatch where an answer is not UTF-8; from a
-            pool also Busy.
+            OutcomeUnknown for a modification that may have happened; Mismatch if an answer is not UTF-8; from a pool
+            also Busy.
         """
         return _result(self.pipeline([request])[0])
 
     @abstractmethod
     def close(self) -> None:
-        """Close every connection, after the call that it is busy with. The next request connects anew."""
+        """Close every connection, after its current call. The next request connects again."""
 
 
 class AsyncClient(ABC):
@@ -211,4 +211,4 @@ class AsyncClient(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Close every connection, after the call that it is busy with. The next request connects anew."""
+        """Close every connection, after its current call. The next request connects again."""

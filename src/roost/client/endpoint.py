@@ -1,4 +1,4 @@
-"""Where a server is, and the options of a connection to it."""
+"""The address of a server, and the options of a connection to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.errors import Invalid
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`host:port`, `[::1]:port` or `unix:/path`, parsed.
+    """A parsed address: `host:port`, `[::1]:port` or `unix:/path`.
 
     >>> Endpoint.parse("[::1]:9998")
     Endpoint(host='::1', port=9998, path=None)
@@ -26,7 +26,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Return the endpoint that a text names. Raises: Invalid."""
+        """Parse an address. Raises: Invalid."""
         if text.startswith("unix:") and len(text) > 5:
             return cls(path=text[5:])
         host, _, port = text.rpartition(":")
@@ -68,7 +68,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The arguments of a client, checked."""
+    """The checked arguments of a client."""
 
     endpoint: Endpoint
     secret: bytes = field(repr=False)

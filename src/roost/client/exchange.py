@@ -1,8 +1,8 @@
 """One exchange on a connection: the lines that are sent at once, and the answers to them.
 
-Requests and answers have no numbers, so an answer belongs to a request by its position alone. The rule that follows: a
-connection on which anything is unclear is dropped, never used again. It is unclear after a timeout, an I/O error, an
-answer that is not valid for its request, and bytes that were not requested.
+Requests and answers have no numbers, so only its position shows to which request an answer belongs. Therefore a
+connection whose state is unclear is dropped, and never used again. The state is unclear after a timeout, an I/O error,
+an answer that is not valid for its request, and bytes that were not requested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from roost.client.requests import Broken, Opening, Request
 from roost.errors import Mismatch, Refused
 from roost.protocols.handlersocket import SEPARATOR, escape
 
-# After these answers the server and the client may disagree about what was sent, or about what is open.
+# After these answers the server and the client may disagree about the requests sent, or about the open indexes.
 UNCLEAR = {"cmd", "syntax", "toolong", "escape", "number", "stmtnum", "unauth", "authtype"}
 LONGEST = 2**30  # bytes of one answer
 
@@ -33,20 +33,20 @@ EXPLANATIONS = {
 }
 
 Outcomes: TypeAlias = list[Any]  # results, and errors as values
-# The request that a line serves, and its position. Without a request it is the secret, without a position it opens the
-# index.
+# The request of a line, and its position. A line without a request sends the secret; one without a position opens the
+# request's index.
 Line: TypeAlias = tuple[Request[Any] | None, int | None]
 
 
 class Deadline:
-    """The end of a call's time; never, without seconds."""
+    """The time at which a call must have ended; without seconds, there is none."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return the seconds that are left. Raises: TimeoutError where none are."""
+        """Return the seconds that are left. Raises: TimeoutError if there are none."""
         if self._end is None:
             return None
         left = self._end - time.monotonic()
@@ -55,16 +55,16 @@ class Deadline:
         return left
 
     def exceeded(self) -> TimeoutError:
-        """Return the error of a call whose time is over."""
+        """Make the error of a call that has exceeded its timeout."""
         return TimeoutError(f"no answer within {self._seconds:g} s")
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A step for the driver: send some of `data`; where there is none, or it would block, wait for bytes.
+    """A step for the driver: send some of `data`; if it is empty, or sending would block, wait to receive or send.
 
-    The driver answers with the number of bytes sent and the bytes received: None where it did not receive, b"" where
-    the server has closed the connection. Raises: OSError, also the deadline's.
+    The driver answers with the number of bytes sent and the bytes received: None if it did not receive, b"" if the
+    server has closed the connection. Raises: OSError, including the deadline's TimeoutError.
     """
 
     data: memoryview
@@ -83,14 +83,14 @@ class OpenIndexes:
         self._next = 0
 
     def clear(self) -> None:
-        """Forget them all: a new connection has none."""
+        """Forget all ids: a new connection has no open indexes."""
         self.ids.clear()
         self._next = 0
 
     def new_id(self, opened: bytes) -> int:
-        """Return the id for an index that is to be opened.
+        """Return the id with which to open an index.
 
-        An id is never given twice: when opening fails, the server keeps what was open under it before.
+        No id is used twice: if opening an index fails, the server keeps the one that was open under the same id.
         """
         self.ids[opened] = self._next
         self._next += 1
@@ -98,7 +98,7 @@ class OpenIndexes:
 
 
 class Pipeline:
-    """The lines of some requests, with those that open their indexes, as one chunk; and the answers to it."""
+    """One chunk with the lines of some requests and the lines that open their indexes; reads the answers to it."""
 
     def __init__(
         self,
@@ -134,11 +134,11 @@ class Pipeline:
             self._ends[place] = len(self._chunk)
 
     def was_sent(self, place: int) -> bool:
-        """Whether the whole line of a request may have left; the server cannot have executed one that has not."""
+        """Whether a request's line may have been sent completely; if not, the server cannot have executed it."""
         return self._ends[place] <= self._sent
 
     def run(self, outcomes: Outcomes) -> Generator[Transfer, tuple[int, bytes | None], None]:
-        """Send the chunk and read the answers, both at once. Raises: OSError, Unanswered, Broken."""
+        """Send the chunk while reading the answers. Raises: OSError, Unanswered, Broken."""
         chunk, rest, answered = memoryview(self._chunk), bytearray(), 0
         while answered < len(self._lines):
             sent, received = yield Transfer(chunk[self._sent :], self._deadline)
@@ -166,7 +166,7 @@ class Pipeline:
             raise Broken(f"{answer[:40]!r} is no answer")
         refused = self._refusal(int(code), tokens) if code != b"0" else None
         if request is None:
-            return  # where the server wants the secret, the other answers say whether it was right
+            return  # not checked: if the secret was wrong, the other answers report it
         opened = request.index.opened
         if place is None:
             if refused is not None:

@@ -1,4 +1,4 @@
-"""Several connections, for threads or for tasks: a caller takes a free one, the one that was used last."""
+"""Pools of connections, for threads or tasks: a caller takes the free connection that was used last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Pool(Generic[C]):
-    """The connections of both kinds of pool, and the error of a caller that gets none."""
+    """The common part of both pools: the connections, and the error for a caller that gets none."""
 
     def __init__(self, make: type[C], address: str, size: int, wait: float | None, options: Options) -> None:
         if size < 1:
@@ -39,7 +39,7 @@ class Pool(_Pool[HandlerSocket], Client):
 
     wait: seconds to wait for a free connection before `Busy`; None waits for ever.
 
-    Connections are made when they are first needed, and stay; one that was dropped is made anew by its next user.
+    Connections are made when they are first needed, and stay open; a dropped one is made again by its next user.
 
     >>> from roost.client import Pool
     >>> with Pool("127.0.0.1:9998", size=4) as pool, pool.take() as server:
@@ -55,7 +55,7 @@ class Pool(_Pool[HandlerSocket], Client):
 
     @contextmanager
     def take(self) -> Iterator[HandlerSocket]:
-        """Have a connection to yourself for a while. Raises: Busy when none became free in time."""
+        """Take a connection for exclusive use while the block runs. Raises: Busy if none becomes free in time."""
         try:
             taken = self._free.get(timeout=self._wait)
         except queue.Empty:
@@ -71,7 +71,7 @@ class Pool(_Pool[HandlerSocket], Client):
             return server.pipeline(requests)
 
     def close(self) -> None:
-        """Close all connections, after the calls that they are busy with."""
+        """Close all connections, after their current calls."""
         for each in self._all:
             each.close()
 
@@ -93,7 +93,7 @@ class AsyncPool(_Pool[AsyncHandlerSocket], AsyncClient):
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[AsyncHandlerSocket]:
-        """Have a connection to yourself for a while. Raises: Busy when none became free in time."""
+        """Take a connection for exclusive use while the block runs. Raises: Busy if none becomes free in time."""
         try:
             async with asyncio.timeout(self._wait):
                 taken = await self._free.get()
@@ -110,6 +110,6 @@ class AsyncPool(_Pool[AsyncHandlerSocket], AsyncClient):
             return await server.pipeline(requests)
 
     async def close(self) -> None:
-        """Close all connections, after the calls that they are busy with."""
+        """Close all connections, after their current calls."""
         for each in self._all:
             await each.close()

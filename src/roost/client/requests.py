@@ -1,4 +1,4 @@
-"""Indexes and requests: values that can be kept at module level, compared, printed and sent as often as you like."""
+"""Indexes and requests: values that can be kept at module level, compared, printed, and sent any number of times."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MOST = 2**32 - 1  # limit and offset together; the original counts modulo 2^32
 
 
 class Bounds(TypedDict, total=False):
-    """What bounds a search, and what is found by it is modified: the keyword arguments of an index's methods.
+    """The keyword arguments of an index's methods: they restrict the rows that are found, and so those modified.
 
-    limit: at most so many rows; by default 1, or with `in_` as many as it has values. offset: rows to skip first,
-        after the filters.
-    in_: `(place, values)`: looks up each of the values in turn, in that place of the key; what the key has there is
-        ignored. MariaDB's plugin finds one row for each, and takes None for a text of one NUL.
-    filters: all of them must hold.
+    limit: the maximum number of rows; by default 1, or with `in_` the number of its values. offset: rows to skip first,
+        counted after the filters.
+    in_: `(place, values)`: looks up each of the values in turn, at that place of the key; the key's own value there is
+        ignored. MariaDB's plugin finds one row for each value, and treats None as a text of one NUL.
+    filters: conditions, all of which a row must meet.
     """
 
     limit: int | None
@@ -34,14 +34,15 @@ class Bounds(TypedDict, total=False):
 
 
 class Broken(Exception):
-    """An answer is not valid for its request: nothing more on this connection can be trusted."""
+    """An answer is not valid for its request: no further answer on this connection can be trusted."""
 
 
 @dataclass(frozen=True)
 class Request(Generic[R]):
-    r"""What one line asks of an opened index; `R` is what its answer is.
+    r"""A request to an opened index, which is one line; `R` is the type of its result.
 
-    Made by the methods of an `Index`. `tail` is the line behind the index id; `changes` says whether it modifies rows.
+    The methods of an `Index` make requests. `tail` is the line behind the index id; `changes` says whether the request
+    modifies rows.
 
     >>> from roost.client import Index
     >>> users = Index("app", "users", "PRIMARY", ["id", "email"])
@@ -54,21 +55,21 @@ class Request(Generic[R]):
     changes: bool = False
 
     def read(self, found: list[bytes]) -> R:
-        """Return the result from the tokens of an answer behind its code 0. Raises: Broken."""
+        """Make the result from the tokens of an answer behind its code 0. Raises: Broken."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Opening(Request[None]):
-    """Asks for nothing but that the index is open; its line has the answer, so there is nothing to read."""
+    """Only opens the index; the answer to the line that opens it is the answer, so there is nothing to read."""
 
 
 @dataclass(frozen=True)
 class Rows(Request[list[tuple[T | None, ...]]], Generic[T]):
-    """Answered by rows, in the order of the index."""
+    """A request whose result is rows, in the order of the index."""
 
     def read(self, found: list[bytes]) -> list[tuple[T | None, ...]]:
-        """Cut the tokens into rows."""
+        """Split the tokens into rows."""
         width = len(self.index.columns)
         if found[0] != b"%d" % width or (len(found) - 1) % width:
             raise Broken
@@ -80,12 +81,12 @@ class Rows(Request[list[tuple[T | None, ...]]], Generic[T]):
 
 @dataclass(frozen=True)
 class Insert(Request[int | None]):
-    """Answered by the id that the row was given: 0 when it brought its own, None where the table gives none."""
+    """An insert, whose result is the row's generated id: 0 if the row had one, None if the table generates none."""
 
     changes: bool = True
 
     def read(self, found: list[bytes]) -> int | None:
-        """Read the id, where there is one."""
+        """Parse the id, if there is one."""
         if found[0] != b"1" or len(found) > 2:
             raise Broken
         return number(found[1]) if len(found) == 2 else None
@@ -93,32 +94,32 @@ class Insert(Request[int | None]):
 
 @dataclass(frozen=True)
 class Modify(Request[int], Generic[T]):
-    """Answered by how many rows were modified."""
+    """A modification, whose result is the number of modified rows."""
 
     changes: bool = True
     asking: Rows[T] | None = field(default=None, compare=False, repr=False)
 
     def returning(self) -> Request[list[tuple[T | None, ...]]]:
-        """Return the same modification, answered by the rows as they were before."""
+        """Return the same modification with the rows as its result, as they were before it."""
         assert self.asking is not None
         return self.asking
 
     def read(self, found: list[bytes]) -> int:
-        """Read the number."""
+        """Parse the number."""
         if found[0] != b"1" or len(found) != 2:
             raise Broken
         return number(found[1])
 
 
 def number(text: bytes) -> int:
-    """Read a number of an answer; a ring's sequence or a row's id has more than 32 bits, and may be negative."""
+    """Parse a number in an answer; a ring's sequence or a row's id may exceed 32 bits, and may be negative."""
     if not text.removeprefix(b"-").isdigit() or len(text) > 40:
         raise Broken
     return int(text)
 
 
 class _Index(Generic[T]):
-    """What both kinds of index have in common; `T` is the type of an answer's values."""
+    """The common part of both kinds of index; `T` is the type of the values in results."""
 
     def __init__(
         self, database: str, table: str, index: str, columns: Iterable[str], filters: Iterable[str] = ()
@@ -146,13 +147,13 @@ class _Index(Generic[T]):
         return f"{type(self).__name__}({where}, {[*self.columns]}{filters})"
 
     def values(self, found: list[bytes]) -> list[T | None]:
-        """Return the values of these tokens. Raises: Broken; Mismatch where they are not of this kind."""
+        """Convert tokens to values. Raises: Broken; Mismatch if they are not of this kind."""
         raise NotImplementedError
 
     def find(self, op: Op, key: Values, **bounds: Unpack[Bounds]) -> Request[list[tuple[T | None, ...]]]:
         r"""Find rows by the index, in its order: from the key upwards for `=`, `>`, `>=`, downwards for `<`, `<=`.
 
-        key: the values of the index's first columns, as many as you like.
+        key: the values of the index's first columns: one, or more, or all of them.
         bounds: `limit`, `offset`, `in_` and `filters`; see `Bounds`.
 
         >>> from roost.client import Index, Where
@@ -168,9 +169,9 @@ class _Index(Generic[T]):
         return Rows(self, _line(head + bounded))
 
     def insert(self, row: Values) -> Request[int | None]:
-        r"""Insert a row: the values of the columns. Those left out at the end, and columns not named, get defaults.
+        r"""Insert a row, given the values of the columns; columns omitted at the end, and unnamed ones, get defaults.
 
-        Answers the row's new id; 0 when the row brought its own, None where the table gives none.
+        The result is the id generated for the row; 0 if the row had one, None if the table generates none.
 
         >>> from roost.client import Index
         >>> Index("app", "users", "PRIMARY", ["id", "email"]).insert((7, None)).tail
@@ -182,9 +183,10 @@ class _Index(Generic[T]):
         return Insert(self, _line([b"+", b"%d" % len(values), *values]))
 
     def update(self, op: Op, key: Values, row: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
-        r"""Set all the columns of the rows that `find` would find. Answers their number; `.returning()` them.
+        r"""Set all columns of the rows that `find` would find. The result is their number; `.returning()`: the rows.
 
-        The plugin of MariaDB empties a column that is left out, so none may be: name fewer in an index of its own.
+        A value is required for every column, since MariaDB's plugin empties an omitted one; to set fewer columns, make
+        another `Index` with these columns only.
 
         >>> from roost.client import Index
         >>> Index("app", "users", "PRIMARY", ["email"]).update("=", 7, "a@b").returning().tail
@@ -193,7 +195,7 @@ class _Index(Generic[T]):
         return self._modify(b"U", self._all(row), op, key, bounds)
 
     def delete(self, op: Op, key: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
-        r"""Delete the rows that `find` would find. Answers their number; `.returning()` them.
+        r"""Delete the rows that `find` would find. The result is their number; with `.returning()`, the rows.
 
         >>> from roost.client import Index
         >>> Index("app", "users", "PRIMARY", ["email"]).delete("<", 100, limit=1000).tail
@@ -202,9 +204,9 @@ class _Index(Generic[T]):
         return self._modify(b"D", [], op, key, bounds)
 
     def increment(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
-        r"""Add whole numbers to all the columns of the rows that `find` would find; None leaves a column alone.
+        r"""Add whole numbers to all columns of the rows that `find` would find; None leaves a column unchanged.
 
-        Answers the number of rows; `.returning()` them as they were. A column that is NULL stays so.
+        The result is the number of rows; with `.returning()`, the rows as they were. A column that is NULL stays NULL.
 
         >>> from roost.client import Index
         >>> Index("app", "users", "PRIMARY", ["id", "visits"]).increment("=", 7, (None, 1)).tail
@@ -213,8 +215,10 @@ class _Index(Generic[T]):
         return self._modify(b"+", self._whole(by), op, key, bounds)
 
     def decrement(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
-        r"""Subtract whole numbers, as `increment` adds them. A row of which a column would change its sign is left
-        alone and not counted; 0 is no change of sign, neither before nor after.
+        r"""Subtract whole numbers, as `increment` adds them.
+
+        A row in which a column would change its sign is left unchanged, and not counted. A change from or to 0 is not a
+        change of sign.
 
         >>> from roost.client import Index
         >>> Index("app", "stock", "PRIMARY", ["count"]).decrement("=", 7, 1).tail
@@ -250,7 +254,7 @@ class _Index(Generic[T]):
         in_: tuple[int, Sequence[Value]] | None = None,
         filters: Iterable[Where | While] = (),
     ) -> tuple[list[bytes], list[bytes]]:
-        """Return the tokens of the key, and those that bound what is found."""
+        """Return the tokens of the key, and those of the bounds."""
         if op not in ("=", "<", "<=", ">", ">="):
             raise Invalid(f"{op!r} is not one of = < <= > >=")
         parts = tokens(key)
@@ -281,7 +285,7 @@ class _Index(Generic[T]):
             if each.column not in self.filters:
                 raise Invalid(f"{self!r} has no filter column {each.column!r}")
             kind = b"W" if isinstance(each, While) else b"F"
-            value: Any = each.value  # what no token can be is refused there
+            value: Any = each.value  # `token` refuses invalid types
             bounded += [kind, each.op.encode(), b"%d" % self.filters.index(each.column), token(value)]
         return [op.encode(), b"%d" % len(parts), *parts], bounded
 
@@ -301,10 +305,11 @@ class Index(_Index[str]):
     """An index of a table, with the columns that are read and written; its values are text, in UTF-8.
 
     database, table, index: on Roost's server over SQLite the database is `main`. `PRIMARY` is the primary key; the
-        name of another index that begins with a digit is taken for its number.
-    columns: what `find` returns and the others set, in this order. filters: what filters may name.
+        name of another index, if it begins with a digit, is interpreted as the index's number.
+    columns: the columns that `find` returns and the other methods set, in this order. filters: the columns that filters
+        may name.
 
-    Carries no connection: `HandlerSocket.run` opens it where it is not open yet.
+    It is not bound to a connection: `HandlerSocket.run` opens it if it is not open yet.
 
     >>> from roost.client import Index
     >>> users = Index("app", "users", "PRIMARY", ["id", "email"])
@@ -313,7 +318,7 @@ class Index(_Index[str]):
     """
 
     def values(self, found: list[bytes]) -> list[str | None]:
-        """Return the tokens as text. Raises: Broken; Mismatch where one is no UTF-8."""
+        """Convert tokens to text. Raises: Broken; Mismatch if one is not UTF-8."""
         try:
             return _unescaped(found, bytes.decode)
         except UnicodeDecodeError as error:
@@ -323,7 +328,7 @@ class Index(_Index[str]):
             ) from error
 
     def as_bytes(self) -> BytesIndex:
-        """Return the same index, its values as bytes. They share what is open on a connection."""
+        """Return the same index with bytes as its values. On a connection, both use the same opened index."""
         return BytesIndex(self.database, self.table, self.index, self.columns, self.filters)
 
 
@@ -336,5 +341,5 @@ class BytesIndex(_Index[bytes]):
     """
 
     def values(self, found: list[bytes]) -> list[bytes | None]:
-        """Return the tokens as bytes. Raises: Broken."""
+        """Convert tokens to bytes. Raises: Broken."""
         return _unescaped(found, bytes)

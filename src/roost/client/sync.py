@@ -23,7 +23,7 @@ WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class _Wire:
-    """A socket that does not block."""
+    """A non-blocking socket."""
 
     def __init__(self, options: ClientOptions, seconds: float | None) -> None:
         self._socket = options.endpoint.connect(seconds)
@@ -69,17 +69,17 @@ class _Wire:
 class HandlerSocket(Connection[_Wire], Client):
     """A connection to one port of a HandlerSocket server, Roost's or MariaDB's plugin.
 
-    address: `host:port`, `[::1]:port` or `unix:/path`. The port for writing reads too; the other one reads only.
+    address: `host:port`, `[::1]:port` or `unix:/path`. The write port serves reads too, the read port reads only.
     secret: the secret of that port, if it has one.
     timeout: seconds for a call, from its beginning to its last answer; None waits for ever. connect_timeout: seconds
-        for the part of it that connects. Looking up a host's name is not bounded.
-    tls: a context of `ssl`; the host's name is verified as the context says.
+        of these for connecting. Looking up a host's name is not bounded.
+    tls: an `ssl.SSLContext`, which decides how the host's name is verified.
 
-    It connects when it is first used, and anew when it has to. Threads take turns; `Pool` has several. After a fork
-    the child connects anew. **A connection is dropped, never reused**, after a timeout, an I/O error, an answer that
-    is not valid for its request, and Ctrl-C, so no caller receives the answer to another's request. A read is then
-    sent once more. A modification is sent again only where nothing of it can have arrived; otherwise it is
-    `OutcomeUnknown`.
+    It connects on first use, and again when necessary. Threads use it one after the other; `Pool` has several
+    connections. After a fork the child connects again. **A connection is dropped, never reused**, after a timeout, an
+    I/O error, an answer that is not valid for its request, and Ctrl-C, so no caller receives the answer to another's
+    request. A read is then sent once more. A modification is sent again only if its line cannot have arrived
+    completely; otherwise it is `OutcomeUnknown`.
 
     >>> from roost.client import HandlerSocket, Index
     >>> users = Index("app", "users", "PRIMARY", ["id", "email"])
@@ -96,23 +96,23 @@ class HandlerSocket(Connection[_Wire], Client):
     def open_index(
         self, database: str, table: str, index: str, columns: Iterable[str], filters: Iterable[str] = ()
     ) -> Index:
-        """Open an index, unless it is open already, and return it: its methods make what `run` sends.
+        """Open an index, unless it is open already, and return it; its methods make requests for `run`.
 
-        Not needed before `run`, which opens what it needs; it shows early that there is no such table (`Refused`).
+        It need not be called, since `run` opens indexes itself; it reports early that a table is missing (`Refused`).
         """
         made = Index(database, table, index, columns, filters)
         self.run(Opening(made, b""))
         return made
 
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
-        """Send many requests at once and return the outcome of each, in their order; see `Client.pipeline`."""
+        """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
         steps = self.conversation(checked(requests))
         if os.getpid() != self._process:
             self._renew()
-            self.drop()  # this process's copy of the socket; the parent's stays connected
+            self.drop()  # closes this process's copy of the socket; the parent's stays connected
         with self._lock:
             if not self._clean:
-                self.drop()  # an interrupt came where nothing could be done about it
+                self.drop()  # an earlier call was interrupted outside its `try`
             self._clean = False
             try:
                 outcomes = self._drive(steps)

@@ -1,4 +1,4 @@
-"""Values and names as the protocol sends them."""
+"""Encodes values and names for the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values: TypeAlias = Value | Sequence[Value]
 
 
 def token(value: Value) -> bytes:
-    r"""Return a value as its token: text in UTF-8, numbers in decimal, True as 1, None as NULL.
+    r"""Return the token of a value: text in UTF-8, numbers in decimal, True as 1, None as NULL.
 
     Raises: Invalid for a type that is not a `Value`, for NaN and infinities, and for text with lone surrogates.
 
@@ -52,9 +52,9 @@ def tokens(values: Values) -> list[bytes]:
 
 
 def name(text: str, what: str) -> bytes:
-    """Return the name of a database, table, index or column as it is sent: names are never escaped.
+    """Encode the name of a database, table, index or column: names are never escaped.
 
-    Raises: Invalid for what is not a str, or has control characters below U+0010, which the protocol cannot express.
+    Raises: Invalid if it is not a str, or has control characters below U+0010, which the protocol cannot express.
     """
     if not isinstance(text, str):
         raise Invalid(f"{what} {text!r} is no name")
@@ -68,9 +68,9 @@ def name(text: str, what: str) -> bytes:
 
 
 def names(texts: Iterable[str], what: str) -> bytes:
-    """Return the names of columns as they are sent.
+    """Encode the names of columns, separated by commas.
 
-    Raises: Invalid also for an empty name, and for one with a comma, which separates them.
+    Raises: Invalid as `name` does, and for an empty name or one with a comma.
     """
     written = [name(text, what) for text in texts]
     for each in written:

@@ -1,4 +1,4 @@
-"""Waiting for a socket, on systems without `poll` (Windows) too."""
+"""Wait for a socket, also on systems without `poll` (Windows)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import socket
 
 
 def is_ready(connection: socket.socket | int, seconds: float | None, *, to_write: bool = False) -> bool:
-    """Return whether a socket has something to be read, or takes what is written, within so many seconds.
+    """Return whether a socket becomes readable (or writable, with `to_write`) within `seconds`.
 
-    `poll` where there is one: `select` takes no file number from 1,024 on, except on Windows.
+    `poll` is used if the system has it, since `select` accepts no file number from 1,024 on, except on Windows.
     """
     if hasattr(select, "poll"):
         poll = select.poll()
