@@ -14,6 +14,7 @@ import pytest
 import roost
 from roost.cli.demo import CHANGES, PEOPLE_NAMES, changes
 from tests.cli.conftest import Shell
+from tests.suite.clients import connect
 
 FEW = ("--events", "1500")
 STORE = ("--store", "sqlite:///roost-demo.db")
@@ -55,6 +56,20 @@ def test_the_sql_to_try_next_works(shell: Shell) -> None:
     with closing(sqlite3.connect("roost-demo.db", isolation_level=None)) as connection:
         assert [len(connection.execute(statement).fetchall()) > 0 for statement in statements] == [True, False]
     assert shell.json("show", "demo_changes", "core/main.py", *STORE)["total"] == before + 1
+
+
+def test_the_sql_to_try_next_works_on_servers(shell: Shell, server_url: str) -> None:
+    output = shell("demo", "--store", server_url, *FEW).partition("as well:")[2].partition("Try next:")[0]
+    select, insert = [line.strip() for line in output.splitlines() if line.strip()]
+    shown = ("show", "demo_changes", "core/main.py", "--store", server_url)
+    before = shell.json(*shown)["total"]
+    with closing(connect(server_url)) as connection:
+        cursor = connection.cursor()
+        cursor.execute(select)
+        assert cursor.fetchall()
+        cursor.execute(insert)
+        connection.commit()
+    assert shell.json(*shown)["total"] == before + 1
 
 
 def test_the_answer_as_json(shell: Shell) -> None:

@@ -296,11 +296,17 @@ def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> 
             daemon.kill()
             assert writer.ask(add(1), "X") == ["1\t1\tunavailable", "2\t1\tcmd"]
             assert reader.ask("0\t=\t1\t1", opening(db)) == ["1\t1\tunavailable"] * 2
+            for role in ("read", "write"):
+                served.logged(
+                    rf"ERROR roost {role} 1\[\d+\] the database is unavailable: {db.url.partition(':')[0]}://.*refused"
+                )
             daemon.start()
             until(lambda: reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"], "it does not come back")
             until(lambda: writer.ask(add(2, 0)) == ["0\t1\t1"], "it does not come back")
             assert writer.ask(add(1)) == ["0\t1\t1"]
             assert reader.ask("0\t=\t1\t1", opening(db)) == ["0\t3\t1\tone\t12", "0\t1"]
+        for role in ("read", "write"):
+            served.logged(rf"roost {role} 1\[\d+\] the database is available again")
         assert served.stop() == 0
     daemon.end()
 

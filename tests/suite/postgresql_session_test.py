@@ -177,6 +177,7 @@ def test_f20_no_part_of_a_password_is_shown(scheme: str, password: str) -> None:
         ("postgresql://h1:1,h2:2/db", "postgresql://h1:1,h2:2/db"),
         ("postgresql:///db?host=/run&password=w0rd&sslmode=require", "postgresql:///db?host=/run&password=***&sslmode=require"),
         ("postgresql://h/db?user=a@b&sslpassword=w0rd", "postgresql://h/db?user=a@b&sslpassword=***"),
+        ("mysql://u:p@ss/w0rd@h:3306/db?user=ab", "mysql://u:***@h:3306/db?user=ab"),
         ("postgresql://u:w0rd@[::1]:5432/db", "postgresql://u:***@[::1]:5432/db"),
         ("sqlite:////home/ada@work/x.db", "sqlite:////home/ada@work/x.db"),
         ("no url", "no url"),

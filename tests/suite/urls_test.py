@@ -90,6 +90,15 @@ def test_f62_what_is_no_url_is_told_so(url: Any) -> None:
         roost.Store(url)
 
 
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
+@pytest.mark.parametrize("password", ["p@s/w0rd", "p@s#w0rd", "p@3306/w0rd"])
+def test_f20_a_password_that_ends_too_early_is_refused_and_not_shown(scheme: str, password: str) -> None:
+    with pytest.raises(roost.Invalid, match=r"an @ follows the host. In a password, write %2F for /") as caught:
+        roost.Store(f"{scheme}://ada:{password}@127.0.0.1:1/app").structures()
+    assert "w0rd" not in str(caught.value)
+    assert f"'{scheme}://ada:***@127.0.0.1:1/app'" in str(caught.value)
+
+
 def test_f62_an_unknown_driver_of_sqlite_is_refused() -> None:
     with pytest.raises(roost.Invalid, match=r"is not the URL of a SQLite file: sqlite:///relative\.db"):
         roost.Store("sqlite+pysqlcipher:///app.db")

@@ -102,7 +102,7 @@ def demo(settings: GlobalOptions, events: int, yes: bool) -> None:
         violations = store.check(*ALL)
         facts["violations"] = [str(violation) for violation in violations]
         console.print(f"check: {counted(len(violations), 'violation')}\n")
-        _advise(console, store.url)
+        _advise(console, store)
     if settings.json:
         answer(settings, {"store": store.url, **facts}, ())
     if violations:
@@ -214,11 +214,20 @@ def _keys(store: roost.Store, structure: Structure) -> list[Any]:
     return found
 
 
-def _advise(console: Console, url: str) -> None:
-    what, who = "core/main.py", PEOPLE_NAMES[1]
+def _inserted(store: roost.Store, what: str) -> str:
+    # The statement that counts a change by SQL. MariaDB's views take no rows: there are inlets, or procedures.
+    if not store.url.startswith(("mysql", "mariadb")):
+        return f"INSERT INTO {CHANGES.name} (key, total) VALUES ('{what}', 1);"
+    if any(each.subject == "views" and each.found.startswith("BLACKHOLE") for each in store.doctor()):
+        return f"INSERT INTO {CHANGES.name}_in (`key`, total) VALUES ('{what}', 1);"
+    return f"CALL {CHANGES.name}_add('{what}', 1);"
+
+
+def _advise(console: Console, store: roost.Store) -> None:
+    what, who, url = "core/main.py", PEOPLE_NAMES[1], store.url
     console.print("Any SQL client reads and writes them as well:")
     console.print(f"  SELECT * FROM {FILES.name} WHERE who = '{who}';", soft_wrap=True)
-    console.print(f"  INSERT INTO {CHANGES.name} (key, total) VALUES ('{what}', 1);\n", soft_wrap=True)
+    console.print(f"  {_inserted(store, what)}\n", soft_wrap=True)
     console.print("Try next:")
     for command in (
         f"roost list --store {url}",

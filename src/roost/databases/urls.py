@@ -27,11 +27,17 @@ def redacted(url: str) -> str:
     'postgresql://ada:***@host/app?password=***&sslmode=require'
     >>> redacted("mysql://ada:a/b@host/app")
     'mysql://ada:***@host/app'
+    >>> redacted("mysql://ada:p@ss/word@host/app")
+    'mysql://ada:***@host/app'
     """
     found = _AUTHORITY.match(url)
     if found:
         scheme, authority, rest = found.groups()
-        if "@" not in authority and "@" in rest and authority and not _is_only_server(authority, rest):
+        if "@" in authority:
+            cut = _has_at(rest)
+        else:
+            cut = "@" in rest and authority != "" and not _is_only_server(authority, rest)
+        if cut:
             authority, rest = authority + rest, ""
         account, at, server = authority.rpartition("@")
         user, colon, _ = account.partition(":")
@@ -49,6 +55,11 @@ def take_apart(url: str) -> tuple[str, str | None, str, str]:
         raise Invalid(f"{redacted(url)!r} is not a database URL")
     _, authority, rest = found.groups()
     account, _, servers = authority.rpartition("@")
+    if account and _has_at(rest):
+        raise Invalid(
+            f"{redacted(url)!r} is not a database URL: an @ follows the host. In a password, write %2F for /, %3F for "
+            "? and %23 for #; in the name of a database, %40 for @"
+        )
     if not _is_only_server(servers, "" if account else rest):
         raise Invalid(
             f"{redacted(url)!r} is not a database URL: no port follows the last colon. In a password, write %2F "
@@ -59,7 +70,11 @@ def take_apart(url: str) -> tuple[str, str | None, str, str]:
 
 
 def _is_only_server(authority: str, rest: str) -> bool:
-    return bool(_SERVER.match(authority)) and not (":" in authority and "@" in rest.partition("?")[0])
+    return bool(_SERVER.match(authority)) and not (":" in authority and _has_at(rest))
+
+
+def _has_at(rest: str) -> bool:
+    return "@" in rest.partition("?")[0]
 
 
 def parse_file(url: str) -> tuple[str | None, dict[str, str]]:

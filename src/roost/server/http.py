@@ -61,7 +61,7 @@ class Metrics(Collector):
             yield counter
         restarts = CounterMetricFamily("roost_worker_restarts", "Processes that had to be replaced.", labels=LABELS)
         connected = GaugeMetricFamily("roost_open_connections", "Connections now.", labels=LABELS)
-        up = GaugeMetricFamily("roost_worker_ready", "1 when the worker has its database open.", labels=LABELS)
+        up = GaugeMetricFamily("roost_worker_ready", "1 when the worker has started.", labels=LABELS)
         batches = HistogramMetricFamily("roost_batch_seconds", "Durations of batches, commit included.", labels=LABELS)
         bounds = [*map(str, BOUNDS), "+Inf"]
         for labels, slot, totals in found:

@@ -247,7 +247,7 @@ class Lines(Part):
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
             cause = Error()
-        kept(cause)
+        self._database.refused(kept(cause))
         self._playing = self._played.ready(self._pieces)
         responder = self._begin(Budget(), cause)
         self._database.budget.take(0)  # takes no bytes, but checks the time

@@ -24,6 +24,7 @@ from roost.databases.waits import THREAD, Waits
 from roost.dialects import Control, Statement, Together
 from roost.dialects.dialect import Wanted
 from roost.errors import (
+    CannotOpen,
     Conflict,
     Duplicate,
     Error,
@@ -53,6 +54,7 @@ LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that 
 FOREVER = 10.0**6  # seconds, if a request may take any time
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
 MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
+REPEATED = 60.0  # seconds after which the same reason why the database is unavailable is logged again
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
@@ -67,6 +69,9 @@ class Remembered:
 
     def __init__(self, engine: Engine) -> None:
         self.known = Known(engine.dialect, exact=True)
+        self._events = cast(ServerEngine, engine).events
+        self._unavailable: dict[str, float] = {}  # when each reason was logged, since the database answered last
+        self._reconnects = 0  # by then
         self._versions = count(1)
         self.forget()
 
@@ -77,6 +82,20 @@ class Remembered:
         self.structures: dict[str, Any] = {}  # by definition; one object each, so that clients' requests run together
         self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and the names with which it was opened
         self.version = next(self._versions)
+
+    def unavailable(self, error: CannotOpen) -> None:
+        """Log why requests are answered `unavailable`."""
+        reason, now = str(error), time.monotonic()
+        self._reconnects = self._events.counts["reconnects"]
+        if now >= self._unavailable.get(reason, -REPEATED) + REPEATED:
+            self._unavailable[reason] = now
+            log.error("the database is unavailable: %s", reason)
+
+    def available(self) -> None:
+        """Log that requests are answered again: after the first turn on a new connection."""
+        if self._unavailable and self._events.counts["reconnects"] > self._reconnects:
+            self._unavailable.clear()
+            log.info("the database is available again")
 
 
 def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: Waits = THREAD) -> list[ServerDatabase]:
@@ -146,7 +165,8 @@ class ServerDatabase(Database):
             drive(batch.run(begin, lambda: part), connection)
         except Error as error:  # of the first BEGIN: all later errors are answers of requests
             connection.settle()
-            log.warning("no transaction could be begun: %s", error)
+            if not isinstance(error, CannotOpen):  # which `refused` logs
+                log.warning("no transaction could be begun: %s", error)
             return error
         except BaseException:
             if batch.committing is not None:  # an unexpected exception during COMMIT
@@ -157,7 +177,13 @@ class ServerDatabase(Database):
                     batch.committing.refuse(OutcomeUnknown("interrupted during COMMIT"))
             connection.settle()
             raise
+        self._remembered.available()
         return None
+
+    def refused(self, error: Error) -> None:
+        """Log why the database is unavailable, if that is the error."""
+        if isinstance(error, CannotOpen):
+            self._remembered.unavailable(error)
 
     def close(self) -> None:
         """Close the connection."""

@@ -469,7 +469,7 @@ class MariaDBConnection(ServerConnection):
             return Conflict(str(found))
         if not self.raw.open or isinstance(found, ConnectionLost):
             self.broken = True
-            return ConnectionLost(str(found))
+            return ConnectionLost(str(translate(error, self.engine.place, "")))  # it is logged, and so without values
         return found
 
     def forget(self) -> None:
