@@ -1,4 +1,4 @@
-"""The command line: `roost`, one command per task, each in the file of its subject."""
+"""The command line `roost`: one command per task; commands of one subject share a file."""
 
 from roost.cli import adopt, bench, define, demo, doctor, import_, look, remove, serve
 from roost.cli.app import main

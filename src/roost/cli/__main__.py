@@ -1,4 +1,4 @@
-"""`python -m roost.cli` is `roost`."""
+"""Run the command line `roost` by `python -m roost.cli`."""
 
 from roost.cli import main
 

@@ -1,4 +1,4 @@
-"""cap, uncap: commands that keep a table of the application's own short, and leave it as it was."""
+"""cap, uncap: commands that cap a table of the application's own, and undo that."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @click.option("--per", metavar="COLUMN[,COLUMN]", help="The columns of the key.")
 @click.option("--keep", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Rows per key.")
 @click.option(
-    "--newest-by", metavar="COLUMN", help="What tells which row is newer; by default, the numbers of the primary key."
+    "--newest-by", metavar="COLUMN", help="The column whose larger value is newer; by default, an integer primary key."
 )
-@click.option("--older-than", type=Duration(), metavar="TIME", help="How old a row may get: 12h, 30d.")
-@click.option("--by", metavar="COLUMN", help="The column that tells a row's time (--older-than).")
-@click.option("--epoch", type=click.Choice(list(EPOCHS)), help="It has numbers: seconds or milliseconds since 1970.")
+@click.option("--older-than", type=Duration(), metavar="TIME", help="The age at which a row is deleted: 12h, 30d.")
+@click.option("--by", metavar="COLUMN", help="The column with a row's time (--older-than).")
+@click.option("--epoch", type=click.Choice(list(EPOCHS)), help="Its numbers are seconds or milliseconds since 1970.")
 @click.option("--utc-offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
-@click.option("--make-index", is_flag=True, help="Make a missing index, whatever it holds up.")
-@click.option("--watch", is_flag=True, help="MariaDB: go on trimming, every second, until stopped.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
+@click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")
+@click.option("--watch", is_flag=True, help="MariaDB: keep trimming, every second, until stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 @click.pass_obj
@@ -57,15 +57,15 @@ def cap(
 ) -> None:
     """Keep a table of yours short: the newest rows per key, or those that are not too old.
 
-    Triggers delete what a new row pushes out (--per, --keep), or at each write some rows that have become too old
-    (--older-than, --by). What is too many already goes in short transactions, while the application goes on writing: a
-    writer waits for about 50 ms at most, unless the disk stalls. Stop it at any moment (Ctrl-C), and say `roost cap
-    TABLE` to go on: it asks before rows are deleted, but not again for what was agreed to. Rows with NULL in a column
-    of the key, or in that of --by, are left alone. The table needs an index on the columns of --per and then
-    --newest-by, or on that of --by.
+    Triggers delete the rows that a new row displaces (--per, --keep), or at each write some of the rows that have
+    become too old (--older-than, --by). Excess rows that exist already are deleted in short transactions, while the
+    application goes on writing: a writer waits about 50 ms at most, unless the disk stalls. You can stop the command at
+    any moment (Ctrl-C), and continue with `roost cap TABLE`. It asks before rows are deleted, but not again for what
+    you have agreed to. Rows with NULL in a column of --per, or in that of --by, are not touched. The table needs an
+    index on the columns of --per and then --newest-by, or on that of --by.
 
-    In MariaDB a trigger cannot delete from its own table. There a server event deletes every second what is too many or
-    too old by then, where event_scheduler is ON and the account may make one; else --watch does, until it is ended by
+    In MariaDB a trigger cannot delete from its own table. There a server event deletes the excess or old rows every
+    second, if event_scheduler is ON and the account may create events; otherwise use --watch, which deletes them until
     Ctrl-C or SIGTERM.
 
     \b
@@ -113,7 +113,7 @@ _KEPT = {
 
 
 def _agreed_before(found: Inspection) -> bool:
-    # What goes is what was to go when the table was capped. So a service need not be asked at each start.
+    # Whether the user agreed to deleting these rows when the table was capped. So a service is not asked at each start.
     old, cap = found.old, found.cap
     if isinstance(old, Age) and isinstance(cap, Age):
         same = (old.by, old.time, old.offset) == (cap.by, cap.time, cap.offset)
@@ -124,7 +124,7 @@ def _agreed_before(found: Inspection) -> bool:
 def _watch(store: roost.Store, made: Cap) -> None:
     with _ended() as ended:
         while not ended.wait(EVERY):
-            with suppress(roost.Busy):  # rows of other tables that would go too are held: the next pass comes by
+            with suppress(roost.Busy):  # rows that ON DELETE CASCADE would delete are locked: left to the next pass
                 for _ in bursts.work_off(store, made):
                     if ended.is_set():
                         break
@@ -132,7 +132,7 @@ def _watch(store: roost.Store, made: Cap) -> None:
 
 @contextmanager
 def _ended() -> Iterator[threading.Event]:
-    # Ctrl-C and SIGTERM wait for the end of a transaction, and are no failure: it is how a watch is to end.
+    # Ctrl-C and SIGTERM take effect at the end of a transaction, and are no failure: a watch is meant to end by them.
     ended = threading.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(each, lambda *_: ended.set()) for each in signals]
@@ -155,7 +155,7 @@ def _may_make_index(found: Inspection, make_index: bool) -> None:
 
 @dataclass
 class _Done:
-    """What was deleted."""
+    """The number of deleted rows, and the time it took."""
 
     made: Cap
     deleted: int = 0
@@ -163,7 +163,7 @@ class _Done:
 
     @property
     def summary(self) -> str:
-        """The same in words."""
+        """Both in words."""
         if not self.deleted:
             return "no row was too old" if isinstance(self.made, Age) else "no row was too many"
         rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
@@ -178,7 +178,7 @@ def _trim(store: roost.Store, found: Inspection) -> _Done:
             task = bar.add_task("", total=found.excess)
             deleted: int | None = 0
             while deleted is not None:
-                with uninterrupted():  # Ctrl-C waits for the end of a transaction: what was deleted is counted
+                with uninterrupted():  # Ctrl-C takes effect after the transaction, so that its rows are counted
                     try:
                         deleted = next(steps)
                     except StopIteration as end:
@@ -261,10 +261,10 @@ def _told(found: Inspection) -> list[str]:
 @shared
 @click.pass_obj
 def uncap(settings: GlobalOptions, table: str) -> None:
-    """Undo `roost cap`: the table is kept short no longer.
+    """Undo `roost cap`: the table is no longer kept short.
 
-    Its triggers go, or on MariaDB the event, the index too if `cap` made one, and its entry in the catalog. The rows
-    that are there stay; those that were deleted do not come back.
+    This removes its triggers, or on MariaDB the event; the index, if `cap` made one; and its entry in the catalog. The
+    existing rows stay; deleted rows do not come back.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The group of all commands: which store they work on, what their errors look like, and how they ask."""
+"""The group of all commands: their store, their error messages, and their questions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from roost.structures.structure import Structure
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_STORE = "sqlite:///roost.db"
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
 class Failure(click.ClickException):
-    """What went wrong, in words: printed as `error: …`, exit code 1."""
+    """An error of a command: printed as `error: …`, exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print it on stderr; what came from a file or a database may not command the terminal."""
+        """Print it on stderr, escaped: text from a file or a database must not control the terminal."""
         message = "\n".join(map(printable, self.format_message().split("\n")))
         click.echo(f"error: {message}", file=file, err=True)
 
 
 class Commands(click.Group):
-    """Commands in the order in which they are needed; an error of Roost is a message, never a traceback."""
+    """Lists commands in the order in which they are needed; prints Roost's errors as messages, without traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names as `--help` lists them."""
+        """Return the names in the order of `--help`."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -52,20 +52,20 @@ class Commands(click.Group):
 
 @dataclass
 class GlobalOptions:
-    """What is said for every command, before its name or behind it."""
+    """The options of every command, which may stand before its name or behind it."""
 
     store: str | None = None
     json: bool = False
 
     @property
     def url(self) -> str:
-        """The store that was named, or that of the environment, or the default one."""
+        """The URL from the command line, or from the environment, or the default one."""
         return self.store or os.environ.get("ROOST_STORE") or DEFAULT_STORE
 
     def open(self, *, catalog: bool = True) -> roost.Store:
-        """Make the store, which connects only when it is used.
+        """Make the store, which connects on first use.
 
-        catalog: whether the command needs one, to know the structures.
+        catalog: whether the command needs a catalog to find structures.
         """
         if catalog and self.url.startswith("memcached:"):
             raise Failure(
@@ -121,11 +121,11 @@ def main() -> None:
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show or say is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # so that characters outside its encoding are no failure
 
 
 def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structure]:
-    """Return what the store has, or fail in this program's words."""
+    """Return the structures of the store, or fail with a message for the command line."""
     try:
         return store.structures()
     except roost.Missing:
@@ -139,9 +139,9 @@ def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structur
 
 
 def lookup(store: roost.Store, name: str, *, to_write: bool = False) -> Structure:
-    """Return the structure of this name, or fail and say which there are.
+    """Return the structure of this name, or fail with a list of the existing ones.
 
-    to_write: fail also where the structure is not written or changed by commands.
+    to_write: fail also if commands cannot write or change the structure.
     """
     found = {each.name: each for each in stored(store)}
     if name not in found:
@@ -153,9 +153,9 @@ def lookup(store: roost.Store, name: str, *, to_write: bool = False) -> Structur
 
 
 def agreed(question: str, yes: bool) -> bool:
-    """Ask before something is deleted, unless `yes`; the answer may come through a pipe too.
+    """Ask before deleting, unless `yes`; the answer may come through a pipe too.
 
-    Asks on stderr, so that stdout has the answer of the command alone.
+    The question is printed on stderr, so that stdout has only the output of the command.
     """
     if yes:
         return True
@@ -168,14 +168,14 @@ def agreed(question: str, yes: bool) -> bool:
 
 
 def must_agree(question: str, yes: bool) -> None:
-    """Ask, and end the command when the answer is no."""
+    """Ask, and end the command if the answer is no."""
     if not agreed(question, yes):
         raise Failure("nothing was changed")
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block: nobody could tell what of one that was cut off is committed."""
+    """Delay Ctrl-C until the end of the block: after an interruption, it would be unknown what is committed."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:

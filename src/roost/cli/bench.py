@@ -27,24 +27,30 @@ def _secret(option: str, path: str | None, name: str) -> str:
 
 @click.command()
 @click.argument("work", type=click.Choice(["get", "range", "update", "insert", "increment", "fill"]))
-@click.option("--read", metavar="HOST:PORT", default="127.0.0.1:9998", show_default=True, help="The port that reads.")
-@click.option("--write", metavar="HOST:PORT", default="127.0.0.1:9999", show_default=True, help="The port that writes.")
-@click.option("--secret", metavar="S", help="Of the port that is used; who lists processes sees it.")
-@click.option("--secret-file", metavar="FILE", help="A file that has it. [env: ROOST_BENCH_SECRET: the secret itself]")
+@click.option("--read", metavar="HOST:PORT", default="127.0.0.1:9998", show_default=True, help="The address for reads.")
+@click.option(
+    "--write", metavar="HOST:PORT", default="127.0.0.1:9999", show_default=True, help="The address for writes."
+)
+@click.option("--secret", metavar="S", help="The secret of the address in use; visible in the list of processes.")
+@click.option(
+    "--secret-file", metavar="FILE", help="A file with the secret. [env: ROOST_BENCH_SECRET: the secret itself]"
+)
 @click.option("--database", default="bench", show_default=True)
 @click.option("--table", default="bench", show_default=True)
-@click.option("--rows", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="That the table has.")
+@click.option("--rows", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="Rows of the table.")
 @click.option("--hot", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to increment.")
 @click.option("--connections", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--pipeline", type=click.IntRange(min=1), default=1, show_default=True, help="Requests sent at once.")
 @click.option("--idle", type=click.IntRange(min=0), default=0, help="Further connections that send nothing.")
-@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Of the load generator.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of the load generator."
+)
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True)
 @click.option(
-    "--zipf", type=click.FloatRange(min=0.01), metavar="S", help="Some keys more often: the exponent, as 0.99."
+    "--zipf", type=click.FloatRange(min=0.01), metavar="S", help="Exponent of Zipf-distributed keys, such as 0.99."
 )
 @click.option(
-    "--pace", type=click.FloatRange(min=1), metavar="N", help="Requests per second; as many as go by default."
+    "--pace", type=click.FloatRange(min=1), metavar="N", help="Requests per second; by default, as many as possible."
 )
 @as_json
 @click.pass_obj
@@ -63,15 +69,16 @@ def bench(
 ) -> None:
     """Load a HandlerSocket server and report how fast it answers.
 
-    Any server: Roost's, or MariaDB's plugin. Every answer is compared with what it has to be; what is not right is
-    counted by kind, and the command fails. A connection sends --pipeline requests at once, and the next ones when
-    all are answered: the times are those of such a chunk. With --pace they count from when it was due.
+    Any server: Roost's, or MariaDB's plugin. Every answer is compared with the expected one; wrong answers are counted
+    by kind, and make the command fail. A connection sends --pipeline requests at once, and the next ones when all are
+    answered; the reported times are those of such a chunk. With --pace they are measured from the time when the chunk
+    was due.
 
     \b
     The tables, in the database that --database names (on SQLite: main):
       CREATE TABLE bench (id BIGINT PRIMARY KEY, v VARCHAR(64));
       CREATE TABLE counts (id BIGINT PRIMARY KEY, n BIGINT);  -- increment
-    On SQLite say INTEGER PRIMARY KEY. `fill` inserts the rows 1 to --rows into an empty one.
+    On SQLite, use INTEGER PRIMARY KEY. `fill` inserts the rows 1 to --rows into an empty table.
 
     \b
     Examples:

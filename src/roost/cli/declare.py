@@ -1,4 +1,4 @@
-"""Declarations from the arguments of a command: from the user's own modules, or from words."""
+"""Declarations from the arguments of a command: from the user's modules, or from options."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from roost.types.columns import parse_column
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
 
-# A column's name before its type; an enum's values may have colons of their own.
+# A column's name before its type; the values of an enum may contain colons too.
 _NAMED = re.compile(r"\s*(\w+)\s*:(.*)\Z", re.DOTALL)
-# A type, its limits in brackets (strings in them may hold anything), then a default.
+# A type, its limits in brackets (which may contain strings with any characters), then a default.
 _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\??\s*)(?:=(.*))?\Z""", re.DOTALL)
 
-GROUPS = ("key", "member")  # options that name columns which are one value to the caller
+GROUPS = ("key", "member")  # options whose columns form one value for the caller
 
 KEEP = click.option(
     "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
@@ -39,29 +39,29 @@ KEEP_FOR = click.option(
     "--keep-for",
     type=Duration(),
     metavar="TIME",
-    help="How long a row or a member is kept (the expiring kinds): 90s, 12h, 30d.",
+    help="The time after which a row or a member expires (the expiring kinds): 90s, 12h, 30d.",
 )
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
-MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Values at most (cache).")
-MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Bytes of keys and values at most (cache).")
-LIMIT = click.option("--limit", type=int, metavar="N", help="How many may be taken at once (rate_limit).")
-ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="Beyond N rows (capped).")
+MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Maximum number of values (cache).")
+MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Maximum bytes of keys and values (cache).")
+LIMIT = click.option("--limit", type=int, metavar="N", help="The number of requests allowed at once (rate_limit).")
+ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="What happens beyond N rows (capped).")
 ON_DUPLICATE = click.option(
     "--on-duplicate",
     type=click.Choice(["error", "refresh", "best"]),
-    help="When the id is there already (capped; best: ranked).",
+    help="What happens if the id exists already (capped; best: ranked).",
 )
 
 
 def declaring(command: F) -> F:
-    """Give a command the arguments that declare structures."""
+    """Add the arguments that declare structures to a command."""
     options = [
         click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME"),
         click.option(
             "--per",
             multiple=True,
             metavar="NAME:TYPE | TIME",
-            help="A column of the key (ring, capped, ranked); the time in which the limit comes back (rate_limit).",
+            help="A column of the key (ring, capped, ranked); the time in which the limit is refilled (rate_limit).",
         ),
         LIMIT,
         KEEP,
@@ -82,7 +82,9 @@ def declaring(command: F) -> F:
             "--window", type=Window(), metavar="TIME", help="minute, hour, day, or another time (windowed_counter)."
         ),
         SLOTS,
-        click.option("--view/--no-view", default=True, help="Whether SQL clients get a view of its name (they do)."),
+        click.option(
+            "--view/--no-view", default=True, help="Make a view of its name for SQL clients (the default), or none."
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -90,7 +92,7 @@ def declaring(command: F) -> F:
 
 
 def declared(targets: Sequence[str], options: Options) -> list[Structure]:
-    """Return the structures that the arguments declare: those of modules, or one in words."""
+    """Return the structures that the arguments declare: those of modules, or one from options."""
     given = _given(options)
     if _is_kind(targets[0]):
         if len(targets) != 2:
@@ -106,7 +108,7 @@ def declared(targets: Sequence[str], options: Options) -> list[Structure]:
 
 
 def _is_kind(word: str) -> bool:
-    """Whether structures of this kind can be declared in words."""
+    """Whether structures of this kind can be declared by options."""
     try:
         return bool(console_class(word).takes)
     except roost.Invalid:
@@ -114,7 +116,7 @@ def _is_kind(word: str) -> bool:
 
 
 def imported(target: str) -> list[Structure]:
-    """Return the structures at the top level of `module`, or the one that is `module:name`."""
+    """Return the structures at the top level of `module`, or the one named by `module:name`."""
     path, _, name = target.partition(":")
     if path.endswith(".py") or not all([part.isidentifier() for part in path.split(".")]):
         raise click.UsageError(f"{target!r} is not a module: write its name as an import does, such as app.structures")
@@ -143,7 +145,7 @@ def _module(path: str) -> Any:
 
 
 def _place(error: BaseException) -> str:
-    # The user's own line, not the one of ours that refused it; a SyntaxError tells it in its text.
+    # The line in the user's module, not the line of Roost that raised; the text of a SyntaxError has it already.
     ours = (str(Path(roost.__file__).parent), "<frozen")
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
     if isinstance(error, SyntaxError) or not frames:
@@ -193,12 +195,12 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         return declaration_of(kind).from_facts(name, facts)
     except roost.Error:
         raise
-    except (TypeError, ValueError) as error:  # a name that Python's own classes refuse
+    except (TypeError, ValueError) as error:  # for example, a column name that dataclasses refuse
         raise roost.Invalid(f"{name}: {error}") from error
 
 
 def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
-    # The columns of --key or --member: a single one has no name of its own.
+    # The columns of --key or --member; a single column is named after its option.
     columns = [_named(each) if _NAMED.match(each) else (option, each) for each in given or ["text"]]
     if len(columns) == 1 and columns[0][0] != option:
         raise click.UsageError(f"{_flag(option)} of one column has no name: {_flag(option)} '{columns[0][1]}'")
@@ -206,7 +208,7 @@ def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _columns(given: Options) -> Options:
-    # The columns of a row in the order per, unique, others; --per and --unique may name one of --column.
+    # The columns of a row, in the order per, unique, others. --per and --unique may name a column declared by --column.
     columns: list[tuple[str, str]] = []
     keys: dict[str, list[str]] = {"per": [], "unique": []}
     for option, names in keys.items():
@@ -234,7 +236,7 @@ def _once(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def altered(stored: Structure, options: Options) -> Structure:
-    """Return the declaration of what is stored with the changes that options ask for."""
+    """Return the stored declaration with the changes of the options."""
     given, console = _given(options), console_of(stored)
     _only(stored.kind, given, console.changes)
     added = [_added(stored.name, each) for each in given.pop("add", ())]
@@ -247,7 +249,7 @@ def altered(stored: Structure, options: Options) -> Structure:
 
 
 def _added(structure: str, text: str) -> tuple[str, Any, Any]:
-    # A field for `note:text(40)?` or `score:int=0`.
+    # The dataclass field for `note:text(40)?` or `score:int=0`.
     name, rest = _named(text)
     found = _DEFAULTED.match(rest)
     if not found:

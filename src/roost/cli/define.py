@@ -35,11 +35,12 @@ from roost.structures.structure import Structure
 @shared
 @click.pass_obj
 def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
-    """Make structures, and the database file when there is none.
+    """Make structures, and the database file if there is none.
 
-    What is there already stays as it is. Structures are declared in a module of yours (the current directory is
-    searched first), or in words. A TYPE is int, float, bool, text(n), binary(n), decimal(digits,scale), datetime,
-    date, uuid or enum("a","b"), with ? when it may be empty. --per and --unique may also name one of --column.
+    Existing structures stay as they are. Structures are declared in a module of yours (the current directory is
+    searched first), or by options. A TYPE is int, float, bool, text(n), binary(n), decimal(digits,scale), datetime,
+    date, uuid or enum("a","b"), followed by ? if NULL is allowed. --per and --unique may also name a column that
+    --column declares.
 
     \b
     Examples:
@@ -69,7 +70,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
 
 
 def _must_agree_with(old: Structure | None, new: Structure) -> None:
-    # `Store.create` refuses it as well, in words for Python.
+    # `Store.create` refuses it as well, with a message for Python users.
     if old is not None and old != new:
         differs = difference(old.definition, new.definition)
         raise Failure(
@@ -82,7 +83,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @KEEP
 @KEEP_FOR
 @LIMIT
-@click.option("--per", type=Duration(), metavar="TIME", help="The time in which the limit comes back (rate_limit).")
+@click.option("--per", type=Duration(), metavar="TIME", help="The time in which the limit is refilled (rate_limit).")
 @MAX_ITEMS
 @MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
@@ -94,11 +95,11 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @shared
 @click.pass_obj
 def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool, **options: Any) -> None:
-    """Change structures that are there.
+    """Change stored structures.
 
-    Name a module to apply what it declares now, or one structure and options. A new column needs a VALUE for the
+    Name a module to apply its present declarations, or one structure and options. A new column needs a VALUE for the
     existing rows, or ? after its type. With a smaller --keep the oldest rows are deleted. A running program with the
-    old declaration goes on by what is stored, and logs a warning.
+    old declaration follows the stored one from then on, and logs a warning.
 
     \b
     Examples:
@@ -137,7 +138,7 @@ def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None
 
 
 def _alter_each(store: roost.Store, wanted: Sequence[Structure], view: bool | None) -> list[dict[str, Any]]:
-    # Each is a transaction of its own, so those before one that is refused stay changed.
+    # Each change is a transaction of its own, so changes made before a refused one stay.
     changed: list[dict[str, Any]] = []
     for structure in wanted:
         try:
@@ -160,7 +161,7 @@ def _in_words(changes: Any) -> str:
 def ddl(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Print the SQL that `create` would run.
 
-    In a database that has none of the structures; none is opened.
+    It is the SQL for a database that has none of the structures. No database is opened.
 
     \b
     Examples:

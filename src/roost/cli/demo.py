@@ -1,4 +1,4 @@
-"""demo: a stream of events goes into four structures, and one sees that they keep their promises."""
+"""demo: write a stream of events into four structures, and show that they keep their promises."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from roost.structures.structure import Structure
 
 DEMO_STORE = "sqlite:///roost-demo.db"
 AT_ONCE = 250  # events per transaction, four operations each
-PAGE = 500  # keys that are listed at once
+PAGE = 500  # keys listed at once
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Somebody changed a file."""
+    """A person changed a file."""
 
     who: str
     what: str
@@ -58,7 +58,7 @@ FILE_NAMES = (
 
 
 def changes(n: int, chance: random.Random) -> Iterator[Change]:
-    """Make up `n` changes: a few files and people are busy, most are not, and a burst is one second."""
+    """Generate `n` changes: a few files and people occur often, most rarely; the changes of a burst share a second."""
     files = [f"{folder}/{name}.py" for folder in FOLDERS for name in FILE_NAMES]
     chance.shuffle(files)
     busy = [1 / (place + 1) for place in range(len(files))]
@@ -73,18 +73,20 @@ def changes(n: int, chance: random.Random) -> Iterator[Change]:
 
 
 @click.command()
-@click.option("--events", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many to make up.")
-@click.option("--yes", is_flag=True, help="Empty what an earlier demo has left, without asking.")
+@click.option(
+    "--events", type=click.IntRange(min=1), default=20_000, show_default=True, help="The number of events to generate."
+)
+@click.option("--yes", is_flag=True, help="Delete the data of an earlier demo without asking.")
 @shared
 @click.pass_obj
 def demo(settings: GlobalOptions, events: int, yes: bool) -> None:
-    """Show Roost at work: four structures, filled with made-up events.
+    """Show Roost at work: four structures, filled with generated events.
 
-    People change files: every change is counted per file (a counter), kept among the person's last 5 files (a ring),
-    among the file's last 12 different people (a capped collection), and in the set of files that the person knows.
-    The database is the file roost-demo.db here, which may be deleted afterwards, unless --store names another; there
-    the demo makes the four structures demo_changes, demo_files, demo_people and demo_knows, and they stay. ROOST_STORE
-    is left alone.
+    People change files: every change is counted per file (a counter), and stored among the person's last 5 files (a
+    ring), among the file's last 12 different people (a capped collection), and in the set of files that the person
+    knows. The database is the file roost-demo.db in the current directory, which you may delete afterwards, unless
+    --store names another one; the demo makes the four structures demo_changes, demo_files, demo_people and demo_knows
+    there, and they stay. ROOST_STORE is ignored.
 
     \b
     Examples:
@@ -123,7 +125,7 @@ def _begin(store: roost.Store, console: Console, yes: bool) -> None:
 
 
 def _empty(store: roost.Store, structure: Structure) -> None:
-    # Key by key, not by deleting the file, which may hold more than the demo.
+    # Key by key; the file is not deleted, since it may contain more than the demo.
     while keys := store.run(structure.keys(n=PAGE)):
         store.run_all(*[structure.forget(key) for key in keys])
 
@@ -171,7 +173,7 @@ def _show(store: roost.Store, console: Console) -> dict[str, Any]:
 
 
 def _evict(store: roost.Store, console: Console, what: str) -> str | None:
-    # A name that is new whenever the demo goes on.
+    # The name is new even if the demo continues an earlier one.
     guest = f"guest {store.run(CHANGES.total(what))}"
     came = Change(guest, what, dt.datetime.now(dt.UTC))
     before, *_, after = store.run_all(PEOPLE.latest(what), *_operations(came), PEOPLE.latest(what))

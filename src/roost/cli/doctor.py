@@ -1,4 +1,4 @@
-"""doctor: what the database is, which guarantee holds there how, and what would be gained by changing what."""
+"""doctor: examine a database, how each guarantee holds there, and which settings would improve it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from roost.cli.screen import answer_table
 @shared
 @click.pass_obj
 def doctor(settings: GlobalOptions, url: str | None) -> None:
-    """Look at a database: which guarantee holds how, and what would be gained by changing what.
+    """Examine a database: how each guarantee holds, and which settings would improve it.
 
-    Only reads. URL is the store of --store or ROOST_STORE unless it is named.
+    It only reads. Without a URL it examines the store of --store or ROOST_STORE.
 
     \b
     Examples:

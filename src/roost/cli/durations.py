@@ -1,4 +1,4 @@
-"""A time as the command line takes it: `90s`, `15m`, `12h`, `30d`."""
+"""Durations on the command line: `90s`, `15m`, `12h`, `30d`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.structures.windowed_counter.declaration import SECONDS
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time in whole seconds."""
+    """A duration, as a whole number of seconds."""
 
     name = "duration"
 
@@ -30,10 +30,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 class Window(Duration):
-    """A window of a counter: a word, or a time in whole seconds."""
+    """A window of a counter: a word, or a duration in whole seconds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the word, or the number of seconds as a definition has it."""
+        """Return the word, or the number of seconds as text, which is the form in definitions."""
         found = seconds_of(str(value))
         if found is None and value not in SECONDS:
             self.fail(f"{value!r} is no window{_of_what(str(value))}: {', '.join(SECONDS)}, or {WANTED}", param, ctx)
@@ -45,7 +45,7 @@ def _of_what(value: str) -> str:
 
 
 class Offset(click.ParamType):  # type: ignore[type-arg]
-    """How far a zone is ahead of UTC, in minutes."""
+    """The minutes by which a zone is ahead of UTC."""
 
     name = "offset"
 

@@ -1,4 +1,4 @@
-"""import: the records of a file become operations on a structure, a thousand in a transaction."""
+"""import: turn the records of a file into operations on a structure, a thousand per transaction."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from roost.cli.values import printable
 from roost.structures.registry import console_of
 from roost.types.columns import Column
 
-AT_ONCE = 1000  # records per transaction: few commits, and a writer beside us waits for milliseconds
+AT_ONCE = 1000  # records per transaction: few commits, and other writers wait only milliseconds
 
-# What a line is to blame for; any other error concerns the whole database.
+# Errors that a single line can cause; any other error concerns the whole database.
 LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost.StatementFailed)
 
 Make = Callable[[list[Any]], roost.Operation[Any]]
-Taken = tuple[Record, roost.Operation[Any] | str]  # with what it asks for, or with what is wrong with it
+Taken = tuple[Record, roost.Operation[Any] | str]  # a record, with its operation or its problem
 
 
 class Stopped(Exception):
-    """The import met a bad line that is not to be passed over; all lines before it are in, none behind it is."""
+    """The import stops at a bad line that is not skipped: all lines before it are imported, and none behind it."""
 
     def __init__(self, record: Record, reason: str) -> None:
         super().__init__(f"line {record.line}: {reason}")
@@ -41,10 +41,11 @@ class Stopped(Exception):
 
 
 class Import:
-    """Records on their way into a store; it knows how many are in and where to go on.
+    """Imports records into a store; counts them, and remembers the line at which to continue.
 
-    skips: every record has its own answer, and they share commits. Otherwise a thousand records are one atom, since
-        nothing behind a bad line may be committed; one that fails is halved until the bad line stands alone.
+    skips: bad lines are skipped: every record is an atom of its own, and they share commits. Otherwise a thousand
+        records are one atom, since nothing behind a bad line may be committed; an atom that fails is split in halves
+        until the bad line is alone.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Import:
         self.skipped = 0
 
     def add(self, record: Record) -> None:
-        """Take a record along."""
+        """Collect a record for the next transaction."""
         outcome: roost.Operation[Any] | str = record.problem
         if not outcome:
             try:
@@ -72,14 +73,14 @@ class Import:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to bring in what was taken along: a thousand, or a bad line that ends it."""
+        """Whether to import the collected records now: there are a thousand, or the last one is a bad line."""
         if not self._waiting:
             return False
         ends_here = not self._skips and isinstance(self._waiting[-1][1], str)
         return ends_here or len(self._waiting) >= AT_ONCE
 
     def flush(self) -> None:
-        """Bring in what was taken along; raise `Stopped` at a bad line that is not passed over."""
+        """Import the collected records; raise `Stopped` at a bad line that is not skipped."""
         taken, self._waiting = self._waiting, []
         with uninterrupted():
             if self._skips:
@@ -126,7 +127,7 @@ class Import:
 
 
 def _problem(atom: Atom) -> str | None:
-    # What is wrong with the line; an error that is not a line's is raised.
+    # The problem of the line, None if there is none; an error of the whole database is raised.
     if atom.error is None:
         return None
     if isinstance(atom.error, LINE_ERRORS):
@@ -137,10 +138,12 @@ def _problem(atom: Atom) -> str | None:
 @click.command("import")
 @click.argument("name")
 @click.argument("file", type=click.File("rb"))
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Where the file's name does not show it.")
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Needed if the file's name does not show it.")
 @click.option("--map", "maps", multiple=True, metavar="COLUMN=FIELD", help="The field that a column is read from.")
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
-@click.option("--from-line", type=click.IntRange(min=1), default=1, metavar="N", help="Begin with the record there.")
+@click.option(
+    "--from-line", type=click.IntRange(min=1), default=1, metavar="N", help="Begin with the record at line N."
+)
 @shared
 @click.pass_obj
 def import_(
@@ -153,16 +156,16 @@ def import_(
     on_error: str,
     from_line: int,
 ) -> None:
-    """Read a file into a structure.
+    """Import a file into a structure.
 
-    CSV, TSV (both with a header) or JSON lines, plain or gzip, - for stdin. Fields are found by the names of the
-    columns; others are ignored. A counter has the fields key and n (1 when there is none), a set key and member,
-    unless their columns have names of their own. A ring and a capped collection add the lines in their order. A cache
-    has key and value, and may have expires, the moment at which the value ends (in UTC where it names no zone), and
-    flags. An empty field is None where the column may be empty.
+    The file is CSV, TSV (both with a header) or JSON lines, plain or gzip; - means stdin. Fields are matched with
+    columns by name; others are ignored. A counter has the fields key and n (1 if there is none), a set has key and
+    member, unless their columns are named. A ring and a capped collection add the lines in their order. A cache has
+    key and value, and optionally expires, the time at which the value expires (in UTC unless it has a zone), and
+    flags. An empty field is NULL if the column allows it.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
-    and the message says how to go on; with --on-error skip it skips the line.
+    and the message says how to continue; with --on-error skip it skips the line.
 
     \b
     Examples:
@@ -197,7 +200,7 @@ def _fields(name: str, columns: Sequence[Column], maps: Sequence[str]) -> list[F
 
 
 def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> Stopped | None:
-    """Bring in the records; return the bad line at which it stopped."""
+    """Import the records; return the bad line at which the import stopped, if any."""
     size = _size(file)
     task = bar.add_task("", total=size, done=0)
 
@@ -220,7 +223,7 @@ def _pump(done: Import, found: Records, flush: Callable[[], None]) -> None:
                 done.add(record)
             if done.full:
                 flush()
-    except Failure:  # the file is damaged there; what stands before that is good
+    except Failure:  # the file is damaged at this point: import the records before it
         flush()
         raise
     flush()

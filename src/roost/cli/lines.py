@@ -1,6 +1,6 @@
-"""The records of a file, line by line: CSV, TSV or JSON lines, plain or gzip, in UTF-8.
+"""Read the records of a file, line by line: CSV, TSV or JSON lines, plain or gzip, in UTF-8.
 
-A record that cannot be used says why and on which line; the ones behind it are read all the same.
+A record that cannot be parsed has its problem and its line; the records behind it are read nevertheless.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ FORMATS = ("csv", "tsv", "jsonl")
 
 
 class Field(NamedTuple):
-    """A column, and the name that its values have in the file."""
+    """A column, and the name of its field in the file."""
 
     column: Column
     name: str
 
 
 class Record(NamedTuple):
-    """The values of one record in the order of the fields, or the problem that it has."""
+    """The values of one record in the order of the fields, or its problem."""
 
-    line: int  # where it begins
-    next: int  # the line behind it: a quoted value may hold line breaks
+    line: int  # its first line
+    next: int  # the line behind it; a quoted value may contain line breaks
     values: list[Any]
     problem: str = ""
 
@@ -45,13 +45,13 @@ Records = Iterator[Record]
 
 
 def format_of(name: str) -> str | None:
-    """Return the format that a file's name shows, with or without `.gz`."""
+    """Return the format by a file's name, with or without `.gz`; None if the name does not show it."""
     stem = name.lower().removesuffix(".gz")
     return next((found for suffix, found in SUFFIXES.items() if stem.endswith(suffix)), None)
 
 
 def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]) -> Records:
-    """Return the records of a file; it fails at once when the header lacks a field that a column must have."""
+    """Return the records of a file; fail at once if the header lacks a required field."""
     lines = Lines(file)
     if format == "jsonl":
         return _objects(lines, structure, fields)
@@ -60,7 +60,7 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
 
 
 class Lines:
-    """The lines of a file as text, counted. Gzip is known by its first bytes, so that it works on stdin too."""
+    """The lines of a file as text, counted. Gzip is recognized by its first bytes, so that it works on stdin too."""
 
     def __init__(self, file: BinaryIO) -> None:
         stream: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
@@ -86,13 +86,13 @@ class Lines:
             return line.decode(errors="replace")
 
     def problem(self) -> str:
-        """Return what was wrong with the lines since it was last asked."""
+        """Return the problem of the lines read since the last call, and reset it."""
         problem, self._problem = self._problem, ""
         return problem
 
 
 def _header(lines: Lines, reader: Any) -> list[str]:
-    csv.field_size_limit(2 * MOST_BINARY)  # the longest value there is, bytes in hexadecimal
+    csv.field_size_limit(2 * MOST_BINARY)  # the longest possible value: bytes in hexadecimal
     try:
         header: list[str] = next(reader, [])
     except csv.Error as error:
@@ -105,7 +105,7 @@ def _header(lines: Lines, reader: Any) -> list[str]:
 
 
 class Picks(NamedTuple):
-    """Where the values of the columns are in a row, None where the file has none, and what reads them."""
+    """The place of each column's value in a row (None: the file has none), with its parser; `width` counts fields."""
 
     width: int
     picks: list[tuple[int | None, Callable[[str], Any]]]
@@ -137,7 +137,7 @@ def _rows(lines: Lines, reader: Any, columns: Picks) -> Records:
             values = _row_values(row, columns)
         except roost.Invalid as error:
             problem = str(error)
-        except csv.Error as error:  # such as a quote that nobody closed, which may have swallowed the rest of the file
+        except csv.Error as error:  # such as a missing closing quote, which may have consumed the rest of the file
             problem = f"{error} (read up to line {lines.number})" if lines.number > begin else str(error)
         yield Record(begin, lines.number + 1, values, lines.problem() or problem)
 

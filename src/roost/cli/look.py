@@ -40,15 +40,19 @@ def list_(settings: GlobalOptions) -> None:
 @click.command()
 @click.argument("name")
 @click.argument("key", required=False)
-@click.option("--n", type=click.IntRange(min=1), help=f"How many: {PAGE} keys, or all that one key holds.")
+@click.option(
+    "--n",
+    type=click.IntRange(min=1),
+    help=f"How many to show; by default {PAGE} keys, or the whole content of one key.",
+)
 @click.option("--after", metavar="KEY", help="List the keys behind this one: the next page.")
 @shared
 @click.pass_obj
 def show(settings: GlobalOptions, name: str, key: str | None, n: int | None, after: str | None) -> None:
-    """Show what a structure holds.
+    """Show the content of a structure.
 
-    Its first keys, or one key with all it has, the newest first. A KEY of several columns is written with commas, or
-    as a JSON list. One that begins with a dash goes behind `--`.
+    Without a KEY it lists the first keys; with one, the content of that key, the newest first. A KEY of several columns
+    is written with commas, or as a JSON list. Put `--` before a KEY that begins with a dash.
 
     \b
     Examples:
@@ -95,10 +99,10 @@ def _show_keys(settings: GlobalOptions, store: roost.Store, structure: Structure
 @shared
 @click.pass_obj
 def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
-    """Verify every promise that the structures keep.
+    """Verify every promise of the structures.
 
-    Reads everything, in one snapshot; the exit code is 1 when a promise is broken. Without a NAME the whole catalog is
-    checked.
+    It reads all rows, in one snapshot; the exit code is 1 if a promise is broken. Without a NAME it checks the whole
+    catalog.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""clear, forget: commands that delete what a key holds, and ask before."""
+"""clear, forget: commands that delete the content of a key, after asking."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from roost.structures.registry import console_of
 @shared
 @click.pass_obj
 def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
-    """Remove all that a key holds.
+    """Delete the content of a key.
 
-    The key stays known: a ring's sequence goes on.
+    The key itself stays: a ring's sequence continues.
 
     \b
     Examples:
@@ -36,9 +36,9 @@ def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
 @shared
 @click.pass_obj
 def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
-    """Remove a key with all that it holds.
+    """Delete a key with its content.
 
-    A ring or a capped collection starts again at sequence 1.
+    If the key is used again, a ring or a capped collection starts at sequence 1.
 
     \b
     Examples:

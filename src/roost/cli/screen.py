@@ -1,4 +1,4 @@
-"""What a command prints: a table on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
+"""The output of commands: a table on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from roost.cli.values import words
 
 
 def answer(settings: GlobalOptions, document: Any, lines: Iterable[str]) -> None:
-    """Print the document, or the same in lines."""
+    """Print the document with --json, else the lines."""
     click.echo(json.dumps(document, indent=2) if settings.json else "\n".join(lines))
 
 
 def answer_table(
     settings: GlobalOptions, document: Any, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
-    """Print the document, or the same as a table: in a pipe one line of headers, then a line per row, without title."""
+    """Print the document with --json, else a table; in a pipe, a line of headers and a line per row, without title."""
     console = Console()
     if settings.json or not console.is_terminal:
         answer(settings, document, ("\t".join(map(words, row)) for row in [headers, *rows]))
@@ -43,7 +43,7 @@ def answer_table(
 
 
 def print_table(console: Console, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table under its title; numbers stand to the right, and long values are folded rather than cut."""
+    """Print a table under its title; numbers are right-aligned, and long values are folded, not cut."""
     made = Table()
     filled = [list(row) for row in rows]
     for place, header in enumerate(headers):
@@ -56,9 +56,9 @@ def print_table(console: Console, title: str, headers: Sequence[str], rows: Iter
 
 
 def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
-    """Make a progress bar on stderr with rate and time left; none where stderr is no terminal.
+    """Make a progress bar on stderr, with rate and remaining time; it is hidden if stderr is not a terminal.
 
-    in_bytes: the total is one of bytes, and the field `done` counts the units.
+    in_bytes: the total is in bytes, and the field `done` counts the units.
     """
     console = Console(stderr=True)
     counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit), _Rate()]
@@ -80,12 +80,12 @@ class _Rate(ProgressColumn):
     """Units per second."""
 
     def render(self, task: Task) -> Text:
-        """Return it as text; nothing before there is one."""
+        """Return the rate as text; empty while it is unknown."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number with its noun, both as they are written.
+    """Return a number with its noun, in singular or plural.
 
     >>> counted(1, "row"), counted(2000, "row")
     ('1 row', '2,000 rows')

@@ -21,14 +21,14 @@ from roost.server.logs import log_to_stderr
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command an option for each setting, and for the files of secrets."""
+    """Add an option for each setting to a command, and one for the file of each secret."""
     for name, field in reversed(serving.FIELDS.items()):
         facts = field.metadata
         if name == "url":
             continue
         if facts["secret"]:
             help_text = (
-                f"A file with that secret, in its only line; better, as everybody can see a command's {_spelt(name)}."
+                f"A file with that secret in its only line; safer than {_spelt(name)}, which the process list shows."
             )
             command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
         default = _default(field)
@@ -56,7 +56,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
     "--config",
     metavar="PATH",
     envvar=f"{serving.PREFIX}CONFIG",
-    help="A TOML file with settings by the names of these options, _ for -; SIGHUP reads it again.",
+    help="A TOML file with settings, named as these options with _ for -; SIGHUP reads it again.",
 )
 @_options
 @shared
@@ -64,12 +64,13 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def serve(cli: GlobalOptions, /, url: str | None, config: str | None, **options: str | None) -> None:
     """Serve a database by the HandlerSocket protocol, and a cache by memcached's.
 
-    A SQLite file, MariaDB or PostgreSQL: its tables and Roost's own structures, to reads on one port and to writes on
-    another; and one cache to any client of memcached. Every option can also be in the file of --config, or in the
-    environment as ROOST_SERVE_READ and so on; an option wins over the environment, which wins over the file.
+    The database is a SQLite file, MariaDB or PostgreSQL. Its tables and Roost's structures are served for reads on one
+    port and for writes on another; one cache is served to any client of memcached. Every option can also be set in the
+    file of --config, or in the environment as ROOST_SERVE_READ and so on; an option wins over the environment, which
+    wins over the file.
 
-    Prints a line for each address when all of them are served. SIGTERM answers what has arrived and leaves, SIGHUP
-    reads the settings and certificates again.
+    It prints a line for each address as soon as all are served. On SIGTERM it answers the received requests and exits;
+    on SIGHUP it reads the settings and certificates again.
 
     \b
     Examples:
@@ -101,7 +102,9 @@ def _must_be_servable(settings: serving.Settings) -> None:
         if importlib.util.find_spec(module) is None:
             raise Failure(f"{what} needs {module}: `pip install 'roost[server]'` brings it")
     if not settings.is_file:
-        open_engine(settings.url, timeout=settings.timeout, trace=None, random=Random())  # connects to nothing
+        open_engine(
+            settings.url, timeout=settings.timeout, trace=None, random=Random()
+        )  # checks the URL; does not connect
     elif not os.path.exists(settings.path):
         raise Failure(f"there is no database {settings.path}; `roost create` makes one, or any other program")
 
@@ -109,7 +112,7 @@ def _must_be_servable(settings: serving.Settings) -> None:
 async def _run(
     settings: serving.Settings, load: Callable[[], serving.Settings], announce: Callable[[list[tuple[str, str]]], None]
 ) -> int:
-    from roost.server.supervisor import Supervisor  # processes, sockets, TLS: nothing that other commands need
+    from roost.server.supervisor import Supervisor  # imports modules that no other command needs
 
     return await Supervisor(settings, load, announce).run()
 

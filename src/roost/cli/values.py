@@ -1,4 +1,4 @@
-"""Values in words and back: in a field of a file, in an argument, in JSON, in a table."""
+"""Converts values to text and back: for fields of files, arguments, JSON and tables."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NUMERIC = ("int", "float", "decimal", "datetime")
 
 
 class Number(str):
-    """A number of a JSON document as it is written there: no digit is lost on the way to a Decimal."""
+    """A number of a JSON document, as its text: so no digit is lost before it becomes a Decimal."""
 
     __slots__ = ()
 
 
 def _number(make: Parse) -> Parse:
     def parse(text: str) -> Any:
-        if "_" in text:  # Python's own notation, which nobody means in data
+        if "_" in text:  # Python allows 1_000, which is an error in data
             raise ValueError(text)
         return make(text)
 
@@ -44,13 +44,13 @@ def _bool(text: str) -> bool:
 
 
 def _datetime(text: str) -> dt.datetime:
-    # Plain numbers first: fromisoformat would read 20080101 as a day.
+    # Plain numbers first: fromisoformat would parse 20080101 as a date.
     if _SECONDS.match(text):
         return _EPOCH + dt.timedelta(seconds=float(text))
     return dt.datetime.fromisoformat(text)
 
 
-# By kind of column: what reads it, and what it reads in words. An enum is read by the values of its own column.
+# By kind of column: the parser, and the expected input in words. An enum is parsed by the values of its column.
 _PARSERS: dict[str, tuple[Parse, str]] = {
     "int": (_number(int), "a whole number"),
     "float": (_number(float), "a number"),
@@ -72,9 +72,9 @@ def _parser_of(type_: ColumnType[Any]) -> tuple[Parse, str]:
 
 
 def text_parser(structure: str, column: Column) -> Parse:
-    """Return what turns text into a value of the column, or raises `Invalid`.
+    """Make a parser that turns text into a value of the column, or raises `Invalid`.
 
-    An empty text is None where the column allows it. Limits are not checked here: the operation does that.
+    An empty text becomes None if the column allows it. The parser checks no limits: the operation does that.
     """
     parse, wanted = _parser_of(column.type)
     nullable = column.nullable
@@ -91,9 +91,9 @@ def text_parser(structure: str, column: Column) -> Parse:
 
 
 def json_parser(structure: str, column: Column) -> Callable[[Any], Any]:
-    """Return what turns a value of a JSON document into one of the column, or raises `Invalid`.
+    """Make a parser that turns a value of a JSON document into one of the column, or raises `Invalid`.
 
-    JSON has no moments, bytes or UUIDs: they are strings there, read as text is; but an empty string is no null.
+    JSON has no type for times, bytes and UUIDs: they are strings, parsed like text; but an empty string is not null.
     """
     parse, wanted = _parser_of(column.type)
     takes_numbers = column.type.kind in _NUMERIC or _has_numbers(column.type)
@@ -118,7 +118,7 @@ def _has_numbers(type_: ColumnType[Any]) -> bool:
 
 
 def load_json(text: str) -> Any:
-    """Read a JSON document; its numbers become `Number`. ValueError when it is none."""
+    """Parse a JSON document; its numbers become `Number`. ValueError if it is not valid."""
     try:
         return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_no_constant)
     except RecursionError:
@@ -130,7 +130,7 @@ def _no_constant(name: str) -> None:
 
 
 def key_from_text(structure: Structure, text: str) -> Any:
-    """Return the key that an argument names: the text itself, or for several columns a list.
+    """Parse a key from an argument; for several columns, it has commas or is a JSON list.
 
     >>> import roost
     >>> from typing import NamedTuple
@@ -143,7 +143,7 @@ def key_from_text(structure: Structure, text: str) -> Any:
     """
     columns = structure.key.columns
     name = structure.name
-    if not columns:  # their types are the application's; SQLite takes a text for a number where the column is one
+    if not columns:  # a table of the application, whose column types are unknown; SQLite converts texts to numbers
         parts, _ = _parts(text)
         return text if len(structure.key.names) == 1 else structure.key.value([str(part) for part in parts])
     if len(columns) == 1:
@@ -167,7 +167,7 @@ def _parts(text: str) -> tuple[Sequence[Any], Callable[[str, Column], Callable[[
 
 
 def key_in_words(key: Any) -> str:
-    """Return what `key_from_text` takes for a key.
+    """Return the text from which `key_from_text` makes this key.
 
     >>> key_in_words("/home"), key_in_words((7, "/a,b"))
     ('/home', '[7, "/a,b"]')
@@ -176,9 +176,9 @@ def key_in_words(key: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has for a value, or for values in lists and dicts.
+    """Convert a value, or values in lists and dicts, to the types of JSON.
 
-    Times are in ISO 8601, bytes in hexadecimal, a Decimal and a UUID strings.
+    Times become ISO 8601, bytes hexadecimal; a Decimal and a UUID become strings.
     """
     match value:
         case enum.Enum():
@@ -199,7 +199,7 @@ def plain(value: Any) -> Any:
 
 
 def words(value: Any) -> str:
-    """Return a value as a table shows it: on one line, and with nothing that a terminal would obey."""
+    """Format a value for a table: on one line, with control characters escaped."""
     value = plain(value)
     match value:
         case None:

@@ -169,16 +169,20 @@ class Settings:
         fixed=True,
     )
     workers: int = _setting(
-        "Processes that serve reads; on a SQLite file one more writes, else as many.",
+        "Processes that serve reads; writes are served by one more on a SQLite file, else by as many more.",
         _whole(1),
         os.cpu_count() or 1,
         metavar="N",
         fixed=True,
     )
-    read_secret: str | None = _setting("What a client of a read address must know.", _secret, None, secret=True)
-    write_secret: str | None = _setting("What a client of a write address must know.", _secret, None, secret=True)
+    read_secret: str | None = _setting(
+        "The secret that a client of a read address must send.", _secret, None, secret=True
+    )
+    write_secret: str | None = _setting(
+        "The secret that a client of a write address must send.", _secret, None, secret=True
+    )
     tls_cert: str | None = _setting("The certificate chain, PEM: every TCP address speaks TLS.", _text, None)
-    tls_key: str | None = _setting("Its private key, PEM; where it is not in the same file.", _text, None)
+    tls_key: str | None = _setting("Its private key, PEM, if it is not in the same file.", _text, None)
     tables: tuple[str, ...] = _setting(
         "The tables that may be opened, separated by commas; * stands for any characters.",
         _patterns,
@@ -198,9 +202,9 @@ class Settings:
     max_connections: int = _setting(
         "Connections of one process; each further one gets `2 1 limit` and is closed.", _whole(1), 2**14, metavar="N"
     )
-    max_indexes: int = _setting("Opened indexes of one connection.", _whole(1), 1024, metavar="N")
+    max_indexes: int = _setting("Indexes that one connection may open.", _whole(1), 1024, metavar="N")
     max_unanswered: int = _setting(
-        "Bytes of answers that a client has not taken; beyond, nothing more is read from it.",
+        "Bytes of unread answers beyond which nothing more is read from a client.",
         _bytes,
         2**20,
         metavar="BYTES",
@@ -220,12 +224,12 @@ class Settings:
     idle: float = _setting(
         "A connection that is silent for longer is closed; 0: never.", _seconds, 0.0, metavar="SECONDS"
     )
-    auth_delay: float = _setting("How long a wrong secret waits for its answer.", _seconds, 1.0, metavar="SECONDS")
+    auth_delay: float = _setting("How long the answer to a wrong secret is delayed.", _seconds, 1.0, metavar="SECONDS")
     drain: float = _setting(
-        "How long SIGTERM waits for clients to take what was answered.", _seconds, 10.0, metavar="SECONDS"
+        "How long clients may take to read their answers after SIGTERM.", _seconds, 10.0, metavar="SECONDS"
     )
     connections: int = _setting(
-        "Connections to MariaDB or PostgreSQL, of all processes together; each has one at least.",
+        "Connections to MariaDB or PostgreSQL, of all processes together; each process has at least one.",
         _whole(1),
         8,
         metavar="N",
@@ -242,11 +246,11 @@ class Settings:
         "The cache that memcached's clients read and write.", _name, None, metavar="NAME", fixed=True
     )
     memcached_secret: str | None = _setting(
-        "What a client of memcached's protocol must know, user:password.", _secret, None, secret=True
+        "The user:password that a client of memcached's protocol must send.", _secret, None, secret=True
     )
     memcached_once: float = _setting(
-        "Seconds for which the opaque of a meta command that modifies is its token: the same one again does nothing, "
-        "and is answered as before; 0: opaques are no tokens.",
+        "Seconds for which the opaque of a modifying meta command is its token: a command with the same opaque does "
+        "nothing and gets the first answer; 0: opaques are not tokens.",
         _seconds,
         0.0,
         metavar="SECONDS",
