@@ -4,27 +4,27 @@
 
     Error
      ├── Invalid             making: a name, a value or an option is refused
-     ├── Missing             using: the structure, or the whole database, is not there
+     ├── Missing             using: the structure, or the whole database, does not exist
      ├── Mismatch            using: the declaration differs from the stored one
-     ├── Duplicate           running: the id is there already
-     ├── Full                running: a collection that rejects holds `keep` rows; a set that memcached cannot hold
+     ├── Duplicate           running: a row with this id already exists
+     ├── Full                running: a collection that rejects holds `keep` rows; a set too large for memcached
      ├── Overflow            running: a slot of a counter would leave 64 bits
      ├── Busy                waiting: a lock was not released in time; nothing was done
      ├── LeaseLost           holding: a lease has ended before its block
-     ├── Conflict            joined: the application's transaction must be redone
-     ├── OutcomeUnknown      committing: it may or may not have happened
+     ├── Conflict            joined: the application must repeat its whole transaction
+     ├── OutcomeUnknown      committing: the transaction may or may not have been committed
      ├── Closed              the store was closed
      ├── Refused             client: the server answered with an error
-     ├── TimedOut            client: a read was not answered in time
+     ├── TimedOut            client: the server did not answer a read in time
      └── DatabaseError       the database refused or failed
           ├── CannotOpen     opening: no such directory, no database, not allowed
           │    └── ConnectionLost  the connection to the server broke; nothing was done
-          ├── ReadOnly       writing: the file or the disk takes no writes
+          ├── ReadOnly       writing: the database, file or disk is read-only
           ├── DiskFull       writing: no room left
           └── StatementFailed  one statement was refused (a constraint, a trigger, a type)
 
-All can be pickled, and say whether a retry is safe: `Error.retry`; and each knows what the HandlerSocket protocol
-answers in its place: `Error.code` and `Error.word`.
+Every error can be pickled. `Error.retry` says whether a retry is safe; `Error.code` and `Error.word` are what the
+HandlerSocket protocol sends for the error.
 """
 
 from typing import ClassVar, TypeVar
@@ -56,9 +56,9 @@ __all__ = [
 class Error(Exception):
     """The base of every error that Roost raises on purpose.
 
-    `retry` says whether the same call may safely be made again: nothing was done, and the cause may pass. `code` and
-    `word` are its form on the wire: 1 where the database refused, 2 where the request was wrong, and a word, or the
-    number that MariaDB's storage engines have for it.
+    `retry` says whether the same call may safely be repeated: nothing was done, and the cause may be temporary. `code`
+    and `word` are the error's form on the wire: the code is 1 if the database refused, 2 if the request was wrong; the
+    word is a name, or the number of the same error in MariaDB's storage engines.
     """
 
     retry: ClassVar[bool] = False
@@ -67,32 +67,32 @@ class Error(Exception):
 
 
 class Invalid(Error, ValueError):
-    """A name, a value or an option is refused, when it is made and before anything runs."""
+    """A name, a value or an option is not allowed; raised when the object is made, before anything runs."""
 
     code = 2
     word = "value"
 
 
 class Missing(Error, LookupError):
-    """The structure is not in this database, or there is no database: `store.create(...)` makes both."""
+    """The structure, or the database itself, does not exist: `store.create(...)` creates both."""
 
     word = "open_table"
 
 
 class Mismatch(Error):
-    """The declaration differs from the stored one, and cannot be used with it; the message names the difference."""
+    """The declaration differs from the stored one and cannot be used with it; the message names the difference."""
 
     word = "open_table"
 
 
 class Duplicate(Error):
-    """A row with this id is in the collection already. Nothing was changed."""
+    """The collection already holds a row with this id. Nothing was changed."""
 
     word = "121"
 
 
 class Full(Error):
-    """The collection holds `keep` rows and was declared `on_full="reject"`; or memcached's items cannot hold the set.
+    """The collection holds `keep` rows and is declared `on_full="reject"`; or the set is too large for memcached.
 
     Nothing was changed.
     """
@@ -107,9 +107,9 @@ class Overflow(Error):
 
 
 class Busy(Error):
-    """A lock that somebody else holds was not released within the store's `timeout`. Nothing was done.
+    """Another process or transaction did not release a lock within the store's `timeout`. Nothing was done.
 
-    Also raised for a call that was not begun, because earlier calls of the same store waited too long for the database.
+    Also raised for a call that never started because earlier calls of the same store waited too long for the database.
     """
 
     retry = True
@@ -117,31 +117,31 @@ class Busy(Error):
 
 
 class LeaseLost(Error):
-    """A lease has ended before its holder was done: somebody else may hold it. What was done stays done."""
+    """A lease expired before its block ended: another holder may have it now. Work already done is not undone."""
 
 
 class Conflict(Error):
-    """The application's own transaction cannot go on: roll it back and do all of it again."""
+    """The application's own transaction cannot continue: roll it back and repeat all of it."""
 
 
 class OutcomeUnknown(Error):
-    """It may or may not have happened: the connection broke during COMMIT and the outcome could not be looked up.
+    """The connection broke during COMMIT and the outcome could not be looked up: it may or may not be committed.
 
     The outcome of `create` and `alter` is never looked up: ask `store.structures()`.
-    From a client: a modification was sent and no answer came.
+    Raised by a client: it sent a modification and received no answer.
     """
 
     word = "unknown"
 
 
 class Closed(Error):
-    """The store was closed. Calls made before that were answered."""
+    """The store was closed. Calls made before `close` have completed."""
 
 
 class Refused(Error):
-    """A HandlerSocket server answered this request with an error; `code` and `word` are those of its answer.
+    """A HandlerSocket server answered this request with an error; `code` and `word` come from its answer.
 
-    `1 1 121` (a key that is there already) has the code 1 and the word `121`.
+    The answer `1 1 121` (a duplicate key) has the code 1 and the word `121`.
     """
 
     def __init__(self, message: str, code: int = 0, word: str = "") -> None:
@@ -151,19 +151,19 @@ class Refused(Error):
 
 
 class TimedOut(Error):
-    """A HandlerSocket server did not answer a request that only reads in time. Nothing was changed."""
+    """A HandlerSocket server did not answer a read request in time. Nothing was changed."""
 
     retry = True
 
 
 class DatabaseError(Error):
-    """The database refused or failed. Nothing of the operation was kept."""
+    """The database refused the operation or failed. No part of the operation was kept."""
 
 
 class CannotOpen(DatabaseError):
-    """The database cannot be opened: a missing directory, a file that is no database, a forbidden one.
+    """The database cannot be opened: the directory is missing, the file is not a database, or access is denied.
 
-    Or a server that is not there when a store connects for the first time, or refuses it.
+    On a server: it is unreachable when the store first connects, or it rejects the connection.
     """
 
     retry = True
@@ -171,33 +171,33 @@ class CannotOpen(DatabaseError):
 
 
 class ConnectionLost(CannotOpen):
-    """The connection to the server broke, or the server said nothing for too long, before COMMIT: nothing was done.
+    """Before COMMIT, the connection to the server broke or the server did not answer in time: nothing was done.
 
-    A store reconnects and runs its batches again; the error is raised if the server stays down, if the same batch
-    breaks the connection each time, or in a transaction of the application.
+    A store reconnects and runs its batches again. The error is raised if the server stays down, if the same batch
+    breaks the connection each time, or if the call was part of the application's own transaction.
     """
 
 
 class ReadOnly(DatabaseError):
-    """The database takes no writes: a read-only file, directory or disk."""
+    """The database accepts no writes: the server, file, directory or disk is read-only."""
 
     retry = True
     word = "165"
 
 
 class DiskFull(DatabaseError):
-    """There was no room for the write. The store works again when there is."""
+    """The disk had no room for the write. The store works again once there is room."""
 
     retry = True
     word = "135"
 
 
 class StatementFailed(DatabaseError):
-    """One statement was refused: a constraint, a trigger of somebody else, a missing table.
+    """The database refused one statement, because of a constraint, a trigger of the user's own or a missing table.
 
-    `word` tells which: `121` a key that is there already, `151` and `152` a foreign key without its parent or with
-    children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`,
-    `denied` (the account has not the right); `error` for all else.
+    `word` gives the reason: `121` for a duplicate key, `151` for a foreign key without its parent, `152` for one that
+    still has children, `notnull`, `check`, `type`, `range`, `toobig`, `trigger`, `generated`, `denied` (the account
+    lacks the privilege); `error` for everything else.
     """
 
 

@@ -1,1 +1,1 @@
-"""Roost inside other libraries: one module each, which alone imports that library."""
+"""Integrations with other libraries: one module for each, the only one that imports that library."""

@@ -1,4 +1,4 @@
-"""Alembic: structures are made, changed and dropped by migrations, and autogenerate leaves their tables alone.
+"""Alembic: migrations create, alter and drop structures, and autogenerate ignores their tables.
 
 In `env.py`::
 
@@ -45,11 +45,11 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
-    """Return an `include_name` for Alembic's `context.configure`: autogenerate neither drops nor compares what is ours.
+    """Return an `include_name` for Alembic's `context.configure`: autogenerate then ignores the tables of Roost.
 
-    structures: those whose views have tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere a view is a view, which
-        autogenerate does not look at.
-    also: the application's own rule, for every other name.
+    structures: the structures whose views are tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere they are views,
+        which autogenerate does not examine.
+    also: the application's own `include_name`, called for every other name.
 
     >>> from roost.contrib.alembic import ignoring
     >>> include_name = ignoring()
@@ -67,12 +67,13 @@ def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
 
 
 def create(op: Any, *structures: Structure, view: bool = True) -> None:
-    """Make structures in a migration, as `store.create` does: what is there is left, `Mismatch` if it is another one.
+    """Create structures in a migration, as `store.create` does; `Mismatch` if one exists with another declaration.
 
-    Write the declaration into the migration: one that is imported would change the past with the application.
+    A structure that exists with the same declaration is left alone. Write the declaration into the migration: an
+    imported one would change the old migration whenever the application changes.
 
     op: `alembic.op`.
-    view: also make what SQL clients see; see `roost.Store.create`.
+    view: also create the view for SQL clients; see `roost.Store.create`.
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
@@ -82,9 +83,9 @@ def create(op: Any, *structures: Structure, view: bool = True) -> None:
 
 
 def alter(op: Any, structure: Structure, *, view: bool | None = None) -> list[str]:
-    """Change in a migration what is stored to this declaration, as `store.alter` does; return what was changed.
+    """Alter the stored structure to this declaration in a migration, as `store.alter` does; return the changes.
 
-    `Invalid` with `--sql`: what is to be done depends on what is there.
+    `Invalid` with `--sql`: the statements depend on what is stored.
     """
     known, plans = _plans(op, [structure])
     if _is_printed(op):
@@ -93,9 +94,9 @@ def alter(op: Any, structure: Structure, *, view: bool | None = None) -> list[st
 
 
 def drop(op: Any, *structures: Structure, view: bool = True) -> None:
-    """Drop structures in a migration, with all that they hold: the reverse of `create`. What is not there is left out.
+    """Drop structures with all their data in a migration: the reverse of `create`. Missing structures are skipped.
 
-    view: with `--sql`, whether it was made; otherwise it goes where it is found.
+    view: with `--sql`, whether the view was created; otherwise an existing view is dropped.
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
@@ -113,7 +114,7 @@ def _dialect(op: Any) -> Dialect:
     found = op.get_context().dialect
     if found.name not in DIALECTS:
         raise Invalid(f"Roost knows SQLite, MariaDB, MySQL 8 and PostgreSQL, and not {found.name}")
-    # SQLAlchemy knows from the server which of the two it is; with --sql there is none to ask.
+    # SQLAlchemy has asked the server whether it is MariaDB or MySQL; with --sql there is no server to ask.
     is_mysql = found.name == "mysql" and not _is_printed(op) and not found.is_mariadb
     return MYSQL if is_mysql else DIALECTS[found.name]
 
@@ -123,7 +124,7 @@ def _is_printed(op: Any) -> bool:
 
 
 def _print(op: Any, statements: Sequence[str]) -> None:
-    # Not by op.execute: it would look for parameters behind colons, and double each %.
+    # Not by op.execute: it would look for parameters after colons, and double each %.
     impl = op.get_context().impl
     for sql in statements:
         impl.static_output(f"{sql}{impl.command_terminator}\n")
@@ -138,7 +139,7 @@ def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
 
 
 class _Executor:
-    """Runs statements on the migration's connection, whatever driver is below: also one of asyncio's."""
+    """Runs statements on the migration's connection, with any driver, including those of asyncio."""
 
     def __init__(self, connection: sa.Connection, dialect: Dialect) -> None:
         self._connection = connection
@@ -146,7 +147,7 @@ class _Executor:
         self._unlocking = ""
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer. Of the control words only the catalog's lock means anything here."""
+        """Run a statement and return its result. Of the control words only the catalog's lock has an effect here."""
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
@@ -169,7 +170,7 @@ class _Executor:
         return joined_text(self._dialect, sql, row), ()
 
     def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
-        # Without parameters a text goes out as it is: no driver looks for % in it.
+        # Without parameters a text is sent unchanged: no driver looks for % in it.
         try:
             done = self._connection.exec_driver_sql(sql, row or None, execution_options={"no_parameters": not row})
             return [tuple(each) for each in done.fetchall()] if done.returns_rows else done.rowcount
@@ -190,10 +191,10 @@ class _Executor:
         return sqlite.translate(cause, "the database", sql)
 
     def _lock(self) -> None:
-        # As `store.create` does: where tables are made outside of transactions, the lock is the session's.
+        # As `store.create` does: where CREATE TABLE ends a transaction, the lock belongs to the session.
         match self._dialect.family:
             case "sqlite":
-                with suppress(Missing):  # the first structure is about to be made
+                with suppress(Missing):  # this migration creates the first structure
                     self._answer(sqlite.TAKE_WRITE_LOCK)
             case "postgresql":
                 from roost.databases.postgresql.connection import CREATE_LOCK as NUMBER
@@ -207,6 +208,6 @@ class _Executor:
                 self._unlocking = f"SELECT RELEASE_LOCK({NAME})"
 
     def unlock(self) -> None:
-        """Give back the lock that is not the transaction's."""
+        """Release the lock if it belongs to the session."""
         if self._unlocking:
             self._answer(self._unlocking)

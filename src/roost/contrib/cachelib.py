@@ -1,4 +1,4 @@
-"""`RoostCache`: a backend of cachelib's, for Flask-Caching, Flask-Session and whatever else takes one."""
+"""`RoostCache`: a backend of cachelib, for Flask-Caching, Flask-Session and other libraries that accept one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LEAST = 1e-6  # seconds
 
 
 class RoostCache(BaseCache):
-    """A cache of cachelib's in a structure, which `store.create` makes.
+    """A cachelib cache in a structure, which `store.create` creates.
 
-    store: where it is.
-    cache: the structure, with texts as keys and bytes as values, as `roost.Cache("pages")` has them.
-    default_timeout: seconds, where a call has none; 0 is no end.
+    store: the store of its database.
+    cache: the structure; its keys are texts and its values bytes, as in `roost.Cache("pages")`.
+    default_timeout: seconds, for calls without a timeout; 0 means that values never expire.
 
-    Values are pickled, ints are written in digits; `roost.contrib.django.cache` reads and writes the same.
+    Values are pickled, ints are stored in digits; `roost.contrib.django.cache` uses the same format.
 
     >>> import roost
     >>> from roost.contrib.cachelib import RoostCache
@@ -45,12 +45,12 @@ class RoostCache(BaseCache):
         return None if found is None else loads(found)
 
     def get_many(self, *keys: str) -> list[Any]:
-        """Return the values in the order of their keys, None for one that is not there."""
+        """Return the values in the order of their keys, None for a missing one."""
         found = self.store.run(self.cache.get_many(keys)) if keys else {}
         return [loads(found[key]) if key in found else None for key in keys]
 
     def has(self, key: str) -> bool:
-        """Return whether a key is there."""
+        """Return whether a key has a value."""
         return self.store.run(self.cache.get(key)) is not None
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
@@ -66,7 +66,7 @@ class RoostCache(BaseCache):
         return list(mapping)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value where there is none; return whether it was stored."""
+        """Store a value if the key has none; return whether it was stored."""
         return self.store.run(self.cache.add(key, dumps(value), self._ttl(timeout)))
 
     def delete(self, key: str) -> bool:
@@ -74,7 +74,7 @@ class RoostCache(BaseCache):
         return self.store.run(self.cache.delete(key))
 
     def delete_many(self, *keys: str) -> list[str]:
-        """Remove values, all or none; return all keys, as none of them is there any more."""
+        """Remove values, all or none; return all keys, since none of them has a value any more."""
         self.store.run_all(*[self.cache.delete(key) for key in keys])
         return list(keys)
 
@@ -84,9 +84,9 @@ class RoostCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> int:
-        """Add to an int in one step and return the new one; the end stays. What is not there is stored as `delta`.
+        """Add to an int atomically and return the new one; its expiry does not change. A missing one starts at `delta`.
 
-        A sum of more than 64 bits is stored by `get` and `set`, as other values are.
+        A sum of more than 64 bits is stored by `get` and `set`, as other values are, which is not atomic.
         """
         ttl = self._ttl(None)
         while is_held(delta):
@@ -104,9 +104,9 @@ class RoostCache(BaseCache):
         return total
 
     def dec(self, key: str, delta: int = 1) -> int:
-        """Subtract from an int in one step and return the new one."""
+        """Subtract from an int atomically and return the new one."""
         return self.inc(key, -delta)
 
     def _ttl(self, timeout: Timeout) -> float | None:
         seconds = self._normalize_timeout(timeout)
-        return None if not seconds else max(seconds, LEAST)  # a negative timeout is over at once
+        return None if not seconds else max(seconds, LEAST)  # a negative timeout expires at once

@@ -1,8 +1,8 @@
-"""Python's objects as the bytes that a cache keeps: what Django's and Flask's caches have in common.
+"""Conversion of Python objects to the bytes stored in a cache, shared by the Django and Flask caches.
 
-An int of 64 bits is written in decimal digits, modulo 2^64, so that the database adds to it in one operation: adding
-2^64 - n takes n away, since `increment` begins at 0 again behind 2^64 - 1. What is not negative reads as it does in
-memcached. All else is pickled; a pickle never consists of digits.
+An int of 64 bits is stored in decimal digits, modulo 2^64, so that the database can add to it in one operation: adding
+2^64 - n subtracts n, since `increment` wraps to 0 after 2^64 - 1. Non-negative ints are stored as in memcached. All
+other values are pickled; a pickle never consists of digits only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def loads(data: bytes) -> Any:
 
 
 def is_held(value: int) -> bool:
-    """Return whether an int is one of 64 bits, which is written in digits.
+    """Return whether an int fits in 64 bits, so that it is stored in digits.
 
     >>> is_held(2**63 - 1), is_held(2**63)
     (True, False)
@@ -44,7 +44,7 @@ def is_held(value: int) -> bool:
 
 
 def overflowed(found: int, delta: int) -> bool:
-    """Return whether adding `delta`, an int of 64 bits, has left 64 bits and begun again at the other end.
+    """Return whether adding `delta`, an int of 64 bits, has left the range of 64 bits and wrapped around.
 
     >>> overflowed(5, 2), overflowed(2**63 + 1, 2), overflowed(2**63 - 1, -1)
     (False, True, True)
@@ -53,5 +53,5 @@ def overflowed(found: int, delta: int) -> bool:
 
 
 def signed(number: int) -> int:
-    """Return the int that is stored as a number from 0 to 2^64 - 1."""
+    """Return the signed int for the stored number from 0 to 2^64 - 1."""
     return number - WRAP if number >= HALF else number

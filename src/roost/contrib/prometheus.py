@@ -1,4 +1,4 @@
-"""What stores count, for Prometheus: `REGISTRY.register(StoreCollector(app=store))`."""
+"""Metrics of stores for Prometheus: `REGISTRY.register(StoreCollector(app=store))`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COUNTERS = {
     "unknown": ("roost_store_unknown_outcomes", "Calls whose outcome could not be looked up."),
 }
 WAITS = {"waits": "lock", "slow": "row", "outages": "server"}
-SIZES = (1, 14)  # the first and the last power of two that is a bound
+SIZES = (1, 14)  # the exponents of the first and the last power of two that is a bound
 MICROS = (6, 26)
 
 
 class StoreCollector(Collector):
-    """What stores of this process have counted, each with its name as the label `store`."""
+    """Collects the metrics of this process's stores, each with its name as the label `store`."""
 
     def __init__(self, **stores: Store | AsyncStore) -> None:
         self._stores = stores

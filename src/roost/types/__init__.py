@@ -1,1 +1,1 @@
-"""Column types, columns and their values: what a value may be."""
+"""Column types, columns, and the values that each type allows."""

@@ -1,7 +1,7 @@
-"""The types of columns: what a value may be, and how a refusal is worded.
+"""The types of columns: which values each allows, and the messages for values that it does not.
 
 A checked value is *neutral*: the same for every engine (a datetime in UTC, a Decimal of the declared scale, an Enum's
-member). How an engine stores it is the dialect's affair.
+member). The dialect decides how an engine stores it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from roost.errors import Invalid
 T = TypeVar("T")
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-LENGTH = 1_000_000  # of a str or bytes that is no key and names no limit: characters or bytes
-# The longest that can be declared: a MEDIUMTEXT of MariaDB holds so many characters of 4 bytes, and a statement of
-# 16 MiB, which a server takes unless told otherwise, so many bytes in hexadecimal.
+LENGTH = 1_000_000  # characters or bytes: the limit of a str or bytes that is not in a key and declares no limit
+# The greatest limits that can be declared. Text: MariaDB's MEDIUMTEXT holds this many characters of 4 bytes. Binary: a
+# statement of 16 MiB, the default limit of a server, holds this many bytes in hexadecimal.
 MOST_TEXT, MOST_BINARY = 4_000_000, 8_000_000
 DIGITS = 38  # of a Decimal: the most that every engine stores exactly
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnType(Generic[T]):
-    """The type of one column with its limits; made by `roost.text`, `roost.binary`, `roost.decimal`."""
+    """The type of one column with its limits; `roost.text`, `roost.binary` and `roost.decimal` return one."""
 
     kind: str
     limit: int | None = None
@@ -39,7 +39,7 @@ class ColumnType(Generic[T]):
 
     @property
     def spec(self) -> str:
-        """The type in words, as the catalog and the command line write it: `text(255)`."""
+        """The type as the catalog and the command line write it: `text(255)`."""
         match self.kind:
             case "text" | "binary":
                 return f"{self.kind}({self.limit})"
@@ -64,7 +64,7 @@ def text(limit: int) -> ColumnType[str]:
 
 
 def binary(limit: int) -> ColumnType[bytes]:
-    """Make the type of a bytes of at most `limit` bytes (1 to 8,000,000; 255 is the default of keys)."""
+    """Make the type of a bytes value of at most `limit` bytes (1 to 8,000,000; 255 is the default of keys)."""
     return ColumnType("binary", _limit("binary", limit, MOST_BINARY))
 
 
@@ -88,9 +88,9 @@ def _limit(name: str, limit: int, most: int) -> int:
 
 
 def whole(value: Any, least: int, most: int) -> int | None:
-    """Return a whole number between two, a subclass of int (an IntEnum's member) as the int that it is; else None.
+    """Return the value as a plain int if it is a whole number from `least` to `most`; else None.
 
-    A bool is no number here: `True` in place of one is a mistake.
+    A subclass of int (an IntEnum's member) is converted to int. A bool is rejected: it is probably a mistake.
     """
     if type(value) is not int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -117,7 +117,8 @@ def _fits_type(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
     return set(map(type, values)) == {{"bool": bool, "date": dt.date}.get(type_.kind, type_.enum)}
 
 
-# Whether many values, at least one, are neutral as they are; for other kinds, and where not, each is checked.
+# For these kinds, one call finds out whether a whole column (not empty) is neutral already. If it is not, and for all
+# other kinds, each value is checked by itself.
 FITS: dict[str, Callable[[ColumnType[Any], Sequence[Any]], bool]] = {
     "int": _fits_int,
     "text": _fits_text,
@@ -133,7 +134,7 @@ class Refused(Exception):
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: its repr, cut when it is long."""
+    """Return a value as messages show it: its repr, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -261,7 +262,7 @@ def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
     return check
 
 
-# Room for every digit, whatever the application's own context says.
+# Precise enough for every digit, whatever the application's own decimal context is.
 _EXACT = Context(prec=2 * DIGITS, traps=[InvalidOperation])
 
 
@@ -301,7 +302,7 @@ CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
 
 
 def checker(type_: ColumnType[Any], where: str, nullable: bool = False) -> Callable[[Any], Any]:
-    """Return the function that checks and copies a value: its neutral form, or `Invalid`, which says where."""
+    """Return a function that returns a value's neutral form, or raises `Invalid` with the name `where`."""
     check = CHECKS[type_.kind](type_)
     limit = type_.limit or LENGTH
 
@@ -315,7 +316,7 @@ def checker(type_: ColumnType[Any], where: str, nullable: bool = False) -> Calla
         except Refused as refused:
             raise Invalid(f"{where}: {refused}") from None
 
-    # What nearly all columns are, in one call instead of two.
+    # The common case, non-null columns: one call per value instead of two.
     def checked_int(value: Any) -> Any:
         return value if type(value) is int and INT_MIN <= value <= INT_MAX else checked(value)
 

@@ -1,4 +1,4 @@
-"""Columns: what the annotations of a row, or words on the command line, declare."""
+"""Columns, as declared by a row's annotations or by type names on the command line."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from roost.types.column_types import (
     text,
 )
 
-KEY_LENGTH = 255  # of a str or bytes in a key, an id or a member that names no other limit, on every engine
+KEY_LENGTH = 255  # the default limit of a str or bytes in a key, an id or a member, on every engine
 NAME_LENGTH = 40  # leaves room for "roost_" and "_newest" within PostgreSQL's 63 bytes
 
-RESERVED = frozenset(["at", "sequence", "slot"])  # beside a row's own columns in the same table
-RESERVED_IN_KEYS = RESERVED | {"n", "total"}  # beside a key's columns in the head, and in a counter
+RESERVED = frozenset(["at", "sequence", "slot"])  # Roost's own columns in the table of the rows
+RESERVED_IN_KEYS = RESERVED | {"n", "total"}  # Roost's own columns beside a key's: in head tables and counters
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _STRUCTURE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -52,7 +52,7 @@ _PLAIN: dict[type, str] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A named column: of a row, a key, an id or a member."""
+    """A named column of a row, a key, an id or a member."""
 
     name: str
     type: ColumnType[Any]
@@ -60,12 +60,12 @@ class Column:
 
     @property
     def spec(self) -> str:
-        """The column's type in words, with a question mark when it may be None."""
+        """The column's type as the catalog writes it, with a question mark if None is allowed."""
         return self.type.spec + "?" * self.nullable
 
     @property
     def python(self) -> Any:
-        """The type that a Python annotation would name."""
+        """The Python type that an annotation would name."""
         match self.type.kind:
             case "text" | "binary" | "decimal":
                 base: Any = {"text": str, "binary": bytes, "decimal": Decimal}[self.type.kind]
@@ -77,14 +77,14 @@ class Column:
         return annotation | None if self.nullable else annotation
 
     def checker(self, structure: str) -> Callable[[Any], Any]:
-        """Return the function that checks and copies a value: its neutral form, or `Invalid`."""
+        """Return a function that returns a value's neutral form, or raises `Invalid`."""
         return checker(self.type, f"{structure}.{self.name}", self.nullable)
 
 
 def checked_columns(
     columns: Sequence[Column], checks: Sequence[Callable[[Any], Any]], rows: Sequence[tuple[Any, ...]]
 ) -> Sequence[tuple[Any, ...]]:
-    """Return the neutral values of many rows, checked column by column; `Invalid` for a value that is none."""
+    """Return the neutral values of many rows, checked column by column; `Invalid` if a value is not allowed."""
     if not rows:
         return ()
     changed = False
@@ -191,7 +191,7 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
 
 
 def columns_of(structure: str, row: Any, keys: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of a dataclass or a NamedTuple, or raise `Invalid`; `keys` are those of a key or an id."""
+    """Return the columns of a dataclass or a NamedTuple, or raise `Invalid`; `keys` are the fields of a key or id."""
     title = row.__name__
     try:
         hints = typing.get_type_hints(row, include_extras=True)
@@ -215,7 +215,7 @@ def columns_of(structure: str, row: Any, keys: Iterable[str]) -> tuple[Column, .
 
 
 def unique_names(structure: str, columns: Sequence[Column]) -> None:
-    """Raise `Invalid` when two columns have the same name for some engine."""
+    """Raise `Invalid` if some engine would treat the names of two columns as equal."""
     seen: dict[str, str] = {}
     for each in columns:
         other = seen.get(each.name.lower())
@@ -225,7 +225,7 @@ def unique_names(structure: str, columns: Sequence[Column]) -> None:
 
 
 def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> Column:
-    """Make a column from its type in words, `text(255)?`, as the catalog and the command line have it.
+    """Make a column from a type such as `text(255)?`, as the catalog and the command line write it.
 
     >>> parse_column("visits", "note", "text(40)?")
     Column(name='note', type=ColumnType(kind='text', limit=40, scale=0, enum=None), nullable=True)
@@ -274,7 +274,7 @@ def _at(structure: str, name: str) -> Iterator[None]:
 
 
 def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:
-    # Values that make the same name ("a b", "A-B") are told apart by underscores behind it.
+    # Values that lead to the same member name ("a b", "A-B") get underscores appended.
     members: dict[str, Any] = {}
     for value in values:
         if type(value) not in (int, str) or value in members.values():
@@ -285,6 +285,6 @@ def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:
         while member in members:
             member += "_"
         members[member] = value
-    make: Any = enum.Enum  # its functional form, with names that are known only now
+    make: Any = enum.Enum  # the functional API, since the names are known only at run time
     made: type[enum.Enum] = make(name, members)
     return made

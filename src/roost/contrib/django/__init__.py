@@ -1,4 +1,4 @@
-"""Roost inside Django: a store that takes part in Django's transactions, migrations and tests."""
+"""Django integration: a store that takes part in Django's transactions, migrations and tests."""
 
 from roost.contrib.django.store import DjangoStore
 

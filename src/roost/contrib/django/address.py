@@ -15,7 +15,7 @@ from roost.errors import Invalid
 
 DIALECTS = {"sqlite": SQLITE, "mysql": MARIADB, "postgresql": POSTGRESQL}
 
-# OPTIONS of MySQL that concern Django's own sessions or values; every other one says where and how to connect.
+# OPTIONS of MySQL that affect only Django's own sessions or values; all others determine where and how to connect.
 _OF_THE_SESSION = frozenset(
     [
         "autocommit",
@@ -38,9 +38,9 @@ _MYSQL = frozenset(["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mod
 
 
 def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
-    """Return the dialect of a connection of Django's; `Invalid` for a database that Roost does not speak to.
+    """Return the dialect of one of Django's connections; `Invalid` for a database that Roost does not support.
 
-    MariaDB and MySQL are one to Django: which of them it is tells the server, and Django remembers.
+    Django has one backend for MariaDB and MySQL: the server tells which it is, and Django caches that.
     """
     dialect = _dialect_of_vendor(connection)
     return MYSQL if dialect is MARIADB and not _is_mariadb(connection) else dialect
@@ -61,17 +61,17 @@ def _dialect_of_vendor(connection: BaseDatabaseWrapper) -> Dialect:
 
 
 def in_memory(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether it is a database in memory, which only Django's own connections can see."""
+    """Return whether this is an in-memory database, which only Django's own connections can see."""
     found: Any = connection
     return connection.vendor == "sqlite" and bool(found.is_in_memory_db())
 
 
 def url_of(connection: BaseDatabaseWrapper, dialect: Dialect | None = None) -> str:
-    """Return the URL of the store for what Django connects to now: in tests the test database.
+    """Return the URL of the store for the database that Django connects to now: in tests, the test database.
 
-    `Invalid` for an option that says how to connect and that Roost does not have.
+    `Invalid` for a connection option that Roost does not support.
 
-    dialect: that of the server, where it is known; None asks nobody.
+    dialect: the server's, if known; with None no server is asked.
     """
     dialect = dialect or _dialect_of_vendor(connection)
     if in_memory(connection):
@@ -87,7 +87,7 @@ def url_of(connection: BaseDatabaseWrapper, dialect: Dialect | None = None) -> s
 
 def _sqlite(name: str) -> str:
     query = ""
-    if name.startswith("file:"):  # a URI of SQLite's own
+    if name.startswith("file:"):  # a SQLite URI
         path, _, options = name.removeprefix("file:").partition("?")
         mode = parse_qs(options).get("mode", ["rwc"])[0]
         name, query = unquote(path), "?mode=ro" if mode == "ro" else ""
@@ -117,7 +117,7 @@ def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
         from psycopg import pq
     except ModuleNotFoundError:
         raise Invalid(f"settings.DATABASES[{connection.alias!r}]: Roost needs psycopg 3, not psycopg2") from None
-    # What libpq does not know is an argument of the driver's for Django's own connections.
+    # Options that libpq does not know are arguments for the driver, which concern Django's own connections only.
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     options = {name: value for name, value in params.items() if name in known and value is not None}
     if role := connection.settings_dict["OPTIONS"].get("assume_role"):

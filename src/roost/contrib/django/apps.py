@@ -1,4 +1,4 @@
-"""The application "roost.contrib.django": `migrate` makes the structures that settings declare."""
+"""The application "roost.contrib.django": `migrate` creates the structures that the settings declare."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from django import conf  # not its settings: whoever looks into this module for tests would ask for them
+from django import conf  # not `settings` itself: a tool that inspects this module for tests would load the settings
 from django.apps import AppConfig
 from django.core.cache import caches
 from django.db import connections
@@ -24,19 +24,19 @@ from roost.structures.cache.declaration import Cache
 
 
 class RoostConfig(AppConfig):
-    """Makes the structures of CACHES and SESSION_ENGINE after migrations, and changes their bounds."""
+    """Creates the structures of CACHES and SESSION_ENGINE after migrations, and updates their bounds."""
 
     name = "roost.contrib.django"
     label = "roost"
     verbose_name = "Roost"
 
     def ready(self) -> None:
-        """Wait for migrations."""
+        """Connect the receiver of `post_migrate`."""
         post_migrate.connect(make_structures, sender=self)
 
 
 def make_structures(using: str, **_: Any) -> None:
-    """Make what settings declare on an alias, and is missing there; change bounds that are declared otherwise."""
+    """Create the structures that the settings declare for a database and that are missing; update changed bounds."""
     connection = connections[using]
     for structure in set(_declared(using)):
         known = Known(dialect_of(connection))

@@ -1,4 +1,4 @@
-"""`RoostCache`: Django's cache, in a `Cache` of a database of settings.DATABASES."""
+"""`RoostCache`: a backend for Django's cache, in a `Cache` in a database of settings.DATABASES."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 
 Timeout = float | None
 
-# Django makes a backend for each thread; all of a process share the connections of one store.
+# Django makes a backend for each thread; all backends of a process share the connections of one store.
 shared_store = functools.cache(DjangoStore)
 
 
 class RoostCache(BaseCache):
     """A cache backend: `CACHES = {"default": {"BACKEND": "roost.contrib.django.cache.RoostCache", …}}`.
 
-    LOCATION: the name of the structure, "django_cache" where it is empty. Caches with the same one share it.
-    OPTIONS: DATABASE, the alias ("default"); MAX_ENTRIES and MAX_BYTES, its bounds (none); JOIN, whether it takes part
-        in Django's transactions (True), see `DjangoStore`.
+    LOCATION: the name of the structure; "django_cache" if empty. Caches with the same name share the structure.
+    OPTIONS: DATABASE, the alias (default: "default"); MAX_ENTRIES and MAX_BYTES, the bounds (default: none); JOIN,
+        whether the cache takes part in Django's transactions (default: True), see `DjangoStore`.
 
-    `migrate` makes it where "roost.contrib.django" is among INSTALLED_APPS.
+    `migrate` creates the structure if "roost.contrib.django" is in INSTALLED_APPS.
     """
 
     pickle_protocol = pickle.HIGHEST_PROTOCOL
@@ -55,7 +55,7 @@ class RoostCache(BaseCache):
         return {names[name]: loads(value) for name, value in found.items()}
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
-        """Return whether a key is there."""
+        """Return whether a key has a value."""
         return self.store.run(self.structure.get(self.make_and_validate_key(key, version))) is not None
 
     def set(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> None:
@@ -65,7 +65,7 @@ class RoostCache(BaseCache):
     def set_many(
         self, data: dict[Any, Any], timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
-        """Store values, all or none; the list of those that were not stored is empty."""
+        """Store values, all or none; return the list of keys that failed, which is always empty."""
         ttl = self._ttl(timeout)
         rows = {self.make_and_validate_key(key, version): self._dumps(value) for key, value in data.items()}
         if _is_over(ttl):
@@ -77,22 +77,22 @@ class RoostCache(BaseCache):
         return []
 
     def add(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Store a value where there is none; return whether it was stored."""
+        """Store a value if the key has none; return whether it was stored."""
         name, data, ttl = self.make_and_validate_key(key, version), self._dumps(value), self._ttl(timeout)
         if _is_over(ttl):
             return self.store.run(self.structure.get(name)) is None
         return self.store.run(self.structure.add(name, data, ttl))
 
     def touch(self, key: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Give a value another end, which may be early by a sixteenth; return whether there is one."""
+        """Set a value's timeout, which may end a sixteenth early; return whether there is a value."""
         name, ttl = self.make_and_validate_key(key, version), self._ttl(timeout)
         return self.store.run(self.structure.delete(name) if _is_over(ttl) else self.structure.touch(name, ttl))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Add to an int in one step, and keep its end.
+        """Add to an int atomically; its expiry time does not change.
 
-        To another number, or where the sum has more than 64 bits, as `BaseCache` does: `get` and `set`, with the
-        default timeout.
+        For another type of number, or a sum of more than 64 bits, this does what `BaseCache` does: `get` and `set`,
+        with the default timeout.
         """
         if not is_held(delta):
             return super().incr(key, delta, version)
@@ -120,7 +120,7 @@ class RoostCache(BaseCache):
         """Remove all values of the structure, of every prefix and version."""
         self.store.run(self.structure.clear())
 
-    # What BaseCache does by several awaited calls.
+    # BaseCache implements these by several awaited calls.
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         """Return the values of those keys that are there."""
@@ -137,11 +137,11 @@ class RoostCache(BaseCache):
         await sync_to_async(self.delete_many)(keys, version)
 
     async def ahas_key(self, key: Any, version: int | None = None) -> bool:
-        """Return whether a key is there."""
+        """Return whether a key has a value."""
         return await sync_to_async(self.has_key)(key, version)
 
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Add to an int in one step."""
+        """Add to an int atomically."""
         return await sync_to_async(self.incr)(key, delta, version)
 
     def _delete(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Statements through Django's own cursor, so that its logs, wrappers and transactions see them as they do a query."""
+"""Runs statements through Django's own cursor, so that Django's logs, wrappers and transactions include them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from roost.structures.plan import Context
 
 T = TypeVar("T")
 
-LOCK_SECONDS = 5  # for the lock of those who make or change structures
+LOCK_SECONDS = 5  # how long to wait for the lock on creating and altering structures
 
 
 class DjangoExecutor(ServerExecutor):
-    """Django's connection, as the plans see it: in savepoints of Django's own, never committed.
+    """Runs the plans' statements on Django's connection: in Django's own savepoints, never committed.
 
     writes: whether SQLite's write lock is taken at the savepoint, before anything is read.
     """
@@ -48,38 +48,38 @@ class DjangoExecutor(ServerExecutor):
         self._dialect = dialect_of(connection)
         self._takes_write_lock = writes and self._vendor == "sqlite"
         self._savepoint: str | None = None
-        self._lost = False  # the savepoint went with the transaction
+        self._lost = False  # the whole transaction was rolled back, and the savepoint with it
         self._locked = False
         if self._vendor == "postgresql":
             from roost.databases.postgresql.cursors import PlainCursor
             from roost.databases.postgresql.session import refuse
 
-            # Django's wrappers stay around it. Its own cursor writes values into the text and reads texts, as the
-            # session's settings have them, and drops the zone of a moment when USE_TZ is off.
+            # Django's wrappers still apply. Django's own cursor is not used: it writes values into the text and reads
+            # texts, both subject to the session's settings, and drops the zone of a datetime when USE_TZ is off.
             refuse(connection.connection.info, _place(connection))
             self._cursor.cursor.close()
             self._cursor.cursor = PlainCursor(connection.connection)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a text as Django's cursor takes it. Without parameters it takes every text as it is."""
+        """Return a statement in the form for Django's cursor, which changes nothing in one without parameters."""
         if self._vendor == "mysql":
             from roost.databases.mariadb.session import joined_text
 
             return joined_text(self._dialect, sql, row), None
-        if row and self._vendor == "postgresql":  # with its values in it, as Django's logs have them
+        if row and self._vendor == "postgresql":  # with its values in the text, as in Django's logs
             from roost.databases.postgresql.values import spelt_out
 
             return sql % tuple([spelt_out(value) for value in row]), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
 
     def printed(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a text as `sqlmigrate` shows it: for a session that is as Roost needs it."""
+        """Return a text as `sqlmigrate` shows it: for a session with the settings that Roost needs."""
         if self._vendor == "mysql":
             return sql % tuple([written(value) for value in row]) if row else sql, None
         return self.sent(sql, row)
 
     def _look(self) -> None:
-        # Whether it is a session that Roost's statements can be run in.
+        # Whether Roost's statements can run in this session.
         if self._vendor == "mysql":
             from roost.databases.mariadb.session import judge, question
 
@@ -89,9 +89,9 @@ class DjangoExecutor(ServerExecutor):
                 judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
 
     def at_once(self, exchange: Exchange) -> Row | None:
-        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
+        """Do an operation in one round trip, in a savepoint; return a row that begins with its result.
 
-        None: nothing was done, as something is out of the ordinary.
+        None: nothing was done, because of an unusual condition; the caller uses the general way.
         """
         if self._vendor == "mysql":
             return self._at_once_on_mariadb(exchange)
@@ -135,7 +135,7 @@ class DjangoExecutor(ServerExecutor):
                 rows = self._rows(text)
         except DjangoError as error:
             found = self.failed(error, text)
-            if isinstance(found, (Conflict, ConnectionLost)):  # all of the transaction goes
+            if isinstance(found, (Conflict, ConnectionLost)):  # the whole transaction is lost
                 raise found from error
             self._rows(UNDO)
             if isinstance(found, Busy):
@@ -146,7 +146,7 @@ class DjangoExecutor(ServerExecutor):
         return rows[0] if rows else None
 
     def _rows(self, text: str) -> Sequence[Row]:
-        # Of a text of several statements, of which one may have any.
+        # The rows of the one statement in the text that returns any.
         rows: Sequence[Row] = ()
         self._cursor.execute(text)
         while True:
@@ -155,7 +155,7 @@ class DjangoExecutor(ServerExecutor):
                 return rows
 
     def obey(self, word: Control) -> None:
-        """Do what a control word means."""
+        """Obey a control word."""
         try:
             match word:
                 case Control.SAVEPOINT:
@@ -167,7 +167,7 @@ class DjangoExecutor(ServerExecutor):
                 case Control.LOCK_CATALOG:
                     self._lock_catalog()
                 case _:
-                    pass  # the others are for batches; MariaDB begins anew by itself after a CREATE or ALTER
+                    pass  # the others are for batches; MariaDB itself begins a new transaction after a CREATE or ALTER
         except DjangoError as error:
             raise self.failed(error, word.value) from error
 
@@ -189,12 +189,12 @@ class DjangoExecutor(ServerExecutor):
         if self._lost:
             return
         try:
-            if self._savepoint is None:  # tables without transactions: what was done stays
+            if self._savepoint is None:  # DDL outside of a transaction: it cannot be rolled back
                 self._connection.needs_rollback = True
             else:
                 self._connection.savepoint_rollback(self._savepoint)
         except DjangoError:
-            # As Django's atomic() does: the error that led here is raised, and this one only says that all is lost.
+            # As Django's atomic() does: the original error is raised; this one only shows that the transaction is lost.
             self.lose()
 
     def _release(self) -> None:
@@ -202,20 +202,20 @@ class DjangoExecutor(ServerExecutor):
             self._connection.savepoint_commit(self._savepoint)
 
     def lose(self) -> None:
-        """Give up the transaction: Django lets nothing more into the block, and rolls it back."""
+        """Abandon the transaction: Django refuses further queries in the block and rolls it back."""
         self._lost = True
         self._connection.needs_rollback = True
 
     def _lock_catalog(self) -> None:
         self._look()
         if self._vendor == "sqlite":
-            with suppress(Missing):  # the first structure is about to be made
+            with suppress(Missing):  # the first structure is being created
                 self.say(sqlite.TAKE_WRITE_LOCK)
         if self._vendor == "postgresql":
             from roost.databases.postgresql.connection import CREATE_LOCK
 
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
-        if self._vendor == "mysql":  # tables are made outside of transactions: the lock is the session's
+        if self._vendor == "mysql":  # CREATE TABLE ends a transaction, so the lock belongs to the session
             from roost.databases.mariadb.engine import CREATE_LOCK as NAME
 
             self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
@@ -224,7 +224,7 @@ class DjangoExecutor(ServerExecutor):
             self._locked = True
 
     def failed(self, error: DjangoError, sql: str) -> Exception:
-        """Return our error for the driver's, which Django has wrapped; an error of Django's own is raised as it is."""
+        """Return our error for the driver's error that Django has wrapped; raise an error of Django's own unchanged."""
         found = translated(self._connection, error, sql)
         if found is None:
             raise error
@@ -252,14 +252,14 @@ def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, contex
     except Exception:
         raise
     except BaseException:
-        executor.lose()  # interrupted: what is half done cannot stay
+        executor.lose()  # interrupted: a half-done operation must not be committed
         raise
     finally:
         executor.close()
 
 
 def run_atomic(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
-    """Run a generator on Django's connection, all or nothing where the engine can do so."""
+    """Run a generator on Django's connection, all or nothing if the engine supports it."""
     executor = DjangoExecutor(connection)
     try:
         with transaction.atomic(using=connection.alias):
@@ -269,7 +269,7 @@ def run_atomic(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper)
 
 
 def change(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:
-    """Run what makes, changes or drops structures."""
+    """Run a plan that creates, alters or drops structures."""
     if connection.in_atomic_block and not connection.features.can_rollback_ddl:
         raise TransactionManagementError(
             f"making, changing and dropping structures on {connection.display_name} commits the transaction that is "
@@ -285,11 +285,11 @@ def _place(connection: BaseDatabaseWrapper) -> str:
 
 
 def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) -> Exception | None:
-    """Return our error for the driver's, which Django has wrapped; None for one of Django's own."""
+    """Return our error for the driver's error that Django has wrapped; None for an error of Django's own."""
     cause, place = error.__cause__, _place(connection)
     driver: Any = connection
     if cause is None and isinstance(error, IntegrityError):
-        cause = error.__context__  # MySQL's backend makes it of an OperationalError, and does not say of which
+        cause = error.__context__  # MySQL's backend converts an OperationalError without setting __cause__
     if not isinstance(cause, driver.Database.Error):
         return None  # TransactionManagementError, "connection is closed"
     match connection.vendor:
@@ -302,7 +302,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             return postgresql.translate(cause, place, sql)
     from roost.databases.mariadb import engine as mariadb
 
-    # mysqlclient has the same classes under the same names (PEP 249), with the same arguments.
+    # mysqlclient's classes have the same names (PEP 249) and the same arguments.
     return mariadb.translate(cause, place, sql)
 
 
@@ -311,7 +311,7 @@ _QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")
 
 @functools.lru_cache(maxsize=1024)
 def _as_django_has_it(sql: str) -> str:
-    """Return a text of SQLite's with %s for each parameter, and each other % doubled, as Django's cursor takes it.
+    """Return a text for SQLite with %s for each parameter and every other % doubled, as Django's cursor expects.
 
     >>> _as_django_has_it("SELECT '?%', n % 5 FROM t WHERE k = ?")
     "SELECT '?%%', n %% 5 FROM t WHERE k = %s"

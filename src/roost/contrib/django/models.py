@@ -1,4 +1,4 @@
-"""Models over what SQL sees of a structure: to read by Django's ORM, and to write by a store."""
+"""Models over the view of a structure: Django's ORM reads them, a store writes the structure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _refuse(what: str) -> Any:
 
 
 class StructureQuerySet(models.QuerySet):  # type: ignore[type-arg]
-    """Reads; what would write, or lock rows of a view, is `Invalid`."""
+    """Allows reads only; methods that write, or lock rows of a view, raise `Invalid`."""
 
     create = _refuse("create")
     get_or_create = _refuse("get_or_create")
@@ -41,19 +41,19 @@ class StructureQuerySet(models.QuerySet):  # type: ignore[type-arg]
 class TotalField(models.BigIntegerField):  # type: ignore[type-arg]
     """The total of a counter's view: an int, of any size.
 
-    MariaDB and PostgreSQL answer a sum as a decimal, so a `BigIntegerField` would be a `Decimal` there.
+    MariaDB and PostgreSQL return a sum as a decimal, so a `BigIntegerField` would yield a `Decimal`.
     """
 
     def from_db_value(self, value: Any, *_: Any) -> int | None:
-        """Return what the database has answered as an int."""
+        """Convert the database's value to an int."""
         return None if value is None else int(value)
 
 
 class StructureModel(models.Model):
-    """A model to read a structure by: of the view that has the structure's name.
+    """A model for reading a structure through the view that has the structure's name.
 
-    SQLite tells of no UPDATE of a view how many rows it changed; `save` of a plain model takes that for a row that is
-    missing, and inserts it: a counter has counted twice then. So whatever would write is `Invalid` here. ::
+    SQLite reports 0 changed rows for an UPDATE of a view; `save` of a plain model concludes that the row is missing and
+    inserts it, so a counter would count twice. Therefore every method that writes raises `Invalid` here. ::
 
         class PageViews(StructureModel):
             key = models.CharField(max_length=255, primary_key=True)
@@ -78,7 +78,7 @@ class StructureModel(models.Model):
 
     @classmethod
     def check(cls, **kwargs: Any) -> list[Any]:
-        """Return what is wrong with the model for `manage.py check`."""
+        """Return the errors of the model for `manage.py check`."""
         found = list(super().check(**kwargs))
         if cls._meta.managed:
             message = "its Meta does not inherit from StructureModel.Meta, so migrations would make a table of it"

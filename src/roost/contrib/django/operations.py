@@ -1,9 +1,9 @@
-"""Operations for Django's migrations: make a structure, change it, drop it.
+"""Operations for Django's migrations: create, alter and drop a structure.
 
-A migration is a moment of history: what it makes must not change with the code of today. So an operation keeps the
-structure's definition, the same text that the catalog has, and that is what it writes into a squashed migration. Write
-the declaration into the migration file, as Django writes the fields of a model there; a structure imported from the
-application would change the past with every change of the module.
+A migration is part of history: its effect must not change with the current code. So an operation stores the structure's
+definition, in the same text as the catalog, and writes that into a squashed migration. Write the declaration into the
+migration file, as Django writes the fields of a model there; a structure imported from the application would change old
+migrations whenever the module changes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from roost.errors import Invalid, Missing
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 
-# A structure, or the facts of its definition, as a migration that Django has written holds them.
+# A structure, or the facts of its definition as in a migration that Django wrote.
 Declared = Structure | Mapping[str, Any]
 
 
 class StructureOperation(Operation):
-    """What the operations on structures have in common."""
+    """The common base of the operations on structures."""
 
     reduces_to_sql = True
     serialization_expand_args: ClassVar[list[str]] = ["structure", "was", "defaults"]
@@ -48,14 +48,14 @@ class StructureOperation(Operation):
         self.name = self.structure.name
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Change nothing: no model knows of a structure, so none is made or deleted by `makemigrations`."""
+        """Change nothing: structures are not models, so `makemigrations` neither creates nor deletes them."""
 
     def references_model(self, name: str, app_label: str) -> bool:
-        """Return False: other operations may be moved past this one when migrations are squashed."""
+        """Return False: the optimizer may move other operations past this one when migrations are squashed."""
         return False
 
     def reduce(self, operation: Operation, app_label: str) -> bool | list[Operation]:
-        """Return what the two come to together; True when they may change places."""
+        """Return the operations that replace the two; True if the two may be reordered."""
         if isinstance(operation, StructureOperation):
             return self.followed_by(operation) if operation.name == self.name else True
         if isinstance(operation, (ModelOperation, FieldOperation)):
@@ -63,24 +63,24 @@ class StructureOperation(Operation):
         return super().reduce(operation, app_label)
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
-        """Return what this and a later operation on the same structure come to; False when they stay as they are."""
+        """Return the operations that replace this and a later one on the same structure; False to keep both."""
         return False
 
 
 class _WholeStructure(StructureOperation):
-    """What `CreateStructure` and `DropStructure` have in common: each is the other's reverse."""
+    """The common base of `CreateStructure` and `DropStructure`, each of which reverses the other."""
 
     def __init__(self, structure: Declared, view: bool = True) -> None:
         super().__init__(structure)
         self.view = view
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that makes this operation again, with the definition as it is now."""
+        """Return the call that recreates this operation, with its stored definition."""
         more = {} if self.view else {"view": False}
         return type(self).__name__, [], {"structure": _facts(self.structure), **more}
 
     def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
-        """Make the structure, or print how."""
+        """Create the structure, or print the SQL."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
@@ -90,7 +90,7 @@ class _WholeStructure(StructureOperation):
             change(create(known.catalog, [plan], self.view), schema_editor.connection)
 
     def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
-        """Drop the structure, or print how."""
+        """Drop the structure, or print the SQL."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         plan = known.plan(self.structure)
@@ -101,11 +101,11 @@ class _WholeStructure(StructureOperation):
 
 
 class CreateStructure(_WholeStructure):
-    """Make a structure where it is missing; `Mismatch` where it is there and declared otherwise.
+    """Create a structure if it is missing; `Mismatch` if it exists with another declaration.
 
-    Its reverse drops it with all that it holds: view, tables and entry in the catalog.
+    The reverse drops it with all its data: its view, its tables and its entry in the catalog.
 
-    view: also make what SQL clients see; see `roost.Store.create`.
+    view: also create the view for SQL clients; see `roost.Store.create`.
 
     >>> import roost
     >>> from roost.contrib.django.operations import CreateStructure
@@ -143,13 +143,13 @@ class CreateStructure(_WholeStructure):
 
 
 class AlterStructure(StructureOperation):
-    """Change what is stored to another declaration; see `roost.Store.alter` for what can change.
+    """Alter the stored structure to another declaration; see `roost.Store.alter` for what can be altered.
 
-    was: the declaration before, for the way back; None: there is no way back. An added column cannot be taken away
-        again (what it holds would be lost): then the way back is refused.
-    defaults: what the rows that are there get in an added column, by its name; taken from the row's dataclass where a
-        structure with one is given.
-    view: add it, or drop it; None: as it is.
+    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column cannot be
+        removed again (its data would be lost): then reversing is refused.
+    defaults: the values that existing rows get in added columns, by column name; by default those of the row's
+        dataclass, if the structure has one.
+    view: True adds the view, False drops it; None leaves it as it is.
 
     >>> import roost
     >>> from roost.contrib.django.operations import AlterStructure
@@ -173,11 +173,11 @@ class AlterStructure(StructureOperation):
 
     @property
     def reversible(self) -> bool:  # type: ignore[override]
-        """Whether it says what was before."""
+        """Whether the previous declaration is known."""
         return self.was is not None
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that makes this operation again, with the definitions as they are now."""
+        """Return the call that recreates this operation, with its stored definitions."""
         made: dict[str, Any] = {"structure": _facts(self.structure)}
         if self.was is not None:
             made["was"] = _facts(self.was)
@@ -190,13 +190,13 @@ class AlterStructure(StructureOperation):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Change it."""
+        """Alter the structure."""
         self._alter(app_label, schema_editor, self.structure, self.view)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Change it back."""
+        """Restore the previous declaration."""
         assert self.was is not None
         self._alter(app_label, schema_editor, self.was, None if self.view is None else not self.view)
 
@@ -231,9 +231,9 @@ class AlterStructure(StructureOperation):
 
 
 class DropStructure(_WholeStructure):
-    """Drop a structure with all that it holds; its reverse makes it anew, empty.
+    """Drop a structure with all its data; the reverse creates it again, empty.
 
-    view: whether the reverse makes what SQL clients see.
+    view: whether the reverse also creates the view for SQL clients.
 
     >>> import roost
     >>> from roost.contrib.django.operations import DropStructure
@@ -264,7 +264,7 @@ class DropStructure(_WholeStructure):
 
 
 class _Printer:
-    """Collects what `alter` would write. What it reads is read, as what it writes depends on it."""
+    """Collects the statements that `alter` would write. It runs the reads, since the writes depend on them."""
 
     def __init__(self, schema_editor: BaseDatabaseSchemaEditor) -> None:
         self._editor = schema_editor
@@ -281,7 +281,7 @@ class _Printer:
             self._reader.close()
 
     def execute(self, wanted: Wanted) -> Any:
-        """Answer what is asked, collect what would be written."""
+        """Run a read; collect a write."""
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
         if isinstance(wanted, Control):
@@ -307,7 +307,7 @@ def _allowed(app_label: str, schema_editor: BaseDatabaseSchemaEditor, name: str)
 
 
 def _frozen(declared: Declared) -> Structure:
-    # Made from its definition even where it is given: so both ways are one, and nothing of the module stays in it.
+    # Rebuilt from its definition even if a structure is given, so that it holds no reference to the application's code.
     return from_definition(declared.definition if isinstance(declared, Structure) else _text(declared))
 
 

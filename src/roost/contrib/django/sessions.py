@@ -1,8 +1,8 @@
 """Django's sessions in a `Cache`: `SESSION_ENGINE = "roost.contrib.django.sessions"`.
 
-What has not changed is renewed by `touch`, which writes only where the stored end is early by a sixteenth of the age: a
-site with SESSION_SAVE_EVERY_REQUEST writes little. Nothing needs `clearsessions`: each write removes some of what is
-over.
+`touch` renews an unchanged session; it writes only if the stored expiry time is early by a sixteenth of the age. So a
+site with SESSION_SAVE_EVERY_REQUEST writes little. `clearsessions` is not needed: each write deletes some expired
+sessions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from roost.structures.operation import Operation
 
 
 class SessionStore(SessionBase):
-    """A session, under its key. Another alias or another structure: a module with a subclass, as SESSION_ENGINE."""
+    """A session. For another database or structure, set SESSION_ENGINE to a module with a subclass."""
 
     using: ClassVar[str] = DEFAULT_DB_ALIAS
     structure: ClassVar[Cache[str, str]] = Cache("django_sessions", value=str)
 
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
-        self._loaded: tuple[str, bytes] | None = None  # the key, and what it had
+        self._loaded: tuple[str, bytes] | None = None  # the key, and the value that was loaded for it
 
     @classmethod
     def run(cls, operation: Operation[Any]) -> Any:
@@ -34,7 +34,7 @@ class SessionStore(SessionBase):
         return shared_store(cls.using, joins=True).run(operation)
 
     def load(self) -> dict[str, Any]:
-        """Return what is stored; where nothing is, the session has no key any more."""
+        """Return the stored data; if there is none, the session loses its key."""
         key = self.session_key
         found = None if key is None else self.run(self.structure.get(key))
         if key is None or found is None:
@@ -45,11 +45,11 @@ class SessionStore(SessionBase):
         return session
 
     def exists(self, session_key: str) -> bool:
-        """Return whether there is such a session, and not over."""
+        """Return whether there is such a session that has not expired."""
         return bool(self._validate_session_key(session_key)) and self.run(self.structure.get(session_key)) is not None
 
     def create(self) -> None:
-        """Begin a session with a key of its own."""
+        """Begin a session with a new key."""
         while True:
             self._session_key = self._get_new_session_key()  # type: ignore[attr-defined]
             try:
@@ -60,9 +60,9 @@ class SessionStore(SessionBase):
             return
 
     def save(self, must_create: bool = False) -> None:
-        """Store the session, or renew it where nothing has changed.
+        """Store the session, or renew it if it is unchanged.
 
-        `CreateError` where must_create is set and the key is taken; else `UpdateError` where the session has gone.
+        `CreateError` if must_create is set and the key is taken; otherwise `UpdateError` if the session is gone.
         """
         key = self.session_key
         if key is None:
@@ -76,7 +76,7 @@ class SessionStore(SessionBase):
             stored = age <= 0 or self.run(self.structure.add(key, self.encode(session), age))
         elif age <= 0:
             stored = self.run(self.structure.delete(key))
-        elif unchanged and isinstance(session.get("_session_expiry"), str):  # a fixed end, which is stored
+        elif unchanged and isinstance(session.get("_session_expiry"), str):  # a fixed expiry time, which is stored
             stored = self.exists(key)
         elif unchanged:
             stored = self.run(self.structure.touch(key, age))
@@ -87,21 +87,21 @@ class SessionStore(SessionBase):
         self._loaded = (key, serialized)
 
     def delete(self, session_key: str | None = None) -> None:
-        """Remove a session, this one where no key is named."""
+        """Remove a session; this one if no key is given."""
         key = self.session_key if session_key is None else session_key
         if key is not None:
             self.run(self.structure.delete(key))
 
     @classmethod
     def clear_expired(cls) -> None:
-        """Do nothing: each write removes what is over."""
+        """Do nothing: each write deletes some expired sessions."""
 
     def _serialized(self, session: dict[str, Any]) -> bytes:
         serialized: bytes = self.serializer().dumps(session)
         return serialized
 
     def _validate_session_key(self, key: str) -> bool:
-        # A cookie is whatever somebody has made up: the database may not take it.
+        # The key comes from a cookie, which the client may forge: it may be a text that the database does not accept.
         try:
             return bool(super()._validate_session_key(key) and "\0" not in key and self.structure.get(key))  # type: ignore[misc]
         except Invalid:

@@ -1,4 +1,4 @@
-"""`DjangoStore`: in Django's transaction where one is open, in a batch of its own where none is."""
+"""`DjangoStore`: runs operations in Django's transaction if one is open, otherwise in a batch."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class DjangoStore(Runner):
     """Runs operations on a database of settings.DATABASES.
 
     using: its alias.
-    timeout, lock_wait: of the batches; see `roost.Store`.
-    clock: the time on SQLite; servers have their own. See `roost.Store`.
-    joins: False: operations are never part of Django's transaction, except on SQLite, whose one writer that transaction
-        may be: a batch would wait for it, and it for the batch.
+    timeout, lock_wait: for the batches; see `roost.Store`.
+    clock: the clock on SQLite; servers use their own. See `roost.Store`.
+    joins: with False, operations are never part of Django's transaction, except on SQLite: Django's transaction may be
+        its single writer, and the batch and the transaction would wait for each other.
 
     Inside `transaction.atomic()` (a view under ATOMIC_REQUESTS, a TestCase) an operation is part of that transaction:
-    it commits or rolls back with it, through Django's cursor. One that fails (`Duplicate`, `Full`, …) leaves the block
-    usable; `Conflict` (a deadlock, a serialization failure) does not, as an error of Django's own there. Outside, it
-    goes into a batch on a connection of Roost's own and is committed when the call returns. A SQLite database in
-    memory exists for Django's connections alone, so there each call is an atomic block.
+    it commits or rolls back with it, through Django's cursor. An operation that fails (`Duplicate`, `Full`, …) leaves
+    the block usable; `Conflict` (a deadlock, a serialization failure) does not, just like an error of Django's own.
+    Outside, an operation goes into a batch on Roost's own connection and is committed when the call returns. Only
+    Django's connections can see an in-memory SQLite database, so there each call is an atomic block.
 
-    Making one reads no settings and opens nothing, so it may stand at module level.
+    Making a `DjangoStore` reads no settings and opens nothing, so it can be done at module level.
 
     >>> from roost.contrib.django import DjangoStore
     >>> store = DjangoStore()
@@ -75,13 +75,13 @@ class DjangoStore(Runner):
         return f"<DjangoStore {self.using!r}>"
 
     def on_commit(self, *operations: Operation[Any], robust: bool = True) -> None:
-        """Run operations in a batch when the surrounding transaction has committed; at once where none is open.
+        """Run operations in a batch once the surrounding transaction has committed, or at once if none is open.
 
-        The way for a view counter: the row of a popular page is not locked until the request ends. Nothing happens if
-        the transaction rolls back. They are run all or none, and their results are dropped.
+        Use it for a view counter: the row of a popular page is then not locked until the request ends. If the
+        transaction rolls back, nothing is run. The operations are run all or none, and their results are discarded.
 
-        robust: what fails is logged (logger `roost`), since the transaction is committed already and others wait for
-            the same moment; False: it is raised, as from a callback of `transaction.on_commit`.
+        robust: an error is logged (logger `roost`), since the transaction is already committed and other callbacks are
+            still to run; False: it is raised, as from a callback of `transaction.on_commit`.
         """
         atom = Atom(operations)
 
@@ -96,16 +96,16 @@ class DjangoStore(Runner):
         transaction.on_commit(run, using=self.using)
 
     def create(self, *structures: Structure, view: bool = True) -> None:
-        """Make what is missing; see `roost.Store.create`. Migrations do it better: see `CreateStructure`."""
+        """Create missing structures; see `roost.Store.create`. Prefer migrations: see `CreateStructure`."""
         connection = connections[self.using]
         core = self._store(connection)._core
         plans = [core.known.plan(each) for each in structures]
         core.known.log_differences(change(create(core.known.catalog, plans, view, exact=False), connection))
 
     def check(self, *structures: Structure) -> list[Violation]:
-        """Verify every promise of these structures (of all, when none is named); return what is broken.
+        """Verify every promise of these structures (of all, if none is given); return the broken ones.
 
-        Inside a transaction it sees that transaction: a test may end with it.
+        Inside a transaction it sees the changes of that transaction, so a test can end with it.
         """
         connection = connections[self.using]
         core = self._store(connection)._core
@@ -115,9 +115,9 @@ class DjangoStore(Runner):
         return core.snapshot(work)
 
     def close(self) -> None:
-        """Answer what waits and close the connections of the batches; Django's are Django's. The next batch opens anew.
+        """Finish the waiting calls and close the batches' connections, not Django's. The next batch reconnects.
 
-        Only where processes end otherwise than by their end: a worker that lets go of its connections when idle.
+        Only needed to release connections before the process ends: for example, in a worker that is idle.
         """
         found, self._batches = self._batches, None
         if found is not None:
@@ -144,8 +144,8 @@ class DjangoStore(Runner):
         return atom.answer
 
     def _store(self, connection: BaseDatabaseWrapper) -> Store:
-        # Looked up at every call: a test runner changes the settings of the connection when it has made its database.
-        # Two threads may make one each; the one that is not kept is closed when nobody uses it any more.
+        # Looked up at every call: a test runner changes the connection's settings after creating its database.
+        # Two threads may make one each; the one that is not kept is closed when it is no longer used.
         facts = connection.settings_dict
         address = tuple([facts[name] for name in ("NAME", "HOST", "PORT", "USER", "PASSWORD")])
         found = self._batches
@@ -161,7 +161,7 @@ class DjangoStore(Runner):
 
 
 class _InThread(AsyncRunner):
-    """Runs in the thread that Django's own asynchronous calls run in: that of the connection they would use."""
+    """Runs in the thread of Django's own asynchronous calls, which owns the connection that they use."""
 
     def __init__(self, answer: Callable[[Atom], tuple[Any, ...]]) -> None:
         self._in_thread = sync_to_async(answer, thread_sensitive=True)
@@ -172,13 +172,13 @@ class _InThread(AsyncRunner):
 
 def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
     was_open = connection.connection is not None
-    connection.cursor().close()  # Django raises where a test may not use the database
+    connection.cursor().close()  # Django raises an error if the test may not use the database
     if not was_open:
-        connection.close()  # a thread that uses nothing else of Django's would leave it open
+        connection.close()  # a thread that uses Django for nothing else would leave it open
     try:
         core.submit([atom])
     finally:
-        core.disconnect()  # the runner can drop no database that somebody is connected to
+        core.disconnect()  # the test runner cannot drop a database that has connections
 
 
 def _autocommit(connection: BaseDatabaseWrapper) -> bool:
@@ -187,8 +187,8 @@ def _autocommit(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _begin_as_the_driver_does(connection: BaseDatabaseWrapper) -> None:
-    # With autocommit off, sqlite3 begins a transaction with the first change only; a savepoint would be the transaction
-    # then, and its release the commit.
+    # With autocommit off, sqlite3 begins a transaction only with the first change; before that, a savepoint would be
+    # the transaction itself, and releasing it would commit.
     if connection.vendor == "sqlite" and not _autocommit(connection):
         connection.ensure_connection()
         if not connection.connection.in_transaction:

@@ -1,4 +1,4 @@
-"""For tests: structures are no models, so Django's `flush` leaves them as they are."""
+"""Helpers for tests: structures are not models, so Django's `flush` does not empty them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Clearing = Generator[Statement, Any, None]
 
 
 def clear_structures(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Empty every structure of a database: as if each had just been made.
+    """Empty every structure of a database, as if each had just been created.
 
     Tables of the application's own (`roost cap`) are left alone.
     """
@@ -32,14 +32,14 @@ def clear_structures(using: str = DEFAULT_DB_ALIAS) -> None:
 
 def _clear(known: Known) -> Clearing:
     for _, _, definition in (yield from listed(known.catalog)):
-        for table in known.plan(from_definition(definition)).layout:  # a table of the application's own has none
+        for table in known.plan(from_definition(definition)).layout:  # empty for a table of the application's own
             yield Statement(Template(f"DELETE FROM {table}"), [()])
 
 
 class ClearsStructures(TestCase):
-    """Mixin for a TransactionTestCase: structures are empty after each test, in every database of `databases`.
+    """Mixin for a TransactionTestCase: empties the structures in every database of `databases` after each test.
 
-    A TestCase needs none: what it does is rolled back.
+    A TestCase does not need it: Django rolls back its changes.
 
     >>> from django.test import TransactionTestCase
     >>> from roost.contrib.django.testing import ClearsStructures
@@ -48,7 +48,7 @@ class ClearsStructures(TestCase):
     """
 
     def setUp(self) -> None:
-        """Clear at the end, also after a test that failed."""
+        """Clear the structures after the test, even if it failed."""
         super().setUp()
         for using in getattr(self, "databases", {DEFAULT_DB_ALIAS}):
             self.addCleanup(clear_structures, using)

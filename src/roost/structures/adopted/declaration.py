@@ -1,4 +1,4 @@
-"""Adopted: a table of the application's own that `roost cap` keeps short, as Python reads it."""
+"""Adopted: Python access to a table of the application's own that `roost cap` keeps short."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ApplicationTable(Structure):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """None: they may change at any time."""
+        """Always empty: the application may change its columns at any time."""
         return ()
 
     def clear(self, key: Any) -> NoReturn:
-        """Raise `Invalid`: the application deletes its rows by its own SQL."""
+        """Raise `Invalid`: the application deletes its rows with its own SQL."""
         raise Invalid(f"{self.name} is a table of the application's own: delete its rows with SQL")
 
     def forget(self, key: Any) -> NoReturn:
@@ -43,11 +43,11 @@ class ApplicationTable(Structure):
 
 
 class Adopted(ApplicationTable):
-    """A table of the application's own, capped by `roost cap`: at most `keep` rows per key, the oldest go first.
+    """A table of the application's own, capped by `roost cap`: at most `keep` rows per key, the oldest deleted first.
 
-    Made by `Capped.of`. The application writes it with its own SQL, or by `add`, and Python reads it. Rows come as
-    named tuples of the table's columns, with the values that the database has. A key is what the columns of `--per`
-    hold: a value, or a tuple when there are several.
+    Made by `Capped.of`. The application writes it with its own SQL, or by `add`, and Python reads it. Rows are returned
+    as named tuples of the table's columns, with the database's values. A key is the value of the column of `--per`, or
+    a tuple if there are several columns.
     """
 
     kind = "adopted"
@@ -61,22 +61,22 @@ class Adopted(ApplicationTable):
         self._define({"name": name, "facts": facts}, **(facts or {}))
 
     def latest(self, key: Any, n: int | None = None) -> Operation[list[Any]]:
-        """Ask for the newest `n` rows of a key (all, when None), newest first."""
+        """Read the newest `n` rows of a key (None: all), newest first."""
         return Operation(self, "latest", (self.key.check(key), n if n is None else self._n(n)))
 
     def count(self, key: Any) -> Operation[int]:
-        """Ask how many rows the key holds; reads all of them in the index, which are few."""
+        """Read how many rows the key holds, by counting its few entries in the index."""
         return Operation(self, "count", (self.key.check(key),))
 
     def keys(self, after: Any = None, n: int = 100) -> Operation[list[Any]]:
-        """Ask for the first `n` keys behind `after`, in key order; NULL is no key."""
+        """Read the first `n` keys after `after`, in key order; NULL is not a key."""
         return super().keys(after, n)
 
     def add(self, **values: Any) -> Operation[None]:
-        """Ask to insert a row, by the names of its columns; what it pushes out is gone when it is there.
+        """Insert a row, given by column names; the rows that it displaces are deleted in the same transaction.
 
-        So it is in MariaDB too, where the application's own INSERT leaves that to the next pass. Columns that are not
-        named have their defaults; what the table refuses is `StatementFailed`.
+        This holds on MariaDB too, where after the application's own INSERT the next pass deletes them. Columns that are
+        not named get their defaults; a row that the table refuses raises `StatementFailed`.
 
         >>> import roost
         >>> roost.Capped.of("visits").add(uid=5, visitor=7)
@@ -95,7 +95,7 @@ class Adopted(ApplicationTable):
         return super()._arguments(verb, args)
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        """Return the name of the column whose value is at this path in an operation's arguments."""
         if operation.verb == "add":
             name: str = operation.args[0][path[1]][0]
             return name
@@ -108,7 +108,8 @@ class Adopted(ApplicationTable):
 
 
 def _check_facts(name: str, facts: dict[str, Any]) -> None:
-    # SQL is made of them, which runs by the rights of whoever checks or caps, and others may write the catalog.
+    # These facts become part of SQL that runs with the rights of the account that checks or caps, and other accounts
+    # may be able to write the catalog.
     keep_limit(name, facts["keep"])
     newest_by = [] if facts["newest_by"] is None else [facts["newest_by"]]
     for fact, names in (("per", facts["per"]), ("id", facts["id"]), ("newest_by", newest_by)):
@@ -128,7 +129,7 @@ def _is_value(value: Any) -> bool:
 
 
 class _Key(Group[Any]):
-    """Values as databases store them: of how many columns is known to the catalog alone."""
+    """Values as databases store them; only the catalog knows how many columns there are."""
 
     __slots__ = ("_names",)
 
@@ -138,7 +139,7 @@ class _Key(Group[Any]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns, where they are known."""
+        """The names of the columns, if known."""
         return self._names
 
     def check(self, value: Any) -> tuple[Any, ...]:

@@ -12,16 +12,16 @@ from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
 AGED_FACTS = ("by", "older_than", "time", "offset", "id", "index")
-TIMES = ("zoned", "plain", "date", "seconds", "milliseconds")  # how a column tells the time; see `capping/age.py`
+TIMES = ("zoned", "plain", "date", "seconds", "milliseconds")  # how a column stores the time; see `capping/age.py`
 DAY = 86_400
 OLDEST = 18_250 * DAY  # seconds: fifty years, as numbers count from 1970
-FURTHEST = 14 * 60  # minutes that a zone is beside UTC
+FURTHEST = 14 * 60  # minutes: the greatest offset of a time zone from UTC
 
 
 class Aged(ApplicationTable):
-    """A table of the application's own whose rows go when they are older than `older_than`. The catalog has it.
+    """A table of the application's own whose rows are deleted when older than `older_than`; listed in the catalog.
 
-    The application reads and writes it with its own SQL; Roost only tells how far it has come.
+    The application reads and writes it with its own SQL; Roost only reports the progress of the deletions.
     """
 
     kind = "aged"
@@ -35,7 +35,7 @@ class Aged(ApplicationTable):
         self._define({"name": name, "facts": facts}, **facts)
 
     def state(self) -> Operation[tuple[int, Any, Any]]:
-        """Ask how many rows are over, and for the oldest and the newest time."""
+        """Read how many rows are too old, and the oldest and the newest time."""
         return Operation(self, "state", ())
 
     @classmethod
@@ -45,7 +45,8 @@ class Aged(ApplicationTable):
 
 
 def _check_facts(name: str, facts: dict[str, Any]) -> None:
-    # SQL is made of them, which runs by the rights of whoever checks or caps, and others may write the catalog.
+    # These facts become part of SQL that runs with the rights of the account that checks or caps, and other accounts
+    # may be able to write the catalog.
     for fact, least, most in (("older_than", 1, OLDEST), ("offset", -FURTHEST, FURTHEST)):
         if type(facts[fact]) is not int or not least <= facts[fact] <= most:
             raise Invalid(f"{name}: {fact} is a whole number from {least} to {most}, not {shown(facts[fact])}")

@@ -1,4 +1,4 @@
-"""Cache: values under keys, each until its end."""
+"""Cache: values under keys, each until it expires."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ V = TypeVar("V")
 Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is removed
 
 SECOND = 1_000_000
-MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: a moment with that added fits into 64 bits
-NEVER = INT_MAX  # the end of what has none
-MOST = 2**53  # of items or bytes
+MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: the current time plus this fits in 64 bits
+NEVER = INT_MAX  # the expiry time of a value that never expires
+MOST = 2**53  # the greatest bound of items or bytes
 ALL: Any = object()  # in place of a key
-COUNTER_MAX = 2**64 - 1  # of a number in a text or in bytes, as memcached has it
+COUNTER_MAX = 2**64 - 1  # the greatest number in a text or in bytes, as in memcached
 FLAGS_MAX = 2**32 - 1
 
 OWN_COLUMNS = frozenset(["value", "until", "token", "flags", "used", "size", "expires"])  # beside the key's
@@ -30,9 +30,9 @@ TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
 class Item(NamedTuple, Generic[V]):
-    """A value, the token by which `cas` knows that it is still that one, and the seconds left, None for ever.
+    """A value, its token for `cas`, and the seconds until it expires (None: never).
 
-    flags: the number that was stored with it.
+    flags: the number stored with the value.
     """
 
     value: V
@@ -47,21 +47,23 @@ def seconds_of(ttl: Ttl) -> float | None:
 
 
 class Cache(Structure, Generic[K, V]):
-    """Values under keys, each until its end. What is over is never answered; each write removes some of it.
+    """Values under keys, each until it expires. Reads never return an expired value; each write deletes some of them.
 
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `Counter`.
-    value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or another that a column can have.
-    max_items: how many values it holds at most, exactly; None is no bound.
-    max_bytes: how many bytes all keys and values may have together; a number or another type of fixed size counts as 8.
+    value: the type of a value: bytes, str, `roost.binary(n)`, `roost.text(n)`, int, or any other column type.
+    max_items: the exact upper bound of the number of values; None: no bound.
+    max_bytes: the upper bound of the bytes of all keys and values together; a value of fixed size (a number, …) counts
+        as 8.
 
-    Where a bound would be exceeded, expired values go first, then those used longest ago. Storing a value counts as a
-    use; reading it counts if an eighth of all values were used since its last recorded use. No read writes: a store
-    records it with its next write to the cache. On servers the writers of a bounded cache wait for each other.
+    If a write would exceed a bound, expired values are removed first, then the least recently used ones. Storing a
+    value counts as a use; reading it counts if an eighth of all values were used since its last recorded use. A read
+    never writes: the store records the use with its next write to the cache. On servers, the writers of a bounded
+    cache wait for each other.
 
-    Verbs that memcached has too answer as its protocol says. `ttl` is in seconds, or a timedelta; None is no end. The
-    clock is the database server's; on SQLite the store's. `flags` is a number of 32 bits, kept beside a value, that
-    means what the application says: clients of memcached keep the kind of the value there.
+    Operations that memcached also has return what its protocol specifies. `ttl` is in seconds, or a timedelta; None:
+    the value never expires. The clock is the database server's; on SQLite the store's. `flags` is a number of 32 bits,
+    stored with a value, whose meaning the application chooses: clients of memcached store the kind of the value there.
 
     >>> import roost
     >>> pages = roost.Cache("pages", value=str)
@@ -146,7 +148,7 @@ class Cache(Structure, Generic[K, V]):
 
     @property
     def bounded(self) -> bool:
-        """Whether there is an end to what it holds."""
+        """Whether the cache has a bound."""
         return self.max_items is not None or self.max_bytes is not None
 
     @property
@@ -157,31 +159,31 @@ class Cache(Structure, Generic[K, V]):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def get(self, key: K) -> Operation[V | None]:
-        """Ask for the value; None where there is none, or it is over."""
+        """Read the value; None if there is none or it has expired."""
         return Operation(self, "get", (self._check_key(key),))
 
     def get_many(self, keys: Iterable[K]) -> Operation[dict[K, V]]:
-        """Ask for the values of several keys: those that are there, in the order asked."""
+        """Read the values of several keys; the dict has the keys that have a value, in the given order."""
         found = self._several("get_many takes several keys", keys)
         return Operation(self, "get_many", (tuple([self._check_key(key) for key in found]),))
 
     def gets(self, key: K) -> Operation[Item[V] | None]:
-        """Ask for the value with its token, which `cas` takes, and the time that is left; None where there is none."""
+        """Read the value with its token (for `cas`) and the time until it expires; None if there is none."""
         return Operation(self, "gets", (self._check_key(key),))
 
     def gets_many(self, keys: Iterable[K]) -> Operation[dict[K, Item[V]]]:
-        """Ask for the values of several keys, each as `gets` answers it: those that are there, in the order asked."""
+        """Read several keys, each as `gets` returns it; the dict has those with a value, in the given order."""
         found = self._several("gets_many takes several keys", keys)
         return Operation(self, "gets_many", (tuple([self._check_key(key) for key in found]),))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after` that have a value, in key order."""
+        """Read the first `n` keys after `after` that have a value, in key order."""
         return super().keys(after, n)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def set(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[None]:
-        """Store a value, whatever was there; its end is `ttl` from now."""
+        """Store a value, whether or not the key has one; it expires `ttl` from now."""
         return Operation(self, "set", self._row(key, value, ttl, flags))
 
     def set_many(self, values: Mapping[K, V], ttl: Ttl = None, flags: int = 0) -> Operation[None]:
@@ -193,54 +195,54 @@ class Cache(Structure, Generic[K, V]):
         return Operation(self, "set_many", tuple(rows))
 
     def add(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
-        """Store a value where there is none; True if it was stored."""
+        """Store a value if the key has none; True if it was stored."""
         return Operation(self, "add", self._row(key, value, ttl, flags))
 
     def replace(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
-        """Store a value where there is one; True if it was stored."""
+        """Store a value if the key has one already; True if it was stored."""
         return Operation(self, "replace", self._row(key, value, ttl, flags))
 
     def cas(self, key: K, value: V, token: int, ttl: Ttl = None, flags: int = 0) -> Operation[bool | None]:
-        """Store a value where there is still the one that `gets` has answered with this token.
+        """Store a value if the key still has the value that `gets` returned with this token.
 
-        True if it was stored, False where another value was stored meanwhile, even an equal one, None where there is
-        none any more.
+        True if it was stored; False if another value, even an equal one, was stored in the meantime; None if the key
+        has no value any more.
         """
         return Operation(self, "cas", (*self._row(key, value, ttl, flags), self._token(token)))
 
     def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
-        """Give a value another end, `ttl` from now; True if there is one.
+        """Let a value expire `ttl` from now; True if there is one.
 
-        Where the end is stored already, or one that lies before it by less than a sixteenth of `ttl`, nothing is
-        written: what is read and touched all the time is seldom written. So a value may end that much early, and never
-        late. Its token stays.
+        Nothing is written if the stored expiry time is the new one, or earlier by less than a sixteenth of `ttl`: so a
+        value that is touched all the time is seldom written. It may therefore expire that much early, but never late.
+        Its token does not change.
         """
         return Operation(self, "touch", (self._check_key(key), self._ttl(ttl)))
 
     def increment(self, key: K, n: int = 1) -> Operation[int | None]:
-        """Add to a number and return the new one; None where there is none. The end stays.
+        """Add to a number and return the new one; None if there is none. The expiry time does not change.
 
-        In bytes and texts it is written in decimal digits, from 0 to 2^64 - 1, and behind the last it begins at 0
-        again, as in memcached; what is not of that form is `Invalid`. An int that would leave 64 bits is `Overflow`.
+        In bytes and texts the number is in decimal digits, from 0 to 2^64 - 1, and wraps to 0, as in memcached; a value
+        of another form raises `Invalid`. An int that would leave 64 bits raises `Overflow`.
         """
         return Operation(self, "increment", (self._check_key(key), self._addend(n)))
 
     def decrement(self, key: K, n: int = 1) -> Operation[int | None]:
-        """Subtract from a number and return the new one; None where there is none. The end stays.
+        """Subtract from a number and return the new one; None if there is none. The expiry time does not change.
 
-        In bytes and texts it stops at 0, as in memcached; an int goes on below.
+        In bytes and texts it stops at 0, as in memcached; an int may become negative.
         """
         return Operation(self, "decrement", (self._check_key(key), self._addend(n)))
 
     def append(self, key: K, value: V) -> Operation[bool]:
-        """Put something behind the value, bytes or a text; True if there is one. The end stays.
+        """Append to the value (bytes or text); True if there is one. The expiry time does not change.
 
-        `Invalid` where it becomes longer than the declared limit.
+        `Invalid` if the value would exceed the declared limit.
         """
         return self._lengthen("append", key, value)  # type: ignore[no-any-return]
 
     def prepend(self, key: K, value: V) -> Operation[bool]:
-        """Put something before the value, bytes or a text; True if there is one. The end stays."""
+        """Prepend to the value (bytes or text); True if there is one. The expiry time does not change."""
         return self._lengthen("prepend", key, value)  # type: ignore[no-any-return]
 
     def delete(self, key: K) -> Operation[bool]:
@@ -248,7 +250,7 @@ class Cache(Structure, Generic[K, V]):
         return Operation(self, "delete", (self._check_key(key),))
 
     def clear(self, key: K = ALL) -> Operation[int]:
-        """Remove all values, or the one of a key; the answer is how many there were."""
+        """Remove all values, or the value of one key; return how many there were."""
         return Operation(self, "clear", (None if key is ALL else self._check_key(key),))
 
     def forget(self, key: K) -> Operation[int]:
@@ -256,22 +258,22 @@ class Cache(Structure, Generic[K, V]):
         return super().forget(key)
 
     def lease(self, key: K, ttl: float | dt.timedelta) -> Operation[int | None]:
-        """Ask to be the one who computes the value; None while somebody else is, otherwise a token for `release`.
+        """Request the right to compute the value: a token for `release`, or None while another caller has it.
 
-        It ends by itself after `ttl`, in case its holder never comes back. It keeps nobody from storing a value:
-        `store.get_or_set` is what uses it.
+        The right expires after `ttl`, in case its holder never releases it. It does not keep others from storing a
+        value. `store.get_or_set` uses it.
         """
         return Operation(self, "lease", (self._check_key(key), self._ttl(ttl, needed=True)))
 
     def release(self, key: K, token: int) -> Operation[bool]:
-        """Give a lease back; False where it has ended."""
+        """Release a lease; False if it has expired."""
         return Operation(self, "release", (self._check_key(key), self._token(token)))
 
     def _row(self, key: K, value: V, ttl: Ttl, flags: int) -> tuple[Any, ...]:
         return self._check_key(key), self._check_value(value), self._ttl(ttl), self._flags(flags)
 
     def _flags(self, flags: int) -> int:
-        if flags == 0 and type(flags) is int:  # as it mostly is
+        if flags == 0 and type(flags) is int:  # the common case
             return 0
         found = whole(flags, 0, FLAGS_MAX)
         if found is None:
@@ -318,7 +320,7 @@ class Cache(Structure, Generic[K, V]):
     # --- what all structures have ---------------------------------------------------------------------------------
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        """Return the name of the column whose value is at this path in an operation's arguments."""
         place = path[1:] if operation.verb == "set_many" else path
         if operation.verb in ("get_many", "gets_many", "fetch"):
             place = path[1:]

@@ -23,17 +23,17 @@ L = TypeVar("L")
 
 
 class Capped(RowStructure[R, K]):
-    """A capped collection: at most `keep` rows per key, each with an id; the oldest *added* goes first.
+    """A capped collection: at most `keep` rows per key, each with an id; the row *added* first is evicted first.
 
     name: lower-case identifier, at most 40 characters.
     Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
     per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
     keep: rows per key, at least 1.
-    unique: the field, or several, that is a row's id within its key.
+    unique: the field (or several) that identifies a row within its key.
     on_full: "evict" the oldest, or "reject" the new row with `Full`.
     on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest.
-    keep_for: with it rows also leave by themselves after that time: see `ExpiringCapped`.
-    order: a field by which the best rows are kept instead of the newest ones: see `Ranked`.
+    keep_for: rows also expire after this time: see `ExpiringCapped`.
+    order: keep the rows with the greatest values of this field instead of the newest rows: see `Ranked`.
 
     >>> import dataclasses, roost
     >>> @dataclasses.dataclass
@@ -50,12 +50,12 @@ class Capped(RowStructure[R, K]):
 
     kind = "capped"
     options: ClassVar[tuple[str, ...]] = ("keep", "on_full", "on_duplicate")
-    score: Column | None = None  # what is kept is the greatest of; None: the newest rows
+    score: Column | None = None  # rows with the greatest values of this column are kept; None: the newest rows
 
     def __new__(
         cls, name: str, *_: Any, order: str | None = None, keep_for: timedelta | float | None = None, **__: Any
     ) -> Self:
-        """Make a `Ranked` where there is an order, an `ExpiringCapped` where rows leave by themselves."""
+        """Return a `Ranked` if `order` is given, an `ExpiringCapped` if `keep_for` is given."""
         if cls is Capped and order is not None:
             from roost.structures.ranked.declaration import Ranked  # which is derived from this class
 
@@ -152,18 +152,18 @@ class Capped(RowStructure[R, K]):
         )
 
     def add(self, row: R) -> Operation[None]:
-        """Add the row as the key's newest; beyond `keep` the oldest added goes.
+        """Add the row as the key's newest; if the key then has more than `keep` rows, evict the one added first.
 
-        `Duplicate` when its id is there and `on_duplicate` is "error"; `Full` when the key holds `keep` other rows and
+        `Duplicate` when the id exists and `on_duplicate` is "error"; `Full` when the key holds `keep` other rows and
         `on_full` is "reject".
         """
         return Operation(self, "add", (self.rows.check(row),))
 
     def add_all(self, rows: Iterable[R]) -> Operation[None]:
-        """Add many rows in their order, all or none.
+        """Add many rows in the given order, all or none.
 
-        They are checked and stored together, which takes less time than as many `add`. One that `add` would refuse
-        with `Duplicate` or `Full` refuses all of them.
+        The rows are checked and stored together, which is faster than one `add` per row. If one row raises `Duplicate`
+        or `Full`, none is added.
 
         >>> import dataclasses, roost
         >>> @dataclasses.dataclass
@@ -180,20 +180,20 @@ class Capped(RowStructure[R, K]):
         return Operation(self, "add_all", self.rows.check_all(self._several("add_all takes several rows", rows)))
 
     def remove(self, key: K, id: Any) -> Operation[bool]:
-        """Remove the row with this id; the answer is whether it was there."""
+        """Remove the row with this id; return whether it existed."""
         return Operation(self, "remove", (self.key.check(key), self.id.check(id)))
 
     def get(self, key: K, id: Any) -> Operation[R | None]:
-        """Ask for the row with this id; None when it is not there."""
+        """Read the row with this id; None if there is none."""
         return Operation(self, "get", (self.key.check(key), self.id.check(id)))
 
     def count(self, key: K) -> Operation[int]:
-        """Ask how many rows the key holds; reads one row, however many there are."""
+        """Read how many rows the key holds; reads a single row, whatever the number."""
         return Operation(self, "count", (self.key.check(key),))
 
     @staticmethod
     def of(table: str) -> Adopted:
-        """Return a table of the application's own that `roost cap` has capped, to read it.
+        """Return a handle for reading a table of the application's own that `roost cap` has capped.
 
         >>> import roost
         >>> roost.Capped.of("visits").latest(5, 3)
@@ -202,7 +202,7 @@ class Capped(RowStructure[R, K]):
         return Adopted(table)
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        """Return the name of the column whose value is at this path in an operation's arguments."""
         if operation.verb in ("remove", "get", "rank") and path[0] == 1:
             return self.id.names[path[-1]]
         return super().column_at(operation, path)

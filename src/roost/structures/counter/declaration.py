@@ -27,13 +27,13 @@ class Counter(Structure, Generic[K]):
     name: lower-case identifier, at most 40 characters.
     key: the type of a key: int, str (255 characters), `roost.text(n)`, bytes, date, datetime, bool, UUID, an Enum,
         `roost.decimal(…)`, or a NamedTuple of those. Keys are compared byte for byte: `/Home` is not `/home`.
-    slots: over how many rows the adds to one key are spread, 1 to 1,024. None is the engine's own choice: 1 on
-        SQLite, which has one writer; 16 elsewhere. A read sums them.
+    slots: the number of rows over which adds to one key are spread, 1 to 1,024. None means the engine's default: 1 on
+        SQLite, which has one writer; 16 elsewhere. A read sums these rows.
 
-    window, keep: with these it counts per hour, say, and what is older goes: see `WindowedCounter`.
+    window, keep: count per window of time (say, an hour) and keep the last windows only: see `WindowedCounter`.
 
-    Each slot holds |n| < 2^63; an add that would take one past that is refused with `Overflow`, never wrapped. Totals
-    are Python's ints, of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
+    Each slot holds |n| < 2^63; an add that would exceed that raises `Overflow`, and never wraps. Totals are Python
+    ints of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
 
     >>> import roost
     >>> pageviews = roost.Counter("pageviews")
@@ -47,7 +47,7 @@ class Counter(Structure, Generic[K]):
     options: ClassVar[tuple[str, ...]] = ("slots",)
 
     def __new__(cls, *_: Any, window: str | timedelta | None = None, **__: Any) -> Self:
-        """Make a `WindowedCounter` where there are windows."""
+        """Return a `WindowedCounter` if `window` is given."""
         if cls is Counter and window is not None:
             from roost.structures.windowed_counter.declaration import WindowedCounter  # derived from this class
 
@@ -105,11 +105,11 @@ class Counter(Structure, Generic[K]):
         return Operation(self, "add", (self._check_key(key), found))
 
     def increment(self, key: K, n: int = 1) -> Operation[int]:
-        """Add `n` as `add` does, and answer the exact new total; `Overflow` when a slot would leave 64 bits.
+        """Add `n` as `add` does and return the exact new total; `Overflow` when a slot would leave 64 bits.
 
-        No two callers get the same total while every `n` is positive. That costs the key's slots their purpose: all of
-        them are locked and read, so whoever writes the key waits for the transaction to end. Where a counter is there
-        to be incremented (numbers of orders, tickets), declare `slots=1`: then it costs hardly more than `add`.
+        No two callers get the same total while every `n` is positive. The price is that slots no longer help: all slots
+        of the key are locked and read, so other writers of the key wait until the transaction ends. For a counter that
+        is mainly incremented (order numbers, tickets), declare `slots=1`: then it costs hardly more than `add`.
 
         >>> import roost
         >>> tickets = roost.Counter("tickets", slots=1)
@@ -121,9 +121,9 @@ class Counter(Structure, Generic[K]):
         return Operation(self, "increment", self.add(key, n).args)
 
     def add_all(self, counts: Mapping[K, int]) -> Operation[None]:
-        """Add to many keys, to all or none; `Overflow` when a slot would leave 64 bits.
+        """Add to many keys, all or none; `Overflow` when a slot would leave 64 bits.
 
-        They are checked and stored together, which takes less time than as many `add`.
+        The adds are checked and stored together, which is faster than one `add` per key.
 
         >>> import collections, roost
         >>> pageviews = roost.Counter("pageviews")
@@ -145,21 +145,21 @@ class Counter(Structure, Generic[K]):
         return Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
 
     def total(self, key: K) -> Operation[int]:
-        """Ask for the total; 0 for a key that was never counted."""
+        """Read the total; 0 for a key that was never counted."""
         return Operation(self, "total", (self._check_key(key),))
 
     def totals(self, keys: Iterable[K]) -> Operation[dict[K, int]]:
-        """Ask for the totals of several keys: every key asked is in the answer, in the order asked."""
+        """Read the totals of several keys; the dict has every given key, in the given order."""
         if isinstance(keys, (str, bytes)):
             raise Invalid(f"{self.name}: totals takes several keys, not the single {keys!r}")
         return Operation(self, "totals", (tuple([self._check_key(key) for key in keys]),))
 
     def top(self, n: int = 10) -> Operation[list[tuple[K, int]]]:
-        """Ask for the `n` greatest totals, greatest first, equal ones in key order. Reads every key."""
+        """Read the `n` greatest totals, greatest first, equal ones in key order. Scans every key."""
         return Operation(self, "top", (self._n(n),))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order."""
+        """Read the first `n` keys after `after`, in key order."""
         return super().keys(after, n)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Expiring capped: the newest rows of each key, as long as they are not too old; `Capped(…, keep_for=…)` makes it."""
+"""Expiring capped: the newest rows of each key that are not too old; `Capped(…, keep_for=…)` returns one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ R = TypeVar("R")
 
 
 class ExpiringCapped(Capped[R, K]):
-    """At most `keep` rows per key, each for `keep_for` from its add on: both limits hold.
+    """At most `keep` rows per key, each for at most `keep_for` after its add.
 
-    Made by `roost.Capped(…, keep_for=timedelta(days=30))`. With `on_duplicate="refresh"` an add of an id that is there
-    renews its time. A row that is over is not there: its id may be added again, and it takes no place where `on_full`
-    is "reject". The time is the database server's own clock, on SQLite the store's; a clock that jumps back makes
-    nothing come back.
+    Made by `roost.Capped(…, keep_for=timedelta(days=30))`. With `on_duplicate="refresh"`, adding an id that exists
+    renews its time. An expired row counts as absent: its id may be added again, and it takes up no place when `on_full`
+    is "reject". The clock is the database server's, on SQLite the store's; if the clock jumps back, expired rows do not
+    reappear.
 
     keep_for: a timedelta of whole seconds, or their number.
 
-    What is over is never answered, also not counted; it goes with the writes that come: what the keys have that are
-    written, and what some other keys have.
+    Expired rows are neither returned nor counted. Later writes delete them: those of the keys that they write, and
+    those of some other keys.
 
     >>> import dataclasses, roost
     >>> from datetime import timedelta
@@ -74,7 +74,7 @@ class ExpiringCapped(Capped[R, K]):
         )
 
     def count(self, key: K) -> Operation[int]:
-        """Ask how many rows the key holds; counts them."""
+        """Read how many rows the key holds, by counting them."""
         return super().count(key)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Expiring ring: the last rows of each key, as long as they are not too old; `Ring(…, keep_for=…)` makes it."""
+"""Expiring ring: the last rows of each key that are not too old; `Ring(…, keep_for=…)` returns one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ R = TypeVar("R")
 
 
 class ExpiringRing(Ring[R, K]):
-    """The last `keep` rows per key, each for `keep_for` from its push on: both limits hold.
+    """The last `keep` rows per key, each for at most `keep_for` after its push.
 
-    Made by `roost.Ring(…, keep_for=timedelta(days=30))`. The time is the database server's own clock, on SQLite the
-    store's; a clock that jumps back makes nothing come back.
+    Made by `roost.Ring(…, keep_for=timedelta(days=30))`. The clock is the database server's, on SQLite the store's; if
+    the clock jumps back, expired rows do not reappear.
 
     keep_for: a timedelta of whole seconds, or their number.
 
-    What is over is never answered; its rows are overwritten, or go with the pushes that come, a bounded number with
-    each. The sequence of a key goes on.
+    Expired rows are never returned. They are overwritten, or later pushes delete them, a bounded number with each push.
+    The sequence numbers of a key continue.
 
     >>> import dataclasses, roost
     >>> from datetime import timedelta

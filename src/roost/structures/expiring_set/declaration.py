@@ -1,4 +1,4 @@
-"""Expiring set: the members of each key that were added not long ago; `Set(…, keep_for=…)` makes it."""
+"""Expiring set: the members of each key that were added recently; `Set(…, keep_for=…)` returns one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ M = TypeVar("M")
 
 
 class ExpiringSet(Set[K, M]):
-    """Members that leave by themselves, some time after they were added last.
+    """Members that expire `keep_for` after they were last added.
 
-    Made by `roost.Set(…, keep_for=timedelta(minutes=5))`. An `add` of a member that is there renews its time. The time
-    is the database server's own clock, on SQLite the store's; a clock that jumps back makes nothing come back.
+    Made by `roost.Set(…, keep_for=timedelta(minutes=5))`. Adding a member that exists renews its time. The clock is
+    the database server's, on SQLite the store's; if the clock jumps back, expired members do not reappear.
 
     keep_for: a timedelta of whole seconds, or their number.
 
-    What is over is never answered, also not counted; its rows go with the writes that come, a bounded number with each.
-    A key is listed by `keys` as long as it has a member. `size` and `keys` read the rows of the members.
+    Expired members are neither returned nor counted; later writes delete their rows, a bounded number with each write.
+    `keys` lists a key as long as it has a member. `size` and `keys` read the rows of the members.
 
     >>> import roost
     >>> from datetime import timedelta
@@ -50,19 +50,19 @@ class ExpiringSet(Set[K, M]):
         )
 
     def add(self, key: K, *members: M) -> Operation[int]:
-        """Add members, or renew the time of those that are there; the answer is how many of them were new."""
+        """Add members, or renew the time of those that exist; return how many of them were new."""
         return super().add(key, *members)
 
     def add_all(self, pairs: Iterable[tuple[K, M]]) -> Operation[list[bool]]:
-        """Add or renew many members, each with its key, all or none; the answer says of each whether it was new."""
+        """Add or renew many members, each with its key, all or none; return for each whether it was new."""
         return super().add_all(pairs)
 
     def size(self, key: K) -> Operation[int]:
-        """Ask how many members the key has; counts them."""
+        """Read how many members the key has, by counting them."""
         return super().size(key)
 
     def clear(self, key: Any) -> Operation[int]:
-        """Remove all members of the key; the answer is how many it had."""
+        """Remove all members of the key; return how many it had."""
         return super().clear(key)
 
     def forget(self, key: Any) -> Operation[int]:
@@ -70,7 +70,7 @@ class ExpiringSet(Set[K, M]):
         return super().forget(key)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order, of those that have a member."""
+        """Read the first `n` keys after `after` that have a member, in key order."""
         return super().keys(after, n)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Index: key access to a table that is there, without SQL; the operations of HandlerSocket."""
+"""Index: key access to an existing table without SQL; the operations of HandlerSocket."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FoundRows: TypeAlias = list[tuple[Any, ...]]
 OPS: Final = ("=", "<", "<=", ">", ">=")
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 KINDS: Final = frozenset([bytes, float, Decimal, dt.datetime, dt.date, dt.time, dt.timedelta, uuid.UUID])
-MOST: Final = 2**32 - 1  # what limit and offset may be, as on the wire
+MOST: Final = 2**32 - 1  # the maximum of limit and offset, as on the wire
 
 
 class Where(NamedTuple):
-    """A filter: rows where it does not hold are passed over. `column` is one of the index's `filters`."""
+    """A filter: rows that do not match are skipped. `column` is one of the index's `filters`."""
 
     column: str
     op: Comparison
@@ -34,7 +34,7 @@ class Where(NamedTuple):
 
 
 class While(NamedTuple):
-    """A filter: the first row where it does not hold ends the search. `column` is one of the index's `filters`."""
+    """A filter: the first row that does not match ends the search. `column` is one of the index's `filters`."""
 
     column: str
     op: Comparison
@@ -49,18 +49,18 @@ class Index(Target):
     """A key of a table or view of your own, opened for some of its columns.
 
     table: its name, exactly.
-    index: the name of an index; `PRIMARY`, or its number among the keys, the primary key is 0. Partial indexes and
-        those of expressions cannot be opened. Of a view, `PRIMARY` means the columns that are named first.
-    columns: what is read and written, in this order.
-    filters: columns that filters name.
+    index: the name of an index; or `PRIMARY`; or the number of a key, where the primary key is 0. Partial indexes and
+        indexes on expressions cannot be opened. For a view, `PRIMARY` means the columns that are named first.
+    columns: the columns to read and write, in this order.
+    filters: the columns that filters may name.
 
-    Nothing is read when it is made: an operation of a table, index or column that is not there is `Missing`. Values
-    come as the database's driver has them: int, float, str, bytes, None, and on MariaDB and PostgreSQL Decimal,
-    datetime, date, time, timedelta, bool and UUID; a str may say the same. What a column cannot hold is refused when it
-    is written (`StatementFailed`), and matches nothing when it is looked for. NULL lies where the index has it: before
-    everything, but on PostgreSQL behind everything, unless the index is declared otherwise.
+    Making an `Index` reads nothing: an operation raises `Missing` if the table, index or column does not exist. Values
+    are returned as the database's driver returns them: int, float, str, bytes, None, and on MariaDB and PostgreSQL
+    Decimal, datetime, date, time, timedelta, bool and UUID; arguments may be strings instead. Writing a value that a
+    column cannot hold raises `StatementFailed`; searching for one matches nothing. NULL is ordered as in the index:
+    first, but on PostgreSQL last, unless the index is declared otherwise.
 
-    The operations, and their meaning, are those of HandlerSocket
+    The operations and their meaning are those of HandlerSocket
     (https://github.com/DeNA/HandlerSocket-Plugin-for-MySQL/blob/master/docs-en/protocol.en.txt).
 
     >>> import roost
@@ -103,7 +103,7 @@ class Index(Target):
         return Index, (self.name, self.index, self.columns, self.filters)
 
     def is_like(self, other: Target) -> bool:
-        """Whether the other is equal: rows have no classes here."""
+        """Compare with another index; the rows have no classes to compare."""
         return self == other
 
     def describe(self, operation: Operation[Any]) -> str:
@@ -134,24 +134,25 @@ class Index(Target):
         in_: In | None = None,
         filters: Filters = (),
     ) -> Operation[FoundRows]:
-        """Ask for rows in the order of the index: upwards for `=`, `>`, `>=`, downwards for `<` and `<=`.
+        """Read rows in the order of the index: ascending for `=`, `>`, `>=`, descending for `<` and `<=`.
 
-        values: of the index's first columns, as many as you like.
-        limit: at most so many rows. offset: rows to pass over first, after the filters.
-        in_: `(place, values)`: look up each of them in turn, in that place of `values`; what stands there is ignored.
-        filters: all must hold; `Where(column, op, value)`, or just the three, and `While`.
+        values: values of one or more of the index's first columns.
+        limit: the maximum number of rows. offset: the number of rows to skip first, after the filters.
+        in_: `(place, values)`: look up each of these values in turn, at that position of the search values; the value
+            given at that position is ignored.
+        filters: all must match; `Where(column, op, value)`, a tuple of the three, or `While`.
 
-        Every find is a search in the index, or one per column of it: nothing is sorted and no table scanned; but rows
-        that filters pass over are read.
+        Every find is one search in the index, or one per column of it: nothing is sorted and no table is scanned. But
+        rows that filters skip are read.
         """
         return Operation(self, "find", self._search(op, values, limit, offset, in_, filters))
 
     def insert(self, values: Values) -> Operation[int | None]:
-        """Ask to insert a row of the columns, in their order; those left out at the end, and all others, have defaults.
+        """Insert a row with values for the columns, in order; trailing columns left out, and all others, get defaults.
 
-        The answer is the id that the row was given, where a column numbers itself (`INTEGER PRIMARY KEY`,
-        `AUTO_INCREMENT`, identity and serial columns): 0 when it brought its own. None, 0 and "" ask for one. It is
-        None where the table gives none.
+        If the table generates ids (`INTEGER PRIMARY KEY`, `AUTO_INCREMENT`, identity and serial columns), the result is
+        the generated id, or 0 if the row had its own; the values None, 0 and "" request a generated id. In other tables
+        the result is None.
         """
         row = self._values(values)
         if len(row) > len(self.columns):
@@ -168,16 +169,16 @@ class Index(Target):
         in_: In | None = None,
         filters: Filters = (),
     ) -> Operation[int]:
-        """Ask to set the columns of the rows that `find` would find; columns beyond `to` stay as they are.
+        """Set the columns of the rows that `find` would find; columns beyond the length of `to` do not change.
 
-        The answer is how many there were. Each is changed once, also when that moves it along the index.
+        Returns the number of rows. Each row is changed once, even if the change moves it along the index.
         """
         return self._modify("update", op, values, limit, offset, in_, filters, self._values(to))
 
     def delete(
         self, op: Op, values: Values, limit: int = 1, offset: int = 0, in_: In | None = None, filters: Filters = ()
     ) -> Operation[int]:
-        """Ask to delete the rows that `find` would find; the answer is how many there were."""
+        """Delete the rows that `find` would find; return how many there were."""
         return self._modify("delete", op, values, limit, offset, in_, filters, ())
 
     def increment(
@@ -190,9 +191,9 @@ class Index(Target):
         in_: In | None = None,
         filters: Filters = (),
     ) -> Operation[int]:
-        """Ask to add numbers to the columns of the rows that `find` would find; None leaves a column as it is.
+        """Add numbers to the columns of the rows that `find` would find; None leaves a column unchanged.
 
-        A column that is NULL stays NULL. A sum that its column cannot hold is `StatementFailed`; nothing is changed.
+        A column that is NULL stays NULL. A sum that the column cannot hold raises `StatementFailed`; nothing changes.
         """
         return self._modify("increment", op, values, limit, offset, in_, filters, self._values(by))
 
@@ -206,15 +207,15 @@ class Index(Target):
         in_: In | None = None,
         filters: Filters = (),
     ) -> Operation[int]:
-        """Ask to subtract numbers, as `increment` adds them.
+        """Subtract numbers, as `increment` adds them.
 
-        A row in which a column would change its sign is left alone and not counted; 0 is no change of sign, neither
-        before nor after.
+        A row in which a column would change its sign is neither changed nor counted; a change from or to 0 is not a
+        change of sign.
         """
         return self._modify("decrement", op, values, limit, offset, in_, filters, self._values(by))
 
     def returning(self, operation: Operation[int]) -> Operation[FoundRows]:
-        """Return a modification that is answered by the rows as they were before it.
+        """Return the same modification, with the rows as they were before it as its result.
 
         >>> import roost
         >>> stock = roost.Index("stock", columns=["count"])

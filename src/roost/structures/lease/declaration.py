@@ -1,4 +1,4 @@
-"""Lease: a lock that ends by itself. What users call; it checks values and makes operations."""
+"""Lease: a lock that expires. This is the public API; it checks values and makes operations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RESERVED = frozenset(["expires", "holder", "token", "ttl"])  # columns beside th
 class Grant(Generic[K]):
     """A granted lease.
 
-    token: the fencing number. Of all grants of one key the later one has the larger; renewing keeps it. What is guarded
-        by the lease refuses whoever comes with a smaller one than it has seen.
-    expires: when it ends unless it is renewed, by the database's clock.
+    token: the fencing number. A later grant of the same key has a larger token; renewing keeps it. The resource that
+        the lease guards should reject a request whose token is smaller than one it has already seen.
+    expires: the time at which the lease expires unless it is renewed, by the database's clock.
     """
 
     key: K
@@ -37,17 +37,18 @@ class Grant(Generic[K]):
 
 
 class Lease(Structure, Generic[K]):
-    """Locks that end by themselves: each key has one holder at most, for a time that the holder can renew.
+    """Locks that expire: each key has at most one holder, for a time that the holder can renew.
 
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `roost.Counter`.
 
-    A holder that dies, or cannot reach the database, loses its lease when the time is over. It may not know at once: a
-    process that was stopped for a while goes on as if it held it. So each grant has a `token`, which grows with every
-    new holder; give it along with what you write elsewhere, and refuse there what comes with a smaller one. No token of
-    a key is ever given twice, also not after its row has gone. `store.holding(...)` renews in the background.
+    A holder that dies, or cannot reach the database, loses its lease when the time is over. It may not notice at once:
+    a process that was suspended for a while continues as if it still held the lease. Therefore each grant has a
+    `token`, which grows with every new holder: send it with everything you write elsewhere, and reject writes there
+    that come with a smaller token. No token of a key is ever issued twice, not even after its row was deleted.
+    `store.holding(...)` renews in the background.
 
-    A row goes some time after its lease has ended: a bounded number with each write.
+    Rows are deleted some time after their lease has ended: a bounded number with each write.
 
     >>> import roost
     >>> reports = roost.Lease("reports")
@@ -83,39 +84,39 @@ class Lease(Structure, Generic[K]):
         return (*self.key.columns, HOLDER)
 
     def acquire(self, key: K, holder: str, ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
-        """Hold the key for `ttl` (a timedelta, or seconds); None where somebody else holds it.
+        """Acquire the key for `ttl` (a timedelta, or seconds); None if another holder has it.
 
-        Where the same holder has it already, this renews it: it ends `ttl` from now, and keeps its token. So a holder
-        is one worker, not a host: two that use the same name do not keep each other out.
+        If the same holder has the key already, this renews the lease: it expires `ttl` from now and keeps its token. So
+        a holder's name must belong to one worker, not to a host: two workers with one name do not exclude each other.
         """
         return Operation(self, "acquire", (self.key.check(key), self._check_holder(holder), self._ttl(ttl)))
 
     def renew(self, grant: Grant[K], ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
-        """Let a lease end `ttl` from now; None where it has ended before, even if nobody else has taken it."""
+        """Renew a lease to end `ttl` from now; None if it has ended already, even if nobody else has acquired it."""
         return Operation(self, "renew", (*self._of(grant), self._ttl(ttl)))
 
     def release(self, grant: Grant[K]) -> Operation[bool]:
-        """End a lease; False where it has ended before."""
+        """End a lease; False if it has ended already."""
         return Operation(self, "release", self._of(grant))
 
     def holder(self, key: K) -> Operation[str | None]:
-        """Ask who holds the key; None where nobody does."""
+        """Read the name of the key's holder; None if there is none."""
         return Operation(self, "holder", (self.key.check(key),))
 
     def peek(self, key: K) -> Operation[Grant[K] | None]:
-        """Ask for the grant of who holds the key; None where nobody does."""
+        """Read the grant of the key's holder; None if there is none."""
         return Operation(self, "peek", (self.key.check(key),))
 
     def clear(self, key: K) -> Operation[int]:
-        """End the lease of whoever holds the key; the answer is 1, or 0 where nobody did. Its tokens go on."""
+        """End the key's lease, whoever holds it; return 1, or 0 if nobody did. Later tokens continue to grow."""
         return super().clear(key)
 
     def forget(self, key: K) -> Operation[int]:
-        """End the lease, as `clear` does: the row stays until its token may be forgotten."""
+        """End the lease, as `clear` does; the row stays until its token may be forgotten."""
         return super().forget(key)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order, of those that somebody holds."""
+        """Read the first `n` keys after `after` that have a holder, in key order."""
         return super().keys(after, n)
 
     def _ttl(self, ttl: Any) -> int:
@@ -127,7 +128,7 @@ class Lease(Structure, Generic[K]):
         return self.key.check(grant.key), grant.token
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        """Return the name of the column whose value is at this path in an operation's arguments."""
         return HOLDER.name if path[0] else self.key.names[path[-1]]
 
     @classmethod

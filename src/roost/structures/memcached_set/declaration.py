@@ -1,4 +1,4 @@
-"""MemcachedSet: the different members of a key, kept in memcached as a log of adds and removes."""
+"""MemcachedSet: the distinct members of a key, stored in memcached as a log of adds and removes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ B = TypeVar("B")
 
 MOST_SHARDS = 1024
 MOST_TTL = 10 * 366 * 86_400  # seconds
-ITEM_NAME = 200  # bytes; memcached takes 250, and the names of shards are longer
-NAMED = frozenset(range(33, 127)) - {ord("%"), ord(":")}  # bytes that stand in an item's name as they are
+ITEM_NAME = 200  # bytes; memcached accepts 250, and the names of shards are longer
+NAMED = frozenset(range(33, 127)) - {ord("%"), ord(":")}  # bytes that need no escape in an item's name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetInfo:
-    """How a set is kept in memcached.
+    """How a set is stored in memcached.
 
-    size: its members. bytes: what its items hold, headers included. shards: items beside the first, over which a large
-    set is spread; 0 for one that is in a single item. waste: bytes that compaction would save. complete: whether
-    nothing was lost since an explicit `replace`. expires: when it goes, by the clock of who made it; None: never, or
-    not known for what another program has written.
+    size: the number of members. bytes: the size of its items, headers included. shards: the number of items, besides
+    the first, over which a large set is spread; 0 for a set in a single item. waste: the bytes that compaction would
+    save. complete: whether nothing was lost since an explicit `replace`. expires: when the set expires, by the clock of
+    the process that created it; None: never, or unknown because another program wrote it.
     """
 
     size: int
@@ -52,12 +52,12 @@ class MemcachedSet(Structure, Generic[K, M]):
 
     name: lower-case identifier, at most 40 characters. The set of key 7 in `likes` is the item `likes:7`.
     key, member: their types, as for `roost.Counter`; both are compared byte for byte.
-    encoding: "binary", length-prefixed, takes every member; "readable" is `+a +b -c`, for members without white space.
-    shards: the most items over which a large set may be spread beside its first (0 to 1024); with the server's default
-        of 1 MB per item each holds half a megabyte. A set that would need more is `Full`.
-    ttl: whole seconds from its creation or `replace` after which a set is gone; None: never.
+    encoding: "binary" (length-prefixed) stores every member; "readable" is `+a +b -c`, for members without white space.
+    shards: the maximum number of items, besides the first, over which a large set is spread (0 to 1024); with the
+        server's default of 1 MB per item each holds half a megabyte. A set that would need more raises `Full`.
+    ttl: whole seconds after its creation or `replace` at which a set expires; None: never.
 
-    What memcached evicts or loses with a restart is gone; see docs/memcached.md for what that means.
+    Data that memcached evicts, or loses in a restart, is gone; docs/memcached.md describes the consequences.
 
     >>> import roost
     >>> likes = roost.MemcachedSet("likes", int, str, ttl=3600)
@@ -132,7 +132,7 @@ class MemcachedSet(Structure, Generic[K, M]):
         if self.ttl != ttl:
             raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
         self.encoding = encoding
-        self._blanks = encoding == "readable"  # separate members, so none may have one
+        self._blanks = encoding == "readable"  # blanks separate members, so no member may contain one
         self._key_texts = Texts(name, self.key, item=True)
         self.texts = Texts(name, self.member)
         options: dict[str, Any] = {"encoding": encoding, "shards": self.shards, "ttl": self.ttl}
@@ -149,60 +149,60 @@ class MemcachedSet(Structure, Generic[K, M]):
         return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
-        """Add members: one `append`, so nobody can tell how many of them were new.
+        """Add members by one `append`, which cannot report how many of them were new.
 
-        `Full` when they do not fit, with the limit; nothing was changed then.
+        `Full`, naming the limit, when they do not fit; nothing is changed then.
         """
         return Operation(self, "add", (self.key.check(key), self._members(members)))
 
     def remove(self, key: K, *members: M) -> Operation[None]:
-        """Remove members: one `append`. A set that is not there is not made."""
+        """Remove members by one `append`. A set that does not exist is not created."""
         return Operation(self, "remove", (self.key.check(key), self._members(members)))
 
     def members(self, key: K) -> Operation[set[M]]:
-        """Ask for all members; the empty set when there is none, or it was evicted: `info` tells more."""
+        """Read all members; an empty set if the set does not exist or was evicted (`info` has details)."""
         return Operation(self, "members", (self.key.check(key),))
 
     def contains(self, key: K, member: M) -> Operation[bool]:
-        """Ask whether a member is in the set; reads its first item, and one shard of a large one."""
+        """Read whether a member is in the set; reads the first item, and one shard of a large set."""
         return Operation(self, "contains", (self.key.check(key), self._member(member)))
 
     def size(self, key: K) -> Operation[int]:
-        """Ask how many members the key has; reads all of them."""
+        """Read how many members the key has; reads all of them."""
         return Operation(self, "size", (self.key.check(key),))
 
     def info(self, key: K) -> Operation[SetInfo]:
-        """Ask how the set is kept: its bytes, shards and waste, and whether it is complete."""
+        """Read how the set is stored: its bytes, shards and waste, and whether it is complete."""
         return Operation(self, "info", (self.key.check(key),))
 
     def replace(self, key: K, members: Iterable[M]) -> Operation[None]:
-        """Make these the members, all of them: the set is complete from then on, until memcached loses it.
+        """Replace all members by these: the set is complete from then on, until memcached loses it.
 
-        What others add meanwhile comes before or after. A new `ttl` begins.
+        A concurrent add takes effect before or after. A new `ttl` begins.
         """
         return Operation(self, "replace", (self.key.check(key), self._members(members)))
 
     def clear(self, key: K) -> Operation[None]:  # type: ignore[override]
-        """Delete the set; what comes later makes a new one, which is not complete."""
+        """Delete the set; a later add creates a new one, which is not complete."""
         return Operation(self, "clear", (self.key.check(key),))
 
     def forget(self, key: K) -> Operation[None]:  # type: ignore[override]
-        """Delete the set, as `clear` does: nothing else is kept of a key."""
+        """Delete the set, as `clear` does: a key has no other data."""
         return Operation(self, "forget", (self.key.check(key),))
 
     def keys(self, after: Any = None, n: int = 100) -> NoReturn:
-        """Raise `Invalid`: memcached has no list of its keys in any order."""
+        """Raise `Invalid`: memcached cannot list its keys in order."""
         raise Invalid(f"{self.name}: memcached cannot list its keys; roost.Set on a SQL database can")
 
     def item(self, key: tuple[Any, ...]) -> str:
-        """Return the name of a key's item. One that is too long for memcached becomes a hash."""
+        """Return the name of a key's item; a name that is too long for memcached is replaced by a hash."""
         name = f"{self.name}:{self._key_texts.out(key)}"
         if len(name) > ITEM_NAME:
             name = f"{self.name}:%%{blake2b(name.encode(), digest_size=20).hexdigest()}"
         return name
 
     def key_of(self, item: str) -> K | None:
-        """Return the key of an item's name; None where the name is only a hash. ValueError where it is none."""
+        """Return the key from an item's name; None if the name is a hash. ValueError if it is not a valid name."""
         text = item.removeprefix(f"{self.name}:")
         return None if text.startswith("%%") else self.key.value(self._key_texts.back(text))
 
@@ -233,7 +233,7 @@ class MemcachedSet(Structure, Generic[K, M]):
         return [key]
 
 
-# How a value is written as text, so that programs in other languages can read it; one text per value.
+# The text form of a value, which programs in other languages can read; each value has exactly one.
 _OUT: dict[str, Callable[[Any], str]] = {
     "int": str,
     "text": str,
@@ -258,9 +258,9 @@ _BACK: dict[str, Callable[[str], Any]] = {
 
 
 class Texts:
-    """Values of a key or a member as text and back; a single member of type bytes stays bytes.
+    """Converts values of a key or a member to text and back; a single member of type bytes stays bytes.
 
-    item: for the name of an item, which has neither blanks nor control characters nor other letters than ASCII's.
+    item: for the name of an item, which has no blanks, no control characters and only ASCII letters.
     """
 
     def __init__(self, structure: str, group: Group[Any], item: bool = False) -> None:
@@ -289,7 +289,7 @@ class Texts:
         return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
     def back(self, text: Any) -> tuple[Any, ...]:
-        """Return the neutral values; ValueError, KeyError, TypeError or ArithmeticError where it is no such text."""
+        """Return the neutral values; ValueError, KeyError, TypeError or ArithmeticError if the text is malformed."""
         if self.raw:
             return (text,)
         texts = [text]

@@ -1,4 +1,4 @@
-"""Ranked: the best rows per key, each with an identity: what `Capped(…, order=…)` declares."""
+"""Ranked: the best rows per key, each with an identity; `Capped(…, order=…)` returns one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from roost.types.columns import Column
 K = TypeVar("K")
 R = TypeVar("R")
 
-SCORES = ("int", "float", "date", "datetime")  # what every database stores in its order
+SCORES = ("int", "float", "date", "datetime")  # the types that every database sorts in the order of their values
 
 
 class Ranked(Capped[R, K]):
     """A leaderboard: a capped collection that keeps the rows with the greatest scores instead of the newest ones.
 
-    Made by `roost.Capped(…, order="points")`. Of equal scores the one that was added earlier is better. For the least
-    scores (lap times) store the negative.
+    Made by `roost.Capped(…, order="points")`. Of two equal scores, the one added earlier ranks higher. To keep the
+    lowest scores (lap times), store the negative.
 
     order: the field that is the score: an int, a float, a date or a datetime, never None.
-    on_duplicate: "error" (`Duplicate`); "refresh": the row is replaced, whatever its score; or "best": it is replaced
-        by one with a greater score.
+    on_duplicate: "error" (`Duplicate`); "refresh": the row is replaced, whatever the score; or "best": it is replaced
+        only by a row with a greater score.
 
-    The other arguments are those of `Capped`. `latest` and `entries` read as much as the key holds.
+    The other arguments are those of `Capped`. `latest` and `entries` read all rows of the key.
 
     >>> import dataclasses, roost
     >>> @dataclasses.dataclass
@@ -93,29 +93,29 @@ class Ranked(Capped[R, K]):
         raise Invalid(f"{self.name}: order names a field of the row that is not in per or unique, not {order!r}")
 
     def add(self, row: R) -> Operation[bool]:  # type: ignore[override]
-        """Add the row if it is among the best `keep` of its key; the answer is whether it was stored.
+        """Add the row if it is among the best `keep` of its key; return whether it was stored.
 
-        Beyond `keep` the worst row goes, and one that is not better than that is not stored: that is no error. When its
-        id is there, `on_duplicate` decides: `Duplicate`, or the row is replaced, and the answer is True; with "best" it
-        is False where the stored score is as great.
+        In a full key, a row that is better than the worst one replaces it; any other row is not stored, which is not an
+        error. If the id exists, `on_duplicate` decides: `Duplicate` is raised, or the row is replaced and the result is
+        True; with "best" the result is False if the stored score is at least as great.
         """
         return Operation(self, "add", (self.rows.check(row),))
 
     def add_all(self, rows: Iterable[R]) -> Operation[list[bool]]:  # type: ignore[override]
-        """Add many rows in their order; the answer is a list with that of `add` for each.
+        """Add many rows in the given order; return a list with the result of `add` for each.
 
-        One that `add` would refuse with `Duplicate` refuses all of them.
+        If one row raises `Duplicate`, none is added.
         """
         return Operation(self, "add_all", super().add_all(rows).args)
 
     def top(self, key: K, n: int | None = None) -> Operation[list[R]]:
-        """Ask for the `n` best rows (all, when None), best first."""
+        """Read the `n` best rows (None: all), best first."""
         return Operation(self, "top", (self.key.check(key), n if n is None else self._n(n)))
 
     def rank(self, key: K, id: Any) -> Operation[int | None]:
-        """Ask for the place of the row with this id: 1 is the best; None when it is not there.
+        """Read the rank of the row with this id: 1 is the best; None if there is no such row.
 
-        Reads the index of the rows that are better, up to `keep`.
+        Reads the index entries of all better rows, at most `keep`.
         """
         return Operation(self, "rank", (self.key.check(key), self.id.check(id)))
 

@@ -1,4 +1,4 @@
-"""RateLimit: how often somebody may do something. What users call; it checks values and makes operations."""
+"""RateLimit: how often a key may do something. This is the public API; it checks values and makes operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roost.types.columns import Column
 
 K = TypeVar("K")
 
-MOST = 2**62  # limit times window: what is computed with is a sum of two such, in 64 bits
+MOST = 2**62  # of limit times window: the computation adds two such products in 64 bits
 RESERVED = frozenset(["part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
 
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -24,11 +24,12 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What `take` answers.
+    """The result of `take`.
 
-    allowed: whether the request is allowed; only then it was counted.
-    remaining: how many more may be taken at once, now.
-    retry_after: seconds after which the same `take` is allowed, if nobody else takes meanwhile; 0.0 where it was.
+    allowed: whether the request is allowed; only then was it counted.
+    remaining: how many more requests are allowed at once, now.
+    retry_after: seconds after which the same `take` will be allowed, if nobody else takes any in the meantime; 0.0 if
+        it was allowed.
     """
 
     allowed: bool
@@ -37,20 +38,21 @@ class Taken:
 
 
 class RateLimit(Structure, Generic[K]):
-    """How often each key may do something: at most `limit` times at once, and then once in `per / limit`.
+    """Limits how often each key may do something: at most `limit` times at once, and then once every `per / limit`.
 
     name: lower-case identifier, at most 40 characters.
     key: the type of a key, as for `roost.Counter`.
-    limit: how many may be taken at once, by a key that has not taken for `per`.
-    per: the window, a timedelta or seconds: the time in which all of them are restored.
+    limit: how many requests a key that made none for `per` may make at once.
+    per: the window, a timedelta or seconds: the time in which the whole limit is restored.
 
-    In any time t a key is allowed at most `limit + t * limit / per`, however many processes take at once: it is the
-    generic cell rate algorithm (ITU-T I.371, annex A; as a limit for requests, https://brandur.org/rate-limiting). What
-    was taken comes back evenly, one each `per / limit`, not all at the end of a window; so no window has an edge at
-    which twice as many pass. It is computed in whole numbers, without rounding, by the database's clock.
+    In any time t a key is allowed at most `limit + t * limit / per` requests, however many processes take at once. The
+    algorithm is the generic cell rate algorithm (ITU-T I.371, annex A; for requests, see
+    https://brandur.org/rate-limiting). Requests are restored evenly, one every `per / limit`, not all at the end of a
+    window; so there is no edge of a window at which twice as many could pass. It is computed in whole numbers, without
+    rounding, by the database's clock.
 
-    A key has one row, which goes some time after all is there again: a bounded number with each write. What is refused
-    is decided by a read, and writes and locks nothing.
+    A key has one row, which is deleted some time after the limit is fully restored: a bounded number of rows with each
+    write. A read decides whether a request is refused; a refused request writes and locks nothing.
 
     >>> import roost
     >>> logins = roost.RateLimit("logins", limit=2, per=60)
@@ -97,22 +99,22 @@ class RateLimit(Structure, Generic[K]):
         return self.key.columns
 
     def take(self, key: K, n: int = 1) -> Operation[Taken]:
-        """Take `n` at once, 1 to `limit`: all of them, or none where they are not there."""
+        """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
         found = whole(n, 1, self.limit)
         if found is None:
             raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
         return Operation(self, "take", (self.key.check(key), found))
 
     def peek(self, key: K) -> Operation[Taken]:
-        """Ask what taking one would answer, without taking it; `remaining` is how many there are now."""
+        """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""
         return Operation(self, "peek", (self.key.check(key),))
 
     def clear(self, key: K) -> Operation[int]:
-        """Let the key take `limit` again; the answer is 1 if it had taken any that were not restored yet, else 0."""
+        """Restore the key's whole limit; return 1 if some of it was still taken, else 0."""
         return super().clear(key)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order, of those that have taken some within `per`."""
+        """Read the first `n` keys after `after` that have taken some within `per`, in key order."""
         return super().keys(after, n)
 
     @classmethod

@@ -22,10 +22,10 @@ class Ring(RowStructure[R, K]):
     Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
     per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
     keep: rows per key, at least 1. There are never more than keys × keep rows.
-    keep_for: with it rows also leave by themselves after that time: see `ExpiringRing`.
+    keep_for: rows also expire after this time: see `ExpiringRing`.
 
-    The pushes of a key are numbered 1, 2, 3 … without a hole. For rows that have an identity and are to be there only
-    once ("the last 12 different visitors") take `roost.Capped`.
+    The pushes of a key are numbered 1, 2, 3 … without gaps. For rows that have an identity and may appear only once
+    ("the last 12 different visitors"), use `roost.Capped`.
 
     >>> import dataclasses, roost
     >>> @dataclasses.dataclass
@@ -45,7 +45,7 @@ class Ring(RowStructure[R, K]):
     options: ClassVar[tuple[str, ...]] = ("keep",)
 
     def __new__(cls, *_: Any, keep_for: timedelta | float | None = None, **__: Any) -> Self:
-        """Make an `ExpiringRing` where rows leave by themselves."""
+        """Return an `ExpiringRing` if `keep_for` is given."""
         if cls is Ring and keep_for is not None:
             from roost.structures.expiring_ring.declaration import ExpiringRing  # derived from this class
 
@@ -80,13 +80,13 @@ class Ring(RowStructure[R, K]):
         )
 
     def push(self, row: R) -> Operation[int]:
-        """Write the row over the key's oldest; the answer is its sequence: 1, 2, 3 … without a hole."""
+        """Write the row over the key's oldest; return its sequence number: 1, 2, 3 … without gaps."""
         return Operation(self, "push", (self.rows.check(row),))
 
     def push_all(self, rows: Iterable[R]) -> Operation[list[int]]:
-        """Write many rows in their order, all or none; the answer is their sequences.
+        """Write many rows in the given order, all or none; return their sequence numbers.
 
-        The rows are checked and stored together, which takes less time than as many `push`.
+        The rows are checked and stored together, which is faster than one `push` per row.
 
         >>> import dataclasses, roost
         >>> @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Set: the different members of a key."""
+"""Set: the distinct members of a key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ A = TypeVar("A")
 
 
 class Set(Structure, Generic[K, M]):
-    """A set of members per key, its size in a row of its own.
+    """A set of members per key; the size is kept in a separate row.
 
     name: lower-case identifier, at most 40 characters.
     key, member: their types, as for `roost.Counter`; both are compared byte for byte.
-    keep_for: with it members leave by themselves after that time: see `ExpiringSet`.
+    keep_for: members expire after this time: see `ExpiringSet`.
 
     >>> import roost
     >>> likes = roost.Set("likes", key=int, member=str)
@@ -37,7 +37,7 @@ class Set(Structure, Generic[K, M]):
     kind = "set"
 
     def __new__(cls, *_: Any, keep_for: timedelta | float | None = None, **__: Any) -> Self:
-        """Make an `ExpiringSet` where members leave by themselves."""
+        """Return an `ExpiringSet` if `keep_for` is given."""
         if cls is Set and keep_for is not None:
             from roost.structures.expiring_set.declaration import ExpiringSet  # derived from this class
 
@@ -84,13 +84,13 @@ class Set(Structure, Generic[K, M]):
         return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[int]:
-        """Add members; the answer is how many of them were new."""
+        """Add members; return how many of them were new."""
         return Operation(self, "add", (self.key.check(key), self._members(members)))
 
     def add_all(self, pairs: Iterable[tuple[K, M]]) -> Operation[list[bool]]:
-        """Add many members, each with its key, all or none; the answer says of each pair whether it was new.
+        """Add many members, each with its key, all or none; return for each pair whether the member was new.
 
-        They are checked and stored together, which takes less time than as many `add`.
+        The members are checked and stored together, which is faster than one `add` per member.
 
         >>> import roost
         >>> likes = roost.Set("likes", key=int)
@@ -108,27 +108,27 @@ class Set(Structure, Generic[K, M]):
         return Operation(self, "add_all", tuple([key + member for key, member in rows]))
 
     def remove(self, key: K, *members: M) -> Operation[int]:
-        """Remove members; the answer is how many of them were there."""
+        """Remove members; return how many of them the set held."""
         return Operation(self, "remove", (self.key.check(key), self._members(members)))
 
     def members(self, key: K) -> Operation[set[M]]:
-        """Ask for all members; a key without members has the empty set."""
+        """Read all members; an empty set for a key without members."""
         return Operation(self, "members", (self.key.check(key),))
 
     def contains(self, key: K, member: M) -> Operation[bool]:
-        """Ask whether a member is in the set."""
+        """Read whether a member is in the set."""
         return Operation(self, "contains", (self.key.check(key), self.member.check(member)))
 
     def size(self, key: K) -> Operation[int]:
-        """Ask how many members the key has; reads one row, however many there are."""
+        """Read how many members the key has; reads a single row, whatever the number."""
         return Operation(self, "size", (self.key.check(key),))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order; one that was emptied is still listed."""
+        """Read the first `n` keys after `after`, in key order; a key whose members were all removed is still listed."""
         return super().keys(after, n)
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
+        """Return the name of the column whose value is at this path in an operation's arguments."""
         if operation.verb in RUNS:
             return self.columns[path[-1]].name
         return (self.member if path[0] else self.key).names[path[-1]]

@@ -1,4 +1,4 @@
-"""Windowed counter: totals per window of time, of which the last ones are kept; `Counter(…, window=…)` makes it."""
+"""Windowed counter: totals per window of time, the last windows only; `Counter(…, window=…)` returns one."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ MICROSECONDS = 1_000_000  # of a second
 
 
 class WindowedCounter(Counter[K]):
-    """Totals per key and window of time. An add counts in the window that it comes in; the last windows are kept.
+    """Totals per key and window of time. An add counts in the current window; the last windows are kept.
 
-    Made by `roost.Counter(…, window="hour", keep=72)`. The time is the database server's own clock, on SQLite the
-    store's. Days are those of UTC, as hours are; a window of another length begins at a multiple of it since
-    1970-01-01 UTC.
+    Made by `roost.Counter(…, window="hour", keep=72)`. The clock is the database server's, on SQLite the store's. Days
+    and hours are in UTC; a window of another length begins at a multiple of that length since 1970-01-01 UTC.
 
     window: "minute", "hour", "day", or a timedelta of whole seconds, at most 366 days.
-    keep: how many windows, the current one included. What is older is never answered, and goes with the adds that come.
+    keep: the number of windows, the current one included. Older windows are never read, and later adds delete them.
 
-    `increment` answers the new total of the current window. `clear` and `forget` remove all windows of a key.
+    `increment` returns the new total of the current window. `clear` and `forget` remove all windows of a key.
 
     >>> import roost
     >>> views = roost.Counter("views", window="hour", keep=72)
@@ -73,7 +72,7 @@ class WindowedCounter(Counter[K]):
 
     @property
     def size(self) -> int:
-        """The length of a window in microseconds, as moments are stored."""
+        """The length of a window in microseconds, the unit in which times are stored."""
         return self.seconds * MICROSECONDS
 
     @property
@@ -82,21 +81,21 @@ class WindowedCounter(Counter[K]):
         return self.key.columns
 
     def total(self, key: K, last: int | None = None) -> Operation[int]:
-        """Ask for the total of the last windows, the current one included; of all that are kept, when None."""
+        """Read the total of the last windows, the current one included (None: of all windows kept)."""
         return Operation(self, "total", (self._check_key(key), self._last(last)))
 
     def totals(self, keys: Iterable[K], last: int | None = None) -> Operation[dict[K, int]]:
-        """Ask for the totals of several keys: every key asked is in the answer, in the order asked."""
+        """Read the totals of several keys; the dict has every given key, in the given order."""
         return Operation(self, "totals", (*super().totals(keys).args, self._last(last)))
 
     def top(self, n: int = 10, last: int | None = None) -> Operation[list[tuple[K, int]]]:
-        """Ask for the `n` greatest totals, greatest first, equal ones in key order. Reads every key."""
+        """Read the `n` greatest totals, greatest first, equal ones in key order. Scans every key."""
         return Operation(self, "top", (self._n(n), self._last(last)))
 
     def series(self, key: K, last: int | None = None) -> Operation[list[tuple[datetime, int]]]:
-        """Ask for the last windows (all that are kept, when None), oldest first: its begin, in UTC, and its total.
+        """Read the last windows (None: all that are kept), oldest first: each one's start, in UTC, and its total.
 
-        A window in which nothing was counted has 0.
+        A window in which nothing was counted has the total 0.
         """
         return Operation(self, "series", (self._check_key(key), self._last(last)))
 
