@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from roost.client import Index, Pool
@@ -51,8 +51,8 @@ def connect(url: str) -> Any:
     named: dict[str, Any] = {
         "host": at.hostname,
         "port": at.port or 3306,
-        "user": at.username,
-        "password": at.password or "",
+        "user": unquote(at.username or ""),
+        "password": unquote(at.password or ""),
     }
     return pymysql.connect(**named, database=at.path[1:])
 
@@ -116,10 +116,13 @@ class Sessions:
 def serving(url: str) -> Iterator[str]:
     """Run `roost serve`; yield where it is written."""
     command = [sys.executable, "-m", "roost.cli", "serve", url, "--read", "none", "--write", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[1]
+            told = process.stdout.readline().split()
+            if not told:
+                sys.exit("roost serve has not started")
+            yield told[1]
         finally:
             process.terminate()
 
