@@ -183,11 +183,11 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("cap", "visits"), "visits is not capped yet: say --per COLUMN and --keep N"),
-        (("cap", "visits", "--older-than", "30d"), "not capped by age yet: say --older-than TIME and --by COLUMN"),
-        (("cap", "visits", "--by", "at"), "not capped by age yet: say --older-than TIME and --by COLUMN"),
+        (("cap", "visits"), "visits is not capped yet: use --per COLUMN and --keep N"),
+        (("cap", "visits", "--older-than", "30d"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
+        (("cap", "visits", "--by", "at"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
         (("cap", "visits", "--older-than", "30d", "--by", "uid"), "uid has the type integer, such as 0: say --epoch s"),
-        (("cap", "visits", "--keep", "5"), "say --per COLUMN"),
+        (("cap", "visits", "--keep", "5"), "use --per COLUMN"),
         (("cap", "visits", "--per", "", "--keep", "5"), "visits has no column ''"),
         (("cap", "nothing", "--per", "uid", "--keep", "5"), "the database has no table 'nothing'"),
         (("cap", "visits", "--per", "nobody", "--keep", "5"), "visits has no column 'nobody'"),

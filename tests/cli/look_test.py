@@ -188,7 +188,7 @@ def test_what_is_shown_cannot_command_the_terminal(filled: Shell) -> None:
         (("days", "99999999999999999999"), 1, "does not fit in 64 bits"),
         (("likes", "green"), 1, "error: likes.key: 'green' is not one of red, dark blue"),
         (("views", "x" * 256), 1, "has 256 characters; the limit is 255"),
-        (("views", "a", "--after", "b"), 2, "it does not go with a KEY"),
+        (("views", "a", "--after", "b"), 2, "it cannot be used with a KEY"),
     ],
 )
 def test_a_key_that_is_none_is_told(filled: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -151,7 +151,7 @@ def test_f52_lines_without_an_end_are_bounded_together(tmp_path: Path) -> None:
         many = [stack.enter_context(served.connect("write")) for _ in range(40)]
         for each in many:
             each.socket.sendall(b"A\t1\t" + b"x" * 15 * MIB)
-        served.logged("connections make this worker hold .* of lines: one is closed", 10)
+        served.logged("this worker buffers .* of lines for its connections: one is closed", 10)
         assert hostile.memory(served) < 450
         assert known.ask("", "0\t=\t1\t8") == ["0\t1\t1", "0\t2\t8\tv8"]
 

@@ -313,7 +313,7 @@ def test_again_it_goes_by_what_was_said_and_another_age_replaces_it(open_store: 
     make(application)
     fill(application, [n * DAY + 60 for n in range(40)])
     store = open_store()
-    with pytest.raises(roost.Invalid, match="not capped by age yet: say --older-than"):
+    with pytest.raises(roost.Invalid, match="not capped by age yet: use --older-than"):
         cap(store, None, None)
     assert cap(store, 35 * DAY) == 5
     assert cap(store, None, None) == 0

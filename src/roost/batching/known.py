@@ -191,7 +191,7 @@ class Known:
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
-    # Where the first text with a NUL stands.
+    # The path to the first text with a NUL.
     for place, value in enumerate(values):
         if type(value) is str:
             if "\0" in value:

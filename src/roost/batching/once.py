@@ -113,7 +113,7 @@ class Once:
             work.close()
             found = yield Statement(self._answer, [(token,)])
             if not found[0]:  # deleted since: on PostgreSQL a conflicting INSERT does not lock the row
-                raise Conflict(f"the token {token!r} was there, and has been removed: its time was over")
+                raise Conflict(f"the token {token!r} existed, but has expired and was removed meanwhile")
             kept = json.loads(found[0][0][0])
             if verbs is not None and kept["of"] != verbs:
                 before, now = ", ".join(kept["of"]), ", ".join(verbs)
@@ -124,7 +124,7 @@ class Once:
         if any([isinstance(each, Error) for each in results]):
             return results
         if not all(map(_is_plain, results)):
-            raise Invalid("the answer of such an operation cannot be kept with a token")
+            raise Invalid("the result of such an operation cannot be stored with a token")
         kept = results if verbs is None else {"of": verbs, "answers": results}
         yield Statement(self._keep, [(json.dumps(kept), token)])
         over = yield Statement(self._over, [clock])

@@ -245,7 +245,7 @@ def _told(found: Inspection) -> list[str]:
     too = "too old" if isinstance(found.cap, Age) else "too many"
     lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
     if found.others:
-        lines.append(f"with them go rows of {', '.join(found.others)}, by ON DELETE CASCADE")
+        lines.append(f"rows of {', '.join(found.others)} are deleted with them, by ON DELETE CASCADE")
     if found.keyless:
         columns = [found.cap.by] if isinstance(found.cap, Age) else found.cap.per
         lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(columns)}: left alone")

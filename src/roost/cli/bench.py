@@ -104,7 +104,7 @@ def bench(
     if report.counted is not None and report.counted != report.answered:
         raise Failure(
             f"{report.answered} increments were answered, and the rows have grown by {report.counted}; "
-            "somebody else writes them, or something was lost or done twice"
+            "another client writes them, or increments were lost or done twice"
         )
 
 

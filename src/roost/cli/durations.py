@@ -58,5 +58,5 @@ class Offset(click.ParamType):  # type: ignore[type-arg]
         found = re.fullmatch(r"([+-])(\d\d):([0-5]\d)", str(value))
         minutes = int(found[2]) * 60 + int(found[3]) if found else FURTHEST + 1
         if found is None or minutes > FURTHEST:
-            self.fail(f"{value!r} is no zone: + or -, hours and minutes, such as +01:00", param, ctx)
+            self.fail(f"{value!r} is not a zone: + or -, hours and minutes, such as +01:00", param, ctx)
         return -minutes if found[1] == "-" else minutes

@@ -64,7 +64,7 @@ def show(settings: GlobalOptions, name: str, key: str | None, n: int | None, aft
       roost show temperatures -- -5
     """
     if key is not None and after is not None:
-        raise click.UsageError("--after turns the pages of the keys; it does not go with a KEY")
+        raise click.UsageError("--after is for listing keys; it cannot be used with a KEY")
     with settings.open() as store:
         structure = lookup(store, name)
         if key is not None:

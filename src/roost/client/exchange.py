@@ -146,11 +146,11 @@ class Pipeline:
             if received is None:
                 continue
             if not received:
-                raise Unanswered("it was closed from the other side")
+                raise Unanswered("the other side closed it")
             first, *others = received.split(b"\n")
             rest += first
             if len(rest) > LONGEST or answered + len(others) > len(self._lines):
-                raise Broken("more was received than was asked for")
+                raise Broken("more was received than requested")
             for other in others:
                 self._take(self._lines[answered], bytes(rest), outcomes)
                 answered += 1
@@ -163,7 +163,7 @@ class Pipeline:
         request, place = line
         code, *tokens = answer.split(SEPARATOR)
         if not code.isdigit() or not tokens:
-            raise Broken(f"{answer[:40]!r} is no answer")
+            raise Broken(f"{answer[:40]!r} is not an answer")
         refused = self._refusal(int(code), tokens) if code != b"0" else None
         if request is None:
             return  # not checked: if the secret was wrong, the other answers report it
@@ -173,7 +173,7 @@ class Pipeline:
                 self._failed[opened] = refused
                 del self._indexes.ids[opened]
             elif tokens[0] != b"1":
-                raise Broken(f"{answer[:40]!r} is no answer to opening an index")
+                raise Broken(f"{answer[:40]!r} is not an answer to opening an index")
             return
         failed = self._failed.get(opened)
         try:
@@ -183,7 +183,7 @@ class Pipeline:
         except Mismatch as error:
             outcomes[place] = error
         except Broken:
-            raise Broken(f"{answer[:40]!r} is no answer to {request!r}") from None
+            raise Broken(f"{answer[:40]!r} is not an answer to {request!r}") from None
 
     def _refusal(self, code: int, tokens: list[bytes]) -> Refused:
         word = tokens[1].decode(errors="replace") if len(tokens) > 1 else ""

@@ -236,7 +236,7 @@ class _Index(Generic[T]):
         operands = self._all(by)
         for each in operands:
             if each != NULL and not each.removeprefix(b"-").isdigit():
-                raise Invalid(f"{self!r}: {each!r} is not a whole number, which it is to be changed by")
+                raise Invalid(f"{self!r}: {each!r} is not a whole number to add or subtract")
         return operands
 
     def _modify(self, word: bytes, operands: list[bytes], op: Op, key: Values, bounds: Bounds) -> Modify[T]:
@@ -279,7 +279,7 @@ class _Index(Generic[T]):
         bounded = [b"%d" % limit, b"%d" % offset, *many]
         for each in filters:
             if not isinstance(each, (Where, While)):
-                raise Invalid(f"{each!r} is no filter: Where(column, op, value) or While(…)")
+                raise Invalid(f"{each!r} is not a filter: Where(column, op, value) or While(…)")
             if each.op not in ("=", "!=", "<", "<=", ">", ">="):
                 raise Invalid(f"{each.op!r} is not one of = != < <= > >=")
             if each.column not in self.filters:
@@ -323,7 +323,7 @@ class Index(_Index[str]):
             return _unescaped(found, bytes.decode)
         except UnicodeDecodeError as error:
             raise Mismatch(
-                f"{self!r}: it was done, but {error.object[:40]!r} in the answer is not UTF-8; "
+                f"{self!r}: the request was executed, but {error.object[:40]!r} in the answer is not UTF-8; "
                 "`as_bytes()` gives an index that answers with bytes"
             ) from error
 

@@ -30,7 +30,7 @@ def token(value: Value) -> bytes:
         try:
             return escape(value.encode())
         except UnicodeEncodeError:
-            raise Invalid(f"{value!r} has lone surrogates, which UTF-8 has not") from None
+            raise Invalid(f"{value!r} has lone surrogates, which UTF-8 cannot encode") from None
     if isinstance(value, bytes):
         return escape(value)
     if isinstance(value, int):
@@ -57,11 +57,11 @@ def name(text: str, what: str) -> bytes:
     Raises: Invalid if it is not a str, or has control characters below U+0010, which the protocol cannot express.
     """
     if not isinstance(text, str):
-        raise Invalid(f"{what} {text!r} is no name")
+        raise Invalid(f"{what} {text!r} is not a name")
     try:
         written = text.encode()
     except UnicodeEncodeError:
-        raise Invalid(f"{what} {text!r} has lone surrogates, which UTF-8 has not") from None
+        raise Invalid(f"{what} {text!r} has lone surrogates, which UTF-8 cannot encode") from None
     if escape(written) != written:
         raise Invalid(f"{what} {text!r} has control characters, which the protocol cannot express")
     return written

@@ -1,4 +1,4 @@
-"""Where a server listens: `host:port`, `[::1]:port` or `unix:/path`."""
+"""The addresses at which a server listens: `host:port`, `[::1]:port` or `unix:/path`."""
 
 from __future__ import annotations
 

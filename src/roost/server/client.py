@@ -246,7 +246,7 @@ class Client(asyncio.Protocol):
         self._held = False
         self.transport.write(self.codec.encode(late.text))
         if self.session.wrong >= TRIES:
-            log.warning("a connection said %d wrong secrets and is closed", self.session.wrong)
+            log.warning("a connection sent %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
         if late.rest:

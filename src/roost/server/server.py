@@ -131,7 +131,7 @@ class Server:
         if bytes_ > 0 and self.held[what] > HELD:
             holding = [each for each in self.clients if each.holds[what]]
             greediest = max(holding, key=lambda each: (not each.session.authorized, each.holds[what]), default=client)
-            log.warning("connections make this worker hold %d bytes of %s: one is closed", self.held[what], what)
+            log.warning("this worker buffers %d bytes of %s for its connections: one is closed", self.held[what], what)
             greediest.abort()
 
     def arrived(self, client: Client, text: Any) -> None:
@@ -176,7 +176,7 @@ class Server:
 
     def failed(self, taken: Taken, error: BaseException | None = None) -> None:
         """Close the connections of a turn whose outcome is unknown."""
-        message = "a turn failed at its COMMIT; its connections are closed, since what was done is not known"
+        message = "a turn failed at its COMMIT; its connections are closed, since its outcome is unknown"
         log.error(message, exc_info=error or True)
         for client, _ in taken:
             client.abort()

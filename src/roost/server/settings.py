@@ -42,7 +42,7 @@ _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise Invalid(f"{value!r} is no text")
+        raise Invalid(f"{value!r} is not a text")
     return value
 
 

@@ -147,7 +147,7 @@ class Supervisor:
         if self._leaving.is_set():
             self._kill("told twice to leave")
             return
-        log.info("leaving: no more connections; what has arrived is answered")
+        log.info("stopping: no more connections are accepted; received requests are answered")
         self._leaving.set()
         notify("STOPPING=1")
         self._standbys.end()

@@ -35,4 +35,4 @@ def _load(into: ssl.SSLContext, certificate: str, key: str | None) -> None:
 
 
 def _no_password() -> str:
-    raise Invalid("TLS: the private key is encrypted, and a server has nobody to ask for its password")
+    raise Invalid("TLS: the private key is encrypted, and a server cannot ask for its password")

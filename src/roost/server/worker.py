@@ -151,7 +151,7 @@ class Worker:
             elif message["word"] == "reload":
                 self._reload(Settings.from_json(message["settings"]))
         if message is None:
-            log.warning("the supervisor is gone; answering what has arrived, and leaving")
+            log.warning("the supervisor is gone; answering the received requests, then exiting")
         for _ in range(TURNS):
             await asyncio.sleep(0)
         for server in self._servers:

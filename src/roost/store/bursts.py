@@ -31,7 +31,7 @@ from roost.store.store import Store
 
 T = TypeVar("T")
 
-SAY = "say --per COLUMN and --keep N, or --older-than TIME and --by COLUMN"
+SAY = "use --per COLUMN and --keep N, or --older-than TIME and --by COLUMN"
 
 BURST = 0.025  # seconds for which a burst holds its locks
 PAUSE = 0.030  # seconds for which they are free between bursts, at least
@@ -83,7 +83,7 @@ def inspect_age(
             epoch, offset = epoch or old.epoch, old.offset if offset is None else offset
         by, older_than = by or old.by, older_than or old.older_than
     if by is None or older_than is None:
-        raise Invalid(f"{table} is not capped by age yet: say --older-than TIME and --by COLUMN")
+        raise Invalid(f"{table} is not capped by age yet: use --older-than TIME and --by COLUMN")
     found: Inspection = core.snapshot(partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0))
     return found
 

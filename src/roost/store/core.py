@@ -237,7 +237,7 @@ class Core:
                     if error.word not in ("denied", Missing.word):
                         raise
                     raise Missing(
-                        f"roost_once, which keeps the tokens of once=, is not there, and this account may not make it: "
+                        f"the table roost_once, for the tokens of once=, is missing, and this account may not make it: "
                         f"{error}; use once= from an account that may, then GRANT this one SELECT, INSERT, UPDATE and "
                         "DELETE on it"
                     ) from error
@@ -465,7 +465,7 @@ class _Patience(Wait):
         if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
             return
         self._worried = True
-        log.info("waiting for the write lock of %s, which somebody else holds", core.engine.place)
+        log.info("waiting for the write lock of %s, which another session holds", core.engine.place)
         error = core._worry()
         if error is not None:
             self.said = True

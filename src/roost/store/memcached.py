@@ -171,7 +171,7 @@ class CacheCore:
     def check(self, structures: Sequence[Structure]) -> list[Violation]:
         """Read every set of these structures that memcached lists, and return the violations."""
         if not structures:
-            raise Invalid(f"{self.engine.place} has no catalog: name the structures that are to be checked")
+            raise Invalid(f"{self.engine.place} has no catalog: name the structures to check")
         self._open()
         return [each for structure in structures for each in self._check(self.plan(structure))]
 
@@ -284,7 +284,7 @@ class CacheCore:
                 drive(plan.clear(item), engine)
         except TooLarge as error:
             self._memory.limit = None
-            raise Full(f"{item}: {error}: the server takes smaller items than it said before") from error
+            raise Full(f"{item}: {error}: the server's limit for items is smaller than it reported before") from error
 
     def _check(self, plan: MemcachedPlan) -> Iterator[Violation]:
         structure = plan.structure

@@ -107,7 +107,7 @@ def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: 
     """
     engine = open_engine(url, timeout=timeout or FOREVER, trace=None, random=Random())
     if engine.dialect.name not in NAMES:
-        raise Invalid(f"{engine.place}: roost serve knows {', '.join(NAMES)}, and not {engine.dialect.name} yet")
+        raise Invalid(f"{engine.place}: roost serve supports {', '.join(NAMES)}, but not {engine.dialect.name} yet")
     cast(ServerEngine, engine).waits = waits
     remembered = Remembered(engine)
     return [ServerDatabase(engine, remembered, timeout, writes=writes) for _ in range(connections)]
@@ -227,7 +227,7 @@ class ServerDatabase(Database):
     def _has_changed(self, table: Table) -> None:
         self.forget()
         if self._careful:
-            raise Conflict(f"{table.name} was changed while it was looked at")
+            raise Conflict(f"{table.name} was changed while it was being read")
         raise Careful
 
     def _checking(self, table: Table, work: Work, reads: bool = False, last: bool = False, whole: bool = False) -> Work:

@@ -1,7 +1,7 @@
-"""One process of the load generator: one loop over epoll, as little work per chunk as Python allows.
+"""One process of the load generator: one loop over epoll, with as little work per chunk as Python allows.
 
-It shares its machine with the server that it measures, so what it costs is counted and reported: what is sent and what
-must come back are bytes that were made beforehand, a chunk is one `write` and, as a rule, one `read` and one `==`.
+It shares its machine with the server that it measures, so its own processor time is measured and reported. Requests and
+expected answers are bytes made in advance; a chunk costs one `write` and, usually, one `read` and one `==`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PATIENCE = 10.0  # seconds for an answer while connecting, and for the last answ
 
 
 def raise_files(number: int) -> None:
-    """Allow this process so many open files, as far as it may. Raises: CannotOpen."""
+    """Raise this process's limit of open files to `number`. Raises: CannotOpen."""
     if not hasattr(select, "epoll"):
-        raise CannotOpen("connections are opened by the thousand and waited for by epoll, which Linux alone has")
-    import resource  # as little of Windows as epoll
+        raise CannotOpen("the load generator waits for thousands of connections by epoll, which only Linux has")
+    import resource  # not available on Windows, like epoll
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if number > soft:
@@ -64,7 +64,7 @@ def ask(connection: socket.socket, *lines: bytes) -> list[bytes]:
 
 
 def opening(load: Load, work: Workload) -> list[bytes]:
-    """Return the lines with which a connection begins."""
+    """Return the first lines of a connection: the secret, if there is one, and the opening of the index."""
     secret = [b"A\t1\t%s\n" % escape(load.secret.encode())] if load.secret else []
     return [*secret, work.opening(load)]
 
@@ -92,9 +92,9 @@ class Process:
             each.close()
 
     def run(self) -> Report:
-        """Send and check for the seconds of the load, and report what was answered after the warm-up."""
+        """Send requests and check answers for the seconds of the load; report the time after the warm-up."""
         load, report = self._load, self._report
-        gc.disable()  # nothing here makes cycles
+        gc.disable()  # the loop makes no reference cycles
         began = time.perf_counter()
         measured = began + load.warmup
         hist: dict[int, int] = {}
@@ -116,7 +116,7 @@ class Process:
 
 
 class _Loop:
-    """The chunks that are not answered yet, by the numbers of the sockets."""
+    """Sends chunks and checks their answers, by the numbers of the sockets."""
 
     def __init__(self, load: Load, work: Workload, open_: dict[int, socket.socket], report: Report) -> None:
         self._load, self._open, self._report = load, open_, report
@@ -125,7 +125,7 @@ class _Loop:
         self._expected = [b""] * size
         self._sent = [0] * size
         self._received = [b""] * size  # the beginning of an answer
-        self._waiting: set[int] = set()  # who may send, where there is a pace
+        self._waiting: set[int] = set()  # the connections that are free to send, if there is a pace
         self._poll = select.epoll()
         for each in open_:
             self._poll.register(each, select.EPOLLIN)
@@ -154,7 +154,7 @@ class _Loop:
             self._lose(each, str(error))
 
     def until(self, end: float, pace: float) -> None:
-        """Answer every chunk with the next one, until then."""
+        """Send the next chunk of each connection as soon as its last one is answered, until `end`."""
         if pace:
             self._paced(end, pace)
             return
@@ -187,7 +187,7 @@ class _Loop:
         self.requests += requests
 
     def _paced(self, end: float, pace: float) -> None:
-        """Send as many requests per second; a chunk that no connection is free for waits, and is counted as sent."""
+        """Send `pace` requests per second; if no connection is free, a chunk waits, and its time counts from then."""
         depth = self._load.pipeline
         step = int(1e9 * depth / pace)
         due, stop = time.perf_counter_ns(), int(end * 1e9)
@@ -218,7 +218,7 @@ class _Loop:
             self._waiting.add(each)
 
     def drain(self, end: float) -> None:
-        """Take the answers that are still to come, and send nothing more."""
+        """Receive the outstanding answers, and send nothing more."""
         self.hist = {}
         while any(self._expected[each] for each in self._open) and time.perf_counter() < end:
             self._receive(0.05)
@@ -227,7 +227,7 @@ class _Loop:
                 self._report.errors["no answer"] += self._load.pipeline
 
     def _complete(self, each: int, got: bytes) -> bool:
-        """Take what was not the whole answer at once, or not the right one; whether all answers are there now."""
+        """Handle a partial or a wrong answer; return whether all answers to the chunk have been received."""
         if not got:
             self._lose(each, "closed")
             return False

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 WORKLOADS = ("get", "range", "update", "insert", "increment", "wide", "fill")
 
-TOP = 10_000_000  # microseconds; what took longer counts as this
+TOP = 10_000_000  # microseconds; longer times count as this
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent to which server; the same for every process that takes part.
+    """The requests to send, and the server; the same for every process of the generator.
 
-    address: the port that the work needs: `host:port` or `unix:/path`. pipeline: requests per chunk; the next
-    chunk of a connection is sent when all answers to its last one are there. idle: further connections that are silent.
+    address: `host:port` or `unix:/path`, with the port that the work needs. pipeline: requests per chunk; a connection
+    sends its next chunk when it has all answers to the last one. idle: further connections that send nothing.
     """
 
     work: str
@@ -31,7 +31,7 @@ class Load:
     idle: int = 0
     seconds: float = 5.0
     warmup: float = 0.5
-    zipf: float = 0.0  # the exponent; 0: every key as often as any other
+    zipf: float = 0.0  # the exponent; 0: all keys equally often
     pace: float = 0.0  # requests per second, all processes together; 0: as fast as answers come
     seed: int = 1
     first: int = 0  # the id of the first row that is inserted
@@ -39,7 +39,7 @@ class Load:
 
 @dataclass
 class Report:
-    """What was measured. `latencies` counts the chunks by their microseconds from being sent to the last answer."""
+    """The measurements. `latencies` counts chunks by the microseconds from sending them to their last answer."""
 
     requests: int = 0
     seconds: float = 0.0
@@ -51,10 +51,10 @@ class Report:
     system: float = 0.0
     busiest: float = 0.0  # share of a core that the busiest process took
     answered: int = 0  # good answers, warm-up and end included
-    counted: int | None = None  # increments: by how much the rows have grown, which is to be `answered`
+    counted: int | None = None  # increments: the growth of the rows, which must equal `answered`
 
     def add(self, other: Report) -> None:
-        """Add what another process measured at the same time."""
+        """Add the measurements of another process of the same run."""
         self.requests += other.requests
         self.seconds = max(self.seconds, other.seconds)
         self.errors += other.errors
@@ -73,13 +73,13 @@ class Report:
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Microseconds of CPU that the generator itself took per request: its own, and the kernel's for it."""
+        """The generator's CPU microseconds per request: in its own code, and in the kernel."""
         number = max(self.requests, 1)
         return self.user * 1e6 / number, self.system * 1e6 / number
 
     @property
     def is_bottleneck(self) -> bool:
-        """Whether the generator was so busy that a faster server would not have shown."""
+        """Whether the generator was so busy that it could not have measured a faster server."""
         return self.busiest > 0.9
 
     def percentile(self, share: float) -> float:

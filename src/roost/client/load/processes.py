@@ -1,4 +1,4 @@
-"""The processes of the load generator: made, started at once, and their reports put together."""
+"""The processes of the load generator: start them at the same time, and add up their reports."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from roost.errors import CannotOpen, Error, Invalid, Refused
 
 
 def drive(load: Load, processes: int = 1) -> Report:
-    """Run a load with so many processes, and return what all of them saw.
+    """Run a load with several processes, and return their common report.
 
     `insert` adds rows whose ids start at the clock's milliseconds, so they are new. `fill` inserts the rows 1 to N
-    and ends when they are there; its report lacks the first few. `increment` inserts the hot rows where they are
-    missing.
+    and then ends; its report does not include the first few. `increment` inserts hot rows that are missing.
 
     Raises: CannotOpen, Refused, Invalid.
     """
@@ -31,14 +30,14 @@ def drive(load: Load, processes: int = 1) -> Report:
     if load.work == "insert":
         load = replace(load, first=time.time_ns() // 1_000_000 * 1_000_000)
     if load.work == "fill":
-        # What is left over when all processes send whole chunks is inserted beforehand, with the first row.
+        # The processes send whole chunks; the remaining rows are inserted in advance, together with row 1.
         load = replace(load, first=2 + (load.rows - 1) % (load.pipeline * processes))
     answer = _probe(load) if load.work in ("insert", "fill") else b""
     before = _total(load) if load.work == "increment" else None
     report = Report()
     with _started(load, processes, answer) as pipes:
         for pipe in pipes:
-            _received(pipe)  # it is ready
+            _received(pipe)  # an empty report: the process is ready
         for pipe in pipes:
             pipe.send(None)
         for pipe in pipes:
@@ -83,7 +82,7 @@ def _child(pipe: Connection, load: Load, place: int, processes: int, answer: byt
     except Error as error:
         pipe.send(error)
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
-        pass  # whoever started it is gone, or says so itself
+        pass  # the parent process is gone, or reports the interrupt itself
 
 
 def _received(pipe: Connection) -> Report:
@@ -98,7 +97,7 @@ def _received(pipe: Connection) -> Report:
 
 
 def _probe(load: Load) -> bytes:
-    """Insert what comes before the first row of the load, and return what the server answers to an insert."""
+    """Insert the rows before the first row of the load, and return the server's answer to an insert."""
     rows = [load.first - 1] if load.work == "insert" else range(1, load.first)
     with connect(load.address, *opening(load, workload_of(replace(load, pipeline=1), 0, 1))) as connection:
         answers = set(ask(connection, *[b"0\t+\t2\t%d\t%s\n" % (row, value(row)) for row in rows]))
@@ -111,7 +110,7 @@ def _probe(load: Load) -> bytes:
 
 
 def _total(load: Load) -> int:
-    """Return the sum of the hot rows, which are inserted where they are missing."""
+    """Return the sum of the hot rows; insert missing ones."""
     total = 0
     counts = Index(load.database, load.table, "PRIMARY", ["id", "n"])
     with HandlerSocket(load.address, secret=load.secret) as server:

@@ -1,8 +1,8 @@
-"""What each kind of work asks, and what it must be answered: whole chunks, as bytes, made beforehand.
+"""The requests of each kind of work, and the expected answers: whole chunks, as bytes, made in advance.
 
 The tables (in any SQL; for SQLite INTEGER is better than BIGINT): `bench (id BIGINT PRIMARY KEY, v VARCHAR(64))` with
-the rows 1 to N as `value` has them, for increments `(id BIGINT PRIMARY KEY, n BIGINT)`, and for `wide` the twelve
-columns of `WIDE`.
+the rows 1 to N, whose values `value` returns; for increments `(id BIGINT PRIMARY KEY, n BIGINT)`; and for `wide` a
+table with the twelve columns of `WIDE`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TypeAlias
 from roost.client.load.load import Load
 from roost.errors import Invalid
 
-Chunk: TypeAlias = tuple[bytes, bytes]  # what is sent, and the answers
+Chunk: TypeAlias = tuple[bytes, bytes]  # requests, and the expected answers
 
-PREPARED = 2**16  # requests that a process makes beforehand, and then repeats
+PREPARED = 2**16  # requests that a process makes in advance, and then repeats
 PREPARED_BYTES = 2**24  # of their answers
 
 WIDE = ["a", "b", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10"]
@@ -53,7 +53,7 @@ def wide(row: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Workload:
-    """Which columns are opened, and what is sent in which order, without end."""
+    """The columns to open, and the chunks to send, in order; without end, except for `fill`."""
 
     columns: str
     filters: str
@@ -66,14 +66,14 @@ class Workload:
 
 
 def is_as_good(expected: bytes, answer: bytes) -> bool:
-    """Whether an answer is right though another one was expected: somebody updated the row in between."""
+    """Whether an answer is right though it differs from the expected one, since the row was updated in between."""
     return len(answer) == len(expected) and _GENERATION.sub(b"", answer) == _GENERATION.sub(b"", expected)
 
 
 def workload_of(load: Load, process: int, processes: int, answer: bytes = b"0\t1\n") -> Workload:
-    """Return what a process is to do.
+    """Make the workload of one process.
 
-    answer: what the server answers to an insert.
+    answer: the server's answer to an insert.
     """
     dice = random.Random(f"{load.seed} {process}")
     draw = _keys(load, dice)
@@ -84,7 +84,7 @@ def workload_of(load: Load, process: int, processes: int, answer: bytes = b"0\t1
     if load.work == "wide":
         return Workload(",".join(WIDE_READ), "", _repeated(load, lambda: _wide(draw())))
     if load.work == "update":
-        # Two generations in turn: a row that is set to what it was costs a server nothing.
+        # Two generations in turn, since setting a row to its present value costs a server nothing.
         keys = [draw() for _ in range(PREPARED)]
         turns = [(key, generation) for generation in (1 + process, 50 + process) for key in keys]
         following = itertools.cycle(turns).__next__
