@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ import roost
 from tests import servers
 from tests.campaigns.processes import Line, Start, children
 from tests.proxy import Cut, Proxy
+from tests.server.serving import serving
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -92,7 +94,7 @@ def test_a_table_of_tokens_that_has_gone_is_made_again(any_url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", servers.SERVERS)
-def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str) -> None:
+def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, tmp_path: Path) -> None:
     try:
         servers.SERVERS[kind]()
     except servers.NotHere as error:
@@ -104,7 +106,7 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str) 
         sql.execute(f"CREATE USER {user}")
         try:
             with roost.Store(url) as store:
-                store.create(*STRUCTURES)
+                store.create(*STRUCTURES, roost.Cache("pages"))
                 for table in sql.private_tables():
                     sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")
                 theirs = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
@@ -113,6 +115,13 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str) 
                 with roost.Store(theirs) as teller:
                     with pytest.raises(roost.Missing, match="this account may not make it"):
                         teller.run(pageviews.increment("/"), once="a")
+                    served = ("--cache", "pages", "--memcached", "127.0.0.1:0", "--memcached-once", "60")
+                    with (
+                        pytest.raises(AssertionError, match=r"cannot start: the table roost_once, .* GRANT this one") as caught,
+                        serving(tmp_path, theirs, *served, module="roost.cli", listeners=1),
+                    ):
+                        pass
+                    assert "PRIMARY KEY" not in str(caught.value)  # of the statement
                     assert store.run(pageviews.increment("/"), once="a") == 1
                     with pytest.raises(roost.Missing, match="needs SELECT, INSERT, UPDATE and DELETE on it"):
                         teller.run(pageviews.increment("/"), once="b")

@@ -11,7 +11,7 @@ from typing import Any
 from roost.catalog.catalog import ONCE as TABLE
 from roost.catalog.catalog import Catalog, guarded, lock
 from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Conflict, Error, Invalid, Missing
+from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.clock import CLOCK, microseconds
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Plan
@@ -33,6 +33,17 @@ TAKE = {
     "mariadb": "INSERT IGNORE INTO {table} ({names}) VALUES (%s, {clock} + %s, '')",
 }
 OVER = "SELECT {token} FROM {table} WHERE {until} <= {clock} ORDER BY {until} LIMIT {most}{skip}"
+
+
+def cannot_make(error: Missing | StatementFailed) -> Error:
+    """Return what is raised where the table of tokens cannot be made."""
+    if error.word not in ("denied", Missing.word):
+        return error
+    said = str(error).partition("\n")[0].partition(" in CREATE TABLE ")[0]
+    return Missing(
+        "the table roost_once, for the tokens of once=, is missing, and this account may not make it: "
+        f"{said}; use once= from an account that may, then GRANT this one SELECT, INSERT, UPDATE and DELETE on it"
+    )
 
 
 def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from roost.batching.atoms import Atom
 from roost.batching.batch import Batch
 from roost.batching.known import Known
+from roost.batching.once import cannot_make
 from roost.batching.parts import SlowPath, taking
 from roost.batching.queue import Queue, Take
 from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
@@ -234,13 +235,7 @@ class Core:
                 try:
                     self.repeated(partial(once.make, self.known.catalog))
                 except (Missing, StatementFailed) as error:
-                    if error.word not in ("denied", Missing.word):
-                        raise
-                    raise Missing(
-                        f"the table roost_once, for the tokens of once=, is missing, and this account may not make it: "
-                        f"{error}; use once= from an account that may, then GRANT this one SELECT, INSERT, UPDATE and "
-                        "DELETE on it"
-                    ) from error
+                    raise cannot_make(error) from error
             once.made = True
 
     def is_once_gone(self, atom: Atom) -> bool:

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 from roost.batching.atoms import Atom
 from roost.batching.batch import retried
 from roost.batching.known import Known, perform
-from roost.batching.once import Once
+from roost.batching.once import Once, cannot_make
 from roost.batching.parts import Part, SlowPath
 from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
-from roost.errors import Busy, Error, Mismatch, Missing
+from roost.errors import Busy, Error, Mismatch, Missing, StatementFailed
 from roost.store.store import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -133,6 +133,8 @@ class Database(ABC):
             connection.execute(Control.BEGIN_ALONE)
             drive(work(), connection)
             connection.execute(Control.COMMIT)
+        except (Missing, StatementFailed) as error:
+            raise cannot_make(error) from error
         finally:
             connection.settle()
 
