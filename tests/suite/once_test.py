@@ -117,7 +117,9 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, 
                         teller.run(pageviews.increment("/"), once="a")
                     served = ("--cache", "pages", "--memcached", "127.0.0.1:0", "--memcached-once", "60")
                     with (
-                        pytest.raises(AssertionError, match=r"cannot start: the table roost_once, .* GRANT this one") as caught,
+                        pytest.raises(
+                            AssertionError, match=r"cannot start: the table roost_once, .* GRANT this one"
+                        ) as caught,
                         serving(tmp_path, theirs, *served, module="roost.cli", listeners=1),
                     ):
                         pass
