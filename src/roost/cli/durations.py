@@ -33,7 +33,7 @@ class Window(Duration):
     """A window of a counter: a word, or a duration in whole seconds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the word, or the number of seconds as text, which is the form in definitions."""
+        """Return the word, or the number of seconds as text, as definitions store it."""
         found = seconds_of(str(value))
         if found is None and value not in SECONDS:
             self.fail(f"{value!r} is no window{_of_what(str(value))}: {', '.join(SECONDS)}, or {WANTED}", param, ctx)

@@ -61,7 +61,7 @@ class Request(Generic[R]):
 
 @dataclass(frozen=True)
 class Opening(Request[None]):
-    """Only opens the index; the answer to the line that opens it is the answer, so there is nothing to read."""
+    """Only opens the index. It has no line of its own, so there is no answer to read."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
 FADES = 0.9  # the factor by which the expected number decreases with each turn that has fewer clients
 LONGEST = 0.003  # seconds that a turn waits for more clients at most; never longer than the last turn took
 AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of another session
-TRYING = 0.02  # seconds that such attempts may take at a time, about, since they occupy a connection
+TRYING = 0.02  # seconds that a turn of such attempts should take at most, since it occupies a connection
 
 
 class Client(Protocol):
@@ -113,9 +113,9 @@ class InTasks:
         self._gathering: asyncio.TimerHandle | None = None  # runs while a turn waits for more clients
         self._gathered = False  # that time has passed
         self._trying = False
-        self._due = False  # retries wait for a free connection
-        self._lot = 8  # the number of keys whose first lines are retried at a time
-        self._all_tried = True  # the last attempt was for all keys
+        self._due = False  # a retry waits for a free connection
+        self._lot = 8  # the number of keys whose first lines are retried in one turn
+        self._all_tried = True  # the last retry was for all keys of its protocol
         self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
@@ -207,7 +207,7 @@ class InTasks:
             elif len(tried) == self._lot:
                 self._lot *= 2
         if self._due:
-            self._try()  # before `play`, which may always have something for the connection
+            self._try()  # before `play`, which would take the connection each time that clients wait
         else:
             self._try_again()
         self.play()
@@ -244,7 +244,7 @@ class InTasks:
             asyncio.get_running_loop().call_later(pause, self._try)
 
     def _try(self) -> None:
-        # Retry the first line of each key; a few keys at a time, in rotation.
+        # Retry the first line of each key, a few keys per turn, in rotation.
         self._due = not self._free
         if self._due:
             return
@@ -267,9 +267,9 @@ class InTasks:
             self._all_tried = len(first) <= self._lot
             first = dict(list(first.items())[: self._lot])
             for key in first:
-                waiting = self._blocked[key] = self._blocked.pop(key)  # behind the others
+                waiting = self._blocked[key] = self._blocked.pop(key)  # moved behind the other keys
                 waiting.popleft()
             self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
         else:
             self._trying = False
-            self._try_again()  # the lines of another protocol
+            self._try_again()  # lines of another protocol may be left

@@ -99,7 +99,7 @@ class Database(ABC):
         """Close the connection."""
 
     def refused(self, error: Error) -> None:  # noqa: B027 - a file logs it with the BEGIN that fails
-        """Note the error that requests of a turn are answered with, since none of them could be run."""
+        """Note the error with which all requests of a turn are answered, since none of them could run."""
 
     def structure(self, name: str) -> Structure:
         """Return the structure stored under a name; not inside a transaction.

@@ -70,8 +70,8 @@ class Remembered:
     def __init__(self, engine: Engine) -> None:
         self.known = Known(engine.dialect, exact=True)
         self._events = cast(ServerEngine, engine).events
-        self._unavailable: dict[str, float] = {}  # when each reason was logged, since the database answered last
-        self._reconnects = 0  # by then
+        self._unavailable: dict[str, float] = {}  # the time at which each reason was logged in the present outage
+        self._reconnects = 0  # the number of reconnects at the last refused turn
         self._versions = count(1)
         self.forget()
 
@@ -84,7 +84,7 @@ class Remembered:
         self.version = next(self._versions)
 
     def unavailable(self, error: CannotOpen) -> None:
-        """Log why requests are answered `unavailable`."""
+        """Log the reason for which requests are answered `unavailable`."""
         reason, now = str(error), time.monotonic()
         self._reconnects = self._events.counts["reconnects"]
         if now >= self._unavailable.get(reason, -REPEATED) + REPEATED:
@@ -165,7 +165,7 @@ class ServerDatabase(Database):
             drive(batch.run(begin, lambda: part), connection)
         except Error as error:  # of the first BEGIN: all later errors are answers of requests
             connection.settle()
-            if not isinstance(error, CannotOpen):  # which `refused` logs
+            if not isinstance(error, CannotOpen):  # `refused` logs that one
                 log.warning("no transaction could be begun: %s", error)
             return error
         except BaseException:
