@@ -1,4 +1,4 @@
-"""A thin driver each: connections, control words, errors by their codes. A driver is imported by its URL."""
+"""A thin engine for each driver: connections, control words, errors by code. The URL decides which one is imported."""
 
 from __future__ import annotations
 

@@ -15,38 +15,38 @@ from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
-# Seconds beyond a caller's deadline in which a server may still answer: for running the statement on a busy machine,
-# and for the network. After that its connection counts as lost.
+# Seconds after a caller's deadline in which a server may still answer: time to run the statement on a busy machine, and
+# for the network. After that the connection counts as lost.
 GRACE = 3.0
-HASTE = 0.01  # seconds that work without waiting still waits for a lock: as long as another batch holds it
+HASTE = 0.01  # seconds to wait for a lock in work that should not wait: about as long as another batch holds it
 
 Trace = Callable[[str, Sequence[Any]], None]
 
 
 class Undone(Exception):
-    """A statement failed and rolled back the whole transaction, other requests included. Its cause says why."""
+    """A statement failed and rolled back the whole transaction, other requests included; `__cause__` has the reason."""
 
 
 def too_long(most: float) -> StatementFailed:
-    """Return the error for an answer of more bytes than that."""
+    """Return the error for an answer that exceeds the limit."""
     return worded(StatementFailed(f"the rows have more than {most:,.0f} bytes"), "limit", 2)
 
 
 def left_unread(most: float) -> Undone:
-    """Return the same for an answer in the middle of which its connection was closed."""
+    """Return the same error for an answer whose connection was closed before its end."""
     undone = Undone()
     undone.__cause__ = too_long(most)
     return undone
 
 
 class Wait:
-    """What a thread does while it waits for the disk or for somebody else's lock; a store has its own.
+    """How a thread waits for the disk or for a lock that another session holds; stores subclass this.
 
-    deadline: by the monotonic clock, until when it waits for a lock.
-    most: seconds that it waits for a single row's lock, where rows have locks; None: until the deadline.
-    lasts: it is for work that may take long (an index, a check): the deadline is for locks, and a server that says
-        nothing is waited for as long as it answers others.
-    work: seconds that a statement may take; None: any time.
+    deadline: the time, by the monotonic clock, until which to wait for a lock.
+    most: the maximum number of seconds to wait for a single row's lock, on engines with row locks; None: the deadline.
+    lasts: the work may take long (an index, a check): the deadline applies to locks only, and the store waits for a
+        silent server as long as that answers on another connection.
+    work: the maximum number of seconds for a statement; None: no limit.
     """
 
     __slots__ = ("deadline", "lasts", "most", "work")
@@ -65,21 +65,20 @@ class Wait:
         return max(0.0, self.deadline - time.monotonic())
 
     def pause(self) -> None:
-        """Called when it is about to wait."""
+        """Called before a wait."""
 
     def blocked(self) -> None:
-        """Called at once, and then repeatedly while somebody else holds the lock; an error that it raises ends the
-        wait."""
+        """Called at once, and repeatedly while another session holds the lock; raising an error ends the wait."""
 
 
 class Events:
-    """What befell the connections of an engine, by the names of `Stats`; counted by all threads, and seldom."""
+    """Counts events of an engine's connections, by the names of `Stats`; used by all threads, rarely."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew, as a process does that was forked."""
+        """Reset the counts, as in a process that was forked."""
         self._mutex = threading.Lock()
         self.counts = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
 
@@ -90,7 +89,7 @@ class Events:
 
 
 class Executor(Protocol[W]):
-    """What runs statements, or what else a generator asks for."""
+    """Executes the statements and control words that a generator yields."""
 
     def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
@@ -98,7 +97,7 @@ class Executor(Protocol[W]):
 
 
 class AsyncExecutor(Protocol):
-    """What runs statements and is awaited."""
+    """The asynchronous counterpart of `Executor`."""
 
     async def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
@@ -110,8 +109,8 @@ class Connection(Executor[Wanted], Protocol):
 
     raw: Any  # the driver's
 
-    wait: Wait  # for what BEGIN and COMMIT wait for
-    broken: bool  # something other than a statement failed: connect anew
+    wait: Wait  # how BEGIN and COMMIT wait
+    broken: bool  # something other than a statement failed: a new connection is needed
 
     @property
     def in_transaction(self) -> bool:
@@ -120,19 +119,19 @@ class Connection(Executor[Wanted], Protocol):
 
     @property
     def session(self) -> int | None:
-        """The number by which the server knows it, as the driver was told; None where there is none."""
+        """The server's number of this session, as reported to the driver; None if there is none."""
         ...
 
     def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises."""
+        """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises."""
         ...
 
     def settle(self) -> None:
-        """Roll back what is open, and let other writers in. Never raises."""
+        """Roll back any open transaction, and let other writers proceed. Never raises."""
         ...
 
     def close(self) -> None:
-        """Close the connection; whatever is open is rolled back."""
+        """Close the connection; an open transaction is rolled back."""
         ...
 
 
@@ -140,13 +139,13 @@ class Engine(Protocol):
     """One database, not yet connected to."""
 
     dialect: Dialect
-    memory: bool  # it exists in one connection alone
-    file: str | None  # the path of the file that it is
-    place: str  # where it is, in words without a password
-    durability: str | None  # SQLite's `synchronous`; what a server has is its own
+    memory: bool  # an in-memory database, visible to one connection only
+    file: str | None  # the path of its file
+    place: str  # the location for messages, without a password
+    durability: str | None  # SQLite's `synchronous`; None for servers, which have their own setting
     trace: Trace | None
     events: Events
-    stale: bool  # reads may lack what was written just now
+    stale: bool  # reads may miss the latest writes
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
         """Return a new connection."""
@@ -154,7 +153,7 @@ class Engine(Protocol):
 
 
 class ServerEngine(Protocol):
-    """What a connection needs to know of its engine."""
+    """The part of an engine that its connections use."""
 
     trace: Trace | None
     random: Random
@@ -162,27 +161,27 @@ class ServerEngine(Protocol):
     dialect: Dialect
     prepares: bool
     timeout: float
-    reached: bool  # the server has been there: when it is away it may come back
-    several: bool  # the URL names several servers, of which one is chosen
-    home: str  # the one of these that was chosen last; connections to another one are left
+    reached: bool  # the server was reached before: if it is away now, it may come back
+    several: bool  # the URL names several servers, one of which is chosen
+    home: str  # the server chosen last; connections to another one are abandoned
     events: Events
-    replicas: Any  # what is known of them, for reads
+    replicas: Any  # the state of the replicas, for reads
     waits: Waits  # how its connections wait for the server
 
     def open(self, timeout: float, replica: bool = False) -> Any:
-        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
+        """Return a new driver connection within `timeout`, its limit for later waits too; to a replica if one is found.
 
-        `ConnectionLost` where another attempt may succeed, `CannotOpen` where the server has refused for good.
+        `ConnectionLost` if another attempt may succeed, `CannotOpen` if the server's refusal is final.
         """
         ...
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server answers somebody who connects, be it with a refusal."""
+        """Return whether the server responds to a connection attempt, even with a refusal."""
         ...
 
 
 def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
-    """Run a generator to its end: what it yields is executed, what that answers or raises is sent back."""
+    """Run a generator to its end: execute what it yields, and send the result or the error back into it."""
     execute = connection.execute
     try:
         wanted = next(work)
@@ -201,7 +200,7 @@ def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
 
 
 def commit(connection: Connection) -> None:
-    """Commit a non-batch transaction, whose outcome is not recoverable: `OutcomeUnknown` if the connection is lost."""
+    """Commit a transaction that is not a batch; `OutcomeUnknown` if the connection is lost: no look-up is possible."""
     try:
         connection.execute(Control.COMMIT)
     except ConnectionLost as error:

@@ -1,4 +1,4 @@
-"""Runs statements of plans on a cursor: what a store's own connections and the application's have in common."""
+"""Runs statements of plans on a cursor: the common part of a store's own connections and the application's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, 
 
 
 class ServerExecutor(ABC):
-    """Runs statements on a cursor of Python's DB-API (PEP 249); what control words mean is its subclass's."""
+    """Runs statements on a DB-API cursor (PEP 249); subclasses implement the control words."""
 
     failures: type[Exception]  # the base of the driver's errors
 
@@ -37,7 +37,7 @@ class ServerExecutor(ABC):
             return stop.value
 
     def fetched(self, sql: str) -> Any:
-        """Return the rows of the last answer; what the driver cannot read is an error like those of the server."""
+        """Return the rows of the last result; a value that the driver cannot read raises an error like a server's."""
         try:
             return self._cursor.fetchall()
         except self.failures as error:
@@ -53,20 +53,20 @@ class ServerExecutor(ABC):
             raise self.failed(error, sql) from error
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it."""
+        """Return a statement in the form for the cursor."""
         return sql, row or None
 
     def at_once(self, exchange: Exchange) -> Row | None:
-        """Do an operation in one exchange, in a savepoint; return a row that begins with its answer.
+        """Do an operation in one round trip, in a savepoint; return a row that begins with its result.
 
-        None: nothing was done, as there is no such way, or as something is out of the ordinary.
+        None: nothing was done, because this way is not available or because of an unusual condition.
         """
         return None
 
     @abstractmethod
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
+        """Obey a control word."""
 
     @abstractmethod
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return what is to be raised for an error of the driver."""
+        """Return the error to raise for an error of the driver."""

@@ -1,4 +1,4 @@
-"""What is to happen at a fork, where the system has one."""
+"""Registers functions to call at a fork, on systems that fork."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Callable
 
 
 def at_fork(**calls: Callable[[], object]) -> None:
-    """Register what `os.register_at_fork` takes; Windows has neither forks nor that function."""
+    """Call `os.register_at_fork` with these arguments; Windows has neither forks nor that function."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)

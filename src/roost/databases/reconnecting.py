@@ -1,4 +1,4 @@
-"""How a connection to a server finds the one that is to be asked, and finds it again when it is lost."""
+"""How a connection finds the right one of several servers, and reconnects after it was lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLE = 1.0  # seconds after which one of several servers is asked again whether 
 
 
 class Reconnecting(ServerExecutor):
-    """A connection that is replaced when it is lost, or leads to another server than it should.
+    """A connection that is replaced when it is lost or is connected to the wrong server.
 
     follows: it may lead to a replica.
     """
@@ -63,7 +63,7 @@ class Reconnecting(ServerExecutor):
             raise ConnectionLost(f"{self.engine.place}: the server only reads")
 
     def stay(self) -> None:
-        """Raise `Careful` where a batch is to look whether this is still the server to ask."""
+        """Raise `Careful` if a batch has to check whether this is still the right server."""
         if self._follows and self.raw.replica:
             if not self.engine.replicas.is_up(self):
                 raise Careful
@@ -75,7 +75,7 @@ class Reconnecting(ServerExecutor):
             raise Careful
 
     def _has_moved(self) -> bool:
-        # A server that has become a replica is behind, and says so to nobody who only reads.
+        # A server that has become a replica lags behind, and a read alone does not reveal that.
         if self._follows and self.raw.replica:
             return False  # `is_current` asks it
         if self._follows and self.engine.replicas:
@@ -88,7 +88,7 @@ class Reconnecting(ServerExecutor):
         return False
 
     def is_current(self) -> bool:
-        """Return whether this server has all that was answered by now, and what the store was answered itself."""
+        """Return whether this server has all data that reads have returned by now, the store's own writes included."""
         if self._follows and self.raw.replica:
             return bool(self.engine.replicas.is_up(self))
         return not self.engine.several or self.raw.home == self.engine.home
@@ -117,7 +117,7 @@ class Reconnecting(ServerExecutor):
                 self._leave()
 
     def look(self) -> None:
-        """Go to the server that is to be asked, of several, where this is another one."""
+        """Connect to the right one of several servers, if this is another one."""
         while self.broken or (self.engine.several and self._has_moved()):
             self.reconnect(self.wait)
 
@@ -140,7 +140,7 @@ class Reconnecting(ServerExecutor):
             raise
 
     def reconnect(self, wait: Wait) -> None:
-        """Connect anew, in as many attempts as there is time for; raise the last one's error."""
+        """Reconnect, with as many attempts as there is time for; raise the error of the last attempt."""
         self._begin, self._mark = [], ""
         if self.raw.replica:  # it may hang: its primary is asked at once
             self.engine.replicas.leave()
@@ -179,7 +179,7 @@ class Reconnecting(ServerExecutor):
         self.close_raw()
 
     def pause(self, wait: Wait) -> None:
-        """Wait before another attempt; raise the error that is handled when there is no time for one."""
+        """Wait before another attempt; if there is no time for one, re-raise the error being handled."""
         if not self._away:
             self._away = True
             self.engine.events.count("outages")

@@ -1,8 +1,9 @@
 """Reads from a replica, with a bound on how old their answers are.
 
-The bound is kept by positions in the primary's log, not by clocks. A read asks for a position that the primary had
-`staleness` seconds ago or later, and after the last write of this store that was answered; the replica answers when it
-has that position. One that has not is given `LAG`; then the primary is read for `PRIMARY_FOR`.
+The bound is ensured by positions in the primary's log, not by clocks. A read requires a position that the primary had
+at most `staleness` seconds ago, and after the last completed write of this store; the replica is used once it has
+reached that position. A replica that has not reached it gets `LAG` seconds; then reads go to the primary for
+`PRIMARY_FOR`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STALENESS = 1.0  # seconds, where the URL says nothing else
 
 
 class Replicas:
-    """What a store knows of its servers' positions.
+    """The positions of a store's servers, as far as known.
 
     staleness: seconds; None: reads go to the primary.
     """
@@ -38,14 +39,14 @@ class Replicas:
         return self.staleness is not None and time.monotonic() >= self._late
 
     def leave(self, lost: float = 0.0) -> None:
-        """Have the primary read for a while.
+        """Send reads to the primary for a while.
 
         lost: seconds for which a replica was looked for.
         """
         self._late = time.monotonic() + max(PRIMARY_FOR, SHARE * lost)
 
     def is_up(self, connection: Any) -> bool:
-        """Return whether a replica has all that a read must see; wait for it a little."""
+        """Return whether a replica has all that a read must see; wait briefly for it to catch up."""
         assert self.staleness is not None
         asked, position = self._known
         now = time.monotonic()

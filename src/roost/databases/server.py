@@ -1,4 +1,4 @@
-"""What connections to servers have in common: statements through a cursor, and what is done when one is lost."""
+"""The common part of connections to servers: running statements on a cursor, and handling a lost connection."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ __all__ = ["PAUSE", "ServerConnection"]
 
 log = logging.getLogger("roost")
 
-# A part of a transaction that may fail by itself. MariaDB forgets a savepoint when there is another of its name.
+# A part of a transaction that may fail by itself. MariaDB drops a savepoint when another of the same name is set.
 SAVEPOINT = "SAVEPOINT roost_part_{}"
 BACK = f"ROLLBACK TO {SAVEPOINT}"
 RELEASE = f"RELEASE {SAVEPOINT}"
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
-# From one batch's number to the next. What is added to the number of an operation by itself is its answer; the last one
-# is a look-up's (see `look_up`).
+# The distance between the numbers of two batches. An operation by itself adds its result to its number; the last number
+# of the range belongs to a look-up (see `look_up`).
 STEP = MOST_ANSWER + 1
-# After so many batches a writer goes by another name: numbers have 63 bits. And on PostgreSQL, as long as somebody's
-# snapshot is old, each batch leaves a version of the row that all later ones have to pass by (15 µs per 1,000).
+# After this many batches a writer changes its name: numbers have 63 bits. And on PostgreSQL, while another session has
+# an old snapshot, each batch leaves a row version that all later ones have to skip (15 µs per 1,000).
 MOST_BATCHES = 1000
 
 USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
-JITTER = 0.02  # seconds at most, before a batch that was in the way of another is tried again
+JITTER = 0.02  # maximum seconds before a batch that conflicted with another is retried
 LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 LEAST = 0.5  # seconds that a replica has for an answer
-PARTING = 0.5  # seconds for the last word of a connection that is closed, the same for each
-SILENCE = 10.0  # seconds after which a server that works for long is asked on another connection whether it is there
+PARTING = 0.5  # seconds for the last statement of each connection that is closed
+SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
 
 
 class ServerConnection(Reconnecting):
-    """One connection of a store's own. It is replaced when it is lost; what was open is then rolled back."""
+    """One of a store's own connections. It is replaced when it is lost; its open transaction is then rolled back."""
 
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
         self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
@@ -89,11 +89,11 @@ class ServerConnection(Reconnecting):
             raise
 
     def transact(self, exchange: Exchange, first: str = "") -> Any:
-        """Run a transaction in one exchange; return its result.
+        """Run a transaction in one round trip; return its result.
 
-        Nothing is changed after an error, but for `OutcomeUnknown`; what is open is left to `settle`.
+        After an error nothing is changed, except after `OutcomeUnknown`; `settle` ends an open transaction.
 
-        first: a statement that goes before it.
+        first: a statement to send before it.
         """
         if self.may_move:
             self.stay()
@@ -189,7 +189,7 @@ class ServerConnection(Reconnecting):
         """Raise `Invalid` for a text that is too large for the server."""
 
     def waits_on(self) -> float:
-        """Return for how many more seconds a server is waited for that has said nothing until its limit; 0: no more."""
+        """Return how many more seconds to wait for a server that was silent until its limit; 0: no longer."""
         waits = self.engine.waits
         return SILENCE if self.wait.lasts and waits.call(partial(self.engine.answers, LOOKUP)) else 0.0
 
@@ -221,7 +221,7 @@ class ServerConnection(Reconnecting):
         """Examine the status that the server has sent along with its answers."""
 
     def again(self, error: Exception, text: str) -> str | None:
-        """Return how a statement that failed alone, and left the transaction, is said once more; None: it is not."""
+        """Return the retry of a statement that failed without ending the transaction; None: no retry."""
         return None
 
     def say_all(self, sql: str) -> None:
@@ -279,9 +279,9 @@ class ServerConnection(Reconnecting):
         return None
 
     def outcome(self, until: float = 0.0) -> bool | None:
-        """Return whether a COMMIT that was interrupted went through; None where that cannot be known. Never raises.
+        """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises.
 
-        until: by the monotonic clock, how long at least the server is waited for.
+        until: the minimum time, by the monotonic clock, until which to wait for the server.
         """
         try:
             return self._look_up(until)
@@ -346,16 +346,15 @@ class ServerConnection(Reconnecting):
 
     @abstractmethod
     def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer, for its answer or until it takes what is sent.
+        """Limit every wait for the server, both for sending and for its answer.
 
-        After that the connection is lost, unless `waits_on` says otherwise.
+        After that the connection counts as lost, unless `waits_on` extends the wait.
         """
 
     def begin_read(self) -> None:
-        """Go to another server where this one lacks what was answered by now.
+        """Switch to another server if this one lacks data that was already returned.
 
-        Not with BEGIN: the requests of a batch arrive until its first statement, and their callers may know of later
-        writes.
+        Not with BEGIN: a batch accepts requests until its first statement, and their callers may know of later writes.
         """
         while not self.is_current():
             self.reconnect(self.wait)
@@ -392,13 +391,13 @@ class ServerConnection(Reconnecting):
 
     @abstractmethod
     def end_lost(self) -> None:
-        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        """End the lost connection's transaction, in case the server has not noticed the loss."""
 
     @abstractmethod
     def look_up(self, wait: Wait) -> bool | None:
-        """Find out whether the last batch's COMMIT went through; None where that cannot be known.
+        """Find out whether the last batch's COMMIT succeeded; None if that cannot be determined.
 
-        Where it did not, the last number before the next batch's is written, so that the batch cannot come late.
+        If it did not, write the last number before the next batch's, so that a late text of the batch is refused.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""How a connection to a server waits: for its socket, for a moment, for work that blocks.
+"""How a connection to a server waits: for its socket, for a short time, for blocking work.
 
-A store's thread waits. Several turns of `roost serve` share one thread: while one of them waits, the others go on
-(`server/tasks.py`).
+In a store, the thread waits. In `roost serve`, several turns share one thread: while one of them waits, the others
+continue (`server/tasks.py`).
 """
 
 from __future__ import annotations

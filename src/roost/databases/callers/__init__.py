@@ -1,4 +1,4 @@
-"""The application's own connections, told apart by the names of their classes: no driver is imported to look at one."""
+"""The application's own connections, recognized by the names of their classes, without importing any driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AsyncPlay", "Play", "Work", "async_caller_of", "caller_of"]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One class of connections: how it is called, its dialect's family (None: its driver's), and what runs on it."""
+    """One class of connections: its name in messages, its dialect's family (None: its driver's), and its caller."""
 
     words: str
     dialect: str | None = None
@@ -26,7 +26,7 @@ class _Kind:
 
 
 def caller_of(connection: Any, engine: Engine) -> Play:
-    """Return what runs calls on a connection of the application's; `Invalid` when it cannot."""
+    """Return the object that runs calls on a connection of the application; `Invalid` if it cannot be used."""
     kind = _kind_of(connection, engine)
     if kind is None or kind.waits is None:
         if kind is not None:
@@ -36,7 +36,7 @@ def caller_of(connection: Any, engine: Engine) -> Play:
 
 
 def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
-    """Return what runs calls on a connection of the application's for asyncio; `Invalid` when it cannot."""
+    """Return the object that runs calls on an asyncio connection of the application; `Invalid` if it cannot be used."""
     kind = _kind_of(connection, engine)
     if kind is None or kind.awaits is None:
         if kind is not None:
@@ -60,8 +60,8 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
     return None
 
 
-# A store of the same engine has imported PyMySQL or psycopg; asyncmy and asyncpg are imported by whoever has a
-# connection of theirs.
+# A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
+# asyncpg has imported that.
 
 
 def _pymysql(connection: Any, engine: Engine) -> Play:

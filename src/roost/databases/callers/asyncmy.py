@@ -21,7 +21,7 @@ class _AsyncmyCaller(MariaDBCaller):
 
 
 def asyncmy_caller(raw: Any, engine: Engine) -> AsyncPlay:
-    """Return what runs calls on a connection of asyncmy, which is lost when a call is cancelled while it waits."""
+    """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
 
     async def on(work: Work, writes: bool) -> None:
         with plain(raw, "_", conversions):

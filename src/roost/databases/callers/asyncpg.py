@@ -1,4 +1,4 @@
-"""asyncpg: PostgreSQL from asyncio. It knows no cursor, no autocommit to be off, and no parameters but $1."""
+"""asyncpg: PostgreSQL from asyncio. It has no cursors, is always in autocommit, and its only placeholders are $1, …"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roost.databases.postgresql.session import is_utf8
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
-# By their numbers, the types that Roost's statements take and give.
+# The types of the parameters and results of Roost's statements, by OID.
 _TYPES = {
     16: "bool", 17: "bytea", 19: "name", 20: "bigint", 21: "smallint", 23: "integer", 25: "text", 701: "float8",
     1043: "varchar", 1082: "date", 1184: "timestamptz", 1700: "numeric", 2950: "uuid",
@@ -29,7 +29,7 @@ class _AsyncpgCaller(PostgreSQLCaller):
     """The savepoint of one call."""
 
     def begin(self) -> Script:
-        """Yield what sets the savepoint; asyncpg begins no transaction by itself."""
+        """Yield the statements that set the savepoint; asyncpg begins no transaction by itself."""
         settings = self.raw.get_settings()
         if not is_utf8(settings.client_encoding):
             raise Invalid(
@@ -50,7 +50,7 @@ class _AsyncpgCaller(PostgreSQLCaller):
         self.is_set = True
 
     def at_once(self, exchange: Exchange) -> Texts:
-        """Return None: asyncpg has no answer for a text of several statements."""
+        """Return None: asyncpg returns no rows for a text of several statements."""
         yield from ()
         return None
 
@@ -60,8 +60,8 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return closed
 
     def failed(self, error: Any, sql: str) -> Error:
-        """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
-        if isinstance(error.__cause__, asyncpg.InvalidCachedStatementError):  # which asyncpg has forgotten by now
+        """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""
+        if isinstance(error.__cause__, asyncpg.InvalidCachedStatementError):  # asyncpg has dropped the statement by now
             return Conflict(f"{self.place}: {error}")
         if self.is_lost():
             return ConnectionLost(f"{self.place}: {error}")
@@ -72,12 +72,12 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return sql % tuple([f"${n}" for n in range(1, len(row) + 1)]) if row else sql, row or None
 
 
-# Beside asyncpg's own: what a connection's `command_timeout` raises, and what a socket does.
+# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSError)
 
 
 def _as_psycopg(error: Exception) -> psycopg.Error:
-    # So that what an error means is written once, by its SQLSTATE.
+    # Converted, so that the meaning of each SQLSTATE is defined in one place.
     message = str(error).strip()
     state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
     if isinstance(error, TimeoutError):
@@ -108,7 +108,7 @@ def _read(value: Any) -> Any:
 
 
 class _AsyncpgExecutor(AsyncCallerExecutor):
-    """Runs a call's statements by the connection itself."""
+    """Runs a call's statements directly on the connection, without a cursor."""
 
     async def _word(self, sql: str) -> Sequence[Row]:
         await self._say(sql)
@@ -132,7 +132,7 @@ class _AsyncpgExecutor(AsyncCallerExecutor):
 
 
 def asyncpg_caller(raw: Any, engine: Engine) -> AsyncPlay:
-    """Return what runs calls on a connection of asyncpg, also on one of its pool."""
+    """Return the caller for an asyncpg connection, including one from its pool."""
 
     async def on(work: Work, writes: bool) -> None:
         caller = _AsyncpgCaller(raw, engine.place, writes)

@@ -1,7 +1,7 @@
-"""A call's savepoint in the application's transaction, and what runs statements inside it.
+"""A call's savepoint in the application's transaction, and the executors that run statements inside it.
 
-What the control words become is written once, without I/O (`Caller.words`); the two executors send it, one of them with
-`await`. Nothing is committed, nothing of the session is changed, and no cursor of the application's is used.
+`Caller.words` translates the control words without I/O; the two executors send the result, one of them with `await`.
+Nothing is committed, no setting of the session is changed, and none of the application's cursors is used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Caller(ABC):
         self.is_set = False
 
     def words(self, word: Control) -> Script:
-        """Yield what is to be said for a control word, one statement after the other; is sent the rows of each."""
+        """Yield the statements for a control word, one after the other; each yield receives the statement's rows."""
         match word:
             case Control.SAVEPOINT:
                 yield from self.begin()
@@ -66,14 +66,14 @@ class Caller(ABC):
 
     @abstractmethod
     def at_once(self, exchange: Exchange) -> Texts:
-        """Yield the text that does an operation in a savepoint of its own, and what is to be said for its error.
+        """Yield the text that does an operation in its own savepoint and, after an error, the statements to recover.
 
-        Is sent the rows; returns the one that begins with the answer, or None where nothing was done.
+        Each yield receives the rows. Returns the row that begins with the result, or None if nothing was done.
         """
 
     @abstractmethod
     def begin(self) -> Script:
-        """Yield what sets the savepoint; raise `Invalid` where it would hold nothing together."""
+        """Yield the statements that set the savepoint; `Invalid` if there is no transaction to set it in."""
 
     @abstractmethod
     def is_lost(self) -> bool:
@@ -81,7 +81,7 @@ class Caller(ABC):
 
     @abstractmethod
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return what is to be raised for an error of the driver."""
+        """Return the error to raise for an error of the driver."""
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement as the cursor takes it."""
@@ -146,7 +146,7 @@ class CallerExecutor(ServerExecutor):
         return self._caller.sent(sql, row)
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return what is to be raised for an error of the driver."""
+        """Return the error to raise for an error of the driver."""
         return self._caller.failed(error, sql)
 
 
@@ -234,7 +234,7 @@ class AsyncCallerExecutor:
 
 
 def play(work: Work, executor: Executor[Wanted]) -> None:
-    """Drive a call; where it is interrupted, none of it stays."""
+    """Drive a call; if it is interrupted, roll all of it back."""
     try:
         drive(work, executor)
     except BaseException:
@@ -242,12 +242,12 @@ def play(work: Work, executor: Executor[Wanted]) -> None:
             try:
                 executor.execute(word)
             except Exception:
-                break  # what ended the call is raised; a connection that fails here as well keeps nothing
+                break  # the original error is raised; if the connection fails here too, the server keeps nothing
         raise
 
 
 async def aplay(work: Work, executor: AsyncCallerExecutor) -> None:
-    """Drive a call; where it is interrupted or cancelled, none of it stays."""
+    """Drive a call; if it is interrupted or cancelled, roll all of it back."""
     try:
         await adrive(work, executor)
     except BaseException:

@@ -32,8 +32,8 @@ from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
-# An operation by itself. An error leaves the transaction as it was; where the savepoint is gone by then, the server has
-# rolled back all of it.
+# An operation by itself. An error leaves the transaction as it was; if the savepoint is gone by then, the server has
+# rolled back the whole transaction.
 AT_ONCE = """\
 BEGIN NOT ATOMIC
 DECLARE `the sequence`, `the count`, `the oldest`, `the moment` BIGINT;
@@ -56,25 +56,25 @@ GONE = "the server has rolled back the whole transaction: do all of it again"
 
 
 def at_once(dialect: Dialect, exchange: Exchange) -> str:
-    """Return an operation as one text, with its values in it."""
+    """Return an operation as one text that includes its values."""
     work, row, answer, *_ = exchange
     return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
 
 
 def is_gone(error: Any) -> bool:
-    """Return whether an error says that there is no savepoint of Roost's any more.
+    """Return whether an error means that Roost's savepoint no longer exists.
 
-    After a real deadlock there is none. Whether there is one, only the way back to it tells: an error's number may be a
-    trigger's own, and 1305 a function's that is missing.
+    It does not after a real deadlock. Only ROLLBACK TO SAVEPOINT can tell: a trigger may raise any error number, and
+    1305 may also mean that a function is missing.
     """
     return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
 def attempted(raw: Any, text: str) -> Texts:
-    """Yield a compound statement of `at_once`, and return its row; None where it failed and left nothing behind.
+    """Yield a compound statement of `at_once`, and return its row; None if it failed and changed nothing.
 
-    On Galera it is not sent: when another node ends the transaction between two of its statements, no error is raised,
-    and the others run outside of it.
+    On Galera it is not sent: if another node aborts the transaction between two of its statements, no error is raised,
+    and the remaining statements run outside of the transaction.
     """
     if is_galera(raw):
         return None
@@ -93,7 +93,7 @@ def attempted(raw: Any, text: str) -> Texts:
 def _undo(error: Busy) -> Texts:
     try:
         yield "ROLLBACK TO SAVEPOINT roost_joined"
-    except Conflict:  # it is not there: the operation had not begun, or was done
+    except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
         raise Conflict(f"{error}; whether the operation was done is not known: roll back, and do all again") from error
     yield "RELEASE SAVEPOINT roost_joined"
     return None
@@ -107,9 +107,9 @@ class MariaDBCaller(Caller):
         self._dialect = dialect
 
     def begin(self) -> Script:
-        """Yield what sets the savepoint. With autocommit off it begins a transaction, by the server itself.
+        """Yield the statements that set the savepoint. With autocommit off, the server then begins a transaction.
 
-        The server's answer to it says whether there is one: after a deadlock, the driver's flag is stale.
+        The status in the server's answer shows whether there is one: after a deadlock, the driver's flag is stale.
         """
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
@@ -122,7 +122,7 @@ class MariaDBCaller(Caller):
             raise Invalid(NO_TRANSACTION)
 
     def at_once(self, exchange: Exchange) -> Texts:
-        """Yield a compound statement; where it fails, the transaction is as it was, or gone."""
+        """Yield a compound statement; if it fails, the transaction is unchanged, or gone."""
         if asked := question(self.raw, self._dialect):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
         return (yield from attempted(self.raw, at_once(self._dialect, exchange)))
@@ -141,15 +141,15 @@ class MariaDBCaller(Caller):
         return to_flush(found, table) if table and is_galera(self.raw) else found
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it: a driver's literals are right in some sql_modes only."""
+        """Return a statement with its values in the text: a driver's literals are valid in some sql_modes only."""
         return joined_text(self._dialect, sql, row), None
 
 
 @contextmanager
 def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[None]:
-    """Let a connection convert values as its driver does unless told otherwise, for the duration of a call.
+    """Give a connection its driver's default conversion of values for the duration of a call.
 
-    prefix: of the attributes' names.
+    prefix: the prefix of the attributes' names.
     """
     charset = getattr(raw, f"{prefix}charset")
     if charset != "utf8mb4":
@@ -177,7 +177,7 @@ class _PyMySQLCaller(MariaDBCaller):
 
 
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
-    """Return what runs calls on a connection of PyMySQL."""
+    """Return the caller for a PyMySQL connection."""
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:

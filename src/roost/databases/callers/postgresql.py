@@ -29,14 +29,15 @@ from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, re
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 SAVEPOINT = "SAVEPOINT roost_joined"
-PREPARED = ("26000", "42P05")  # a prepared statement is not there, or is there already
+PREPARED = ("26000", "42P05")  # a prepared statement does not exist, or exists already
 UNDO = f"{BACK};\n{RELEASE}"
 
 
 def at_once(exchange: Exchange) -> list[str]:
-    """Return an operation as texts, with its values in them; an answer of NULL makes it fail.
+    """Return an operation as texts that include its values; a result of NULL makes it fail.
 
-    One text, unless the database may have no such character: then none of it is done, its savepoint neither.
+    It is one text, unless it has a character that the database's encoding may lack: the server would refuse the whole
+    text, the savepoint included.
     """
     work, row, answer, source, _ = exchange
     query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
@@ -50,7 +51,7 @@ class PostgreSQLCaller(Caller):
     failures = FAILURES
 
     def begin(self) -> Script:
-        """Yield what sets the savepoint; psycopg begins a transaction before it, except under autocommit."""
+        """Yield the statements that set the savepoint; psycopg first begins a transaction, except under autocommit."""
         raw = self.raw
         refuse(raw.info, "store.on")
         if raw.pgconn.pipeline_status:
@@ -63,7 +64,7 @@ class PostgreSQLCaller(Caller):
         self.is_set = True
 
     def at_once(self, exchange: Exchange) -> Texts:
-        """Yield a savepoint, the work and its release; where it fails, the way back to the savepoint."""
+        """Yield a savepoint, the work and the release; after a failure, the rollback to the savepoint."""
         if not next(self.begin(), "") or is_failed(self.raw):
             return None
         self.is_set = True
@@ -87,7 +88,7 @@ class PostgreSQLCaller(Caller):
         return closed
 
     def failed(self, error: Any, sql: str) -> Error:
-        """Return our error; until it goes back to the savepoint the transaction takes nothing more."""
+        """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""
         if error.sqlstate == "25P02":
             return Invalid(
                 "store.on: an earlier statement of this transaction has failed, so PostgreSQL rejects all others; "
@@ -105,9 +106,9 @@ class PostgreSQLCaller(Caller):
 
 
 class _PsycopgExecutor(CallerExecutor):
-    """Runs a call's statements; a query that is all of it goes out together with its savepoint, in one exchange."""
+    """Runs a call's statements; if the call is a single query, it is sent with its savepoint, in one round trip."""
 
-    _waiting: Script | None = None  # what sets the savepoint, which was not sent yet
+    _waiting: Script | None = None  # the statements that set the savepoint, not sent yet
     _sql = ""  # its text
 
     def execute(self, wanted: Wanted) -> Any:
@@ -123,7 +124,7 @@ class _PsycopgExecutor(CallerExecutor):
         if isinstance(wanted, Statement) and wanted.last and not is_failed(raw):
             ((sql, row),) = render(wanted)
             query = sql % tuple([literal(value) for value in row])
-            if query.isascii():  # else the database may have no such character: then none of a text is done
+            if query.isascii():  # else the database's encoding may lack a character: the whole text would be refused
                 return self._at_once(query, sql, row)
         self.say(self._sql)
         next(words, None)
@@ -138,7 +139,8 @@ class _PsycopgExecutor(CallerExecutor):
             self._cursor.format = BINARY
 
     def _at_once(self, query: str, sql: str, row: Row) -> Any:
-        # As one text, whose answers are texts: what they depend on is set behind the savepoint, and undone with it.
+        # One text, whose results are texts: the settings that they depend on are set after the savepoint and undone
+        # with it.
         raw = self._caller.raw
         texts = [self._sql + local(raw.info), query, BACK, RELEASE]
         if self._trace is not None:
@@ -150,7 +152,7 @@ class _PsycopgExecutor(CallerExecutor):
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
                 cursor.execute(";\n".join(texts))
-                self._caller.is_set = False  # what cannot be read is an error behind its release
+                self._caller.is_set = False  # an unreadable result: the savepoint is released already
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:
@@ -169,7 +171,7 @@ class _AsyncPsycopgExecutor(AsyncCallerExecutor):
 
 
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
-    """Return what runs calls on a connection of psycopg."""
+    """Return the caller for a psycopg connection."""
 
     def on(work: Work, writes: bool) -> None:
         with PlainCursor(raw) as cursor:
@@ -179,7 +181,7 @@ def psycopg_caller(raw: Any, engine: Engine) -> Play:
 
 
 def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
-    """Return what runs calls on an asynchronous connection of psycopg."""
+    """Return the caller for an asynchronous psycopg connection."""
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:

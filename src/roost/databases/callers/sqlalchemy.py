@@ -1,9 +1,9 @@
-"""SQLAlchemy 2: the driver's connection below a connection or a session. Nothing of SQLAlchemy is imported.
+"""SQLAlchemy 2: uses the driver's connection of a Connection or Session. SQLAlchemy itself is not imported.
 
-The transaction is begun by SQLAlchemy, as it would be for a statement of its own, so it knows what there is to commit.
-The savepoint is not SQLAlchemy's: `begin_nested` would flush a session, expire its objects when a call fails, and tell
-its event handlers; a raw one leaves all of its state as it is. A session is not flushed. A connection that turns out to
-be lost is invalidated, as by SQLAlchemy: its pool replaces it.
+SQLAlchemy begins the transaction, as for one of its own statements, so it knows that there is something to commit.
+The savepoint is not SQLAlchemy's: `begin_nested` would flush a session, expire its objects when a call fails, and run
+event handlers; a raw savepoint changes none of its state. A session is not flushed. A lost connection is invalidated,
+as SQLAlchemy does: its pool replaces it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from roost.databases.callers.caller import AsyncPlay, Play, Work
 from roost.databases.engine import Engine
 from roost.errors import CannotOpen
 
-# What finds the caller for the driver's connection.
+# The function that finds the caller for the driver's connection.
 Below = Callable[[Any, Engine], Any]
 
 
 def connection_caller(connection: Any, engine: Engine, below: Below) -> Play:
-    """Return what runs calls on a Connection."""
+    """Return the caller for a Connection."""
 
     def on(work: Work, writes: bool) -> None:
         if not connection.in_transaction():
@@ -40,7 +40,7 @@ def connection_caller(connection: Any, engine: Engine, below: Below) -> Play:
 
 
 def session_caller(session: Any, engine: Engine, below: Below) -> Play:
-    """Return what runs calls on a Session, or a scoped_session: on the connection that its transaction has."""
+    """Return the caller for a Session or scoped_session: on the connection of its transaction."""
 
     def on(work: Work, writes: bool) -> None:
         connection_caller(session.connection(), engine, below)(work, writes)
@@ -49,7 +49,7 @@ def session_caller(session: Any, engine: Engine, below: Below) -> Play:
 
 
 def async_connection_caller(connection: Any, engine: Engine, below: Below) -> AsyncPlay:
-    """Return what runs calls on an AsyncConnection."""
+    """Return the caller for an AsyncConnection."""
 
     async def on(work: Work, writes: bool) -> None:
         if not connection.in_transaction():
@@ -71,7 +71,7 @@ def async_connection_caller(connection: Any, engine: Engine, below: Below) -> As
 
 
 def async_session_caller(session: Any, engine: Engine, below: Below) -> AsyncPlay:
-    """Return what runs calls on an AsyncSession, or an async_scoped_session."""
+    """Return the caller for an AsyncSession or async_scoped_session."""
 
     async def on(work: Work, writes: bool) -> None:
         await async_connection_caller(await session.connection(), engine, below)(work, writes)
@@ -85,6 +85,6 @@ def _begin_below(connection: Any) -> None:
 
 
 def _is_lost(raw: Any, error: BaseException | None) -> bool:
-    # As psycopg, PyMySQL and asyncmy say it; not all of them notice before the next statement.
+    # The attributes of psycopg, PyMySQL and asyncmy; some drivers notice a lost connection only at the next statement.
     signs = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
     return any(signs) or isinstance(error, CannotOpen)

@@ -1,4 +1,4 @@
-"""SQLite: sqlite3's connections, and aiosqlite's, whose thread has one of those."""
+"""SQLite: connections of sqlite3, and of aiosqlite, whose thread owns a connection of sqlite3."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SINCE_IT_READ = (
 def has_read(raw: sqlite3.Connection) -> bool:
     """Return whether the open transaction has a snapshot of a file with a write-ahead log.
 
-    Then SQLite waits for no lock, and once the other writer has committed it never gets one.
+    Then SQLite does not wait for the write lock, and after another writer has committed it can never get it.
     """
-    # There is no function that tells, but who has a snapshot may not move the log.
+    # SQLite has no function for this; but a connection that has a snapshot cannot checkpoint the log.
     cursor = raw.cursor(sqlite3.Cursor)
     try:
         cursor.execute("PRAGMA main.wal_checkpoint(PASSIVE)")
@@ -37,7 +37,7 @@ def has_read(raw: sqlite3.Connection) -> bool:
 
 
 class SQLiteCaller:
-    """The application's connection, as the plans see it: no commit, no rollback, none of its factories."""
+    """Runs plans on the application's connection: no commit, no rollback, none of its factories."""
 
     def __init__(self, raw: sqlite3.Connection, writes: bool, trace: Trace | None) -> None:
         self._raw = raw
@@ -66,7 +66,7 @@ class SQLiteCaller:
                     try:
                         self._say(TAKE_WRITE_LOCK)
                     except Missing:
-                        pass  # no catalog: an index of a table needs none, and a structure is told
+                        pass  # no catalog: an `Index` needs none, and a structure raises its own error
                     except Busy as error:
                         if has_read(self._raw):
                             raise Conflict(SINCE_IT_READ) from error
@@ -92,7 +92,7 @@ class SQLiteCaller:
 
 
 def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
-    """Return what runs calls on a connection of sqlite3."""
+    """Return the caller for a sqlite3 connection."""
 
     def on(work: Work, writes: bool) -> None:
         if writes:
@@ -108,7 +108,7 @@ def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
 
 
 def awaited_sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay:
-    """Return the same for asyncio. sqlite3 knows no waiting: the loop stands still while the statements run."""
+    """Return the same for asyncio. sqlite3 is synchronous: the event loop is blocked while the statements run."""
 
     async def on(work: Work, writes: bool) -> None:
         sqlite3_caller(raw, engine)(work, writes)
@@ -117,10 +117,10 @@ def awaited_sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay
 
 
 def aiosqlite_caller(raw: Any, engine: Engine) -> AsyncPlay:
-    """Return what runs calls on a connection of aiosqlite: all of one call in a single turn of its thread.
+    """Return the caller for an aiosqlite connection: it runs a whole call in one task of the connection's thread.
 
-    What would lead there by public names alone is a turn per statement, with the application's row factory. A call
-    that is cancelled runs to its end there.
+    The public API would need one task per statement, and would use the application's row factory. A call that is
+    cancelled still runs to its end in that thread.
     """
 
     async def on(work: Work, writes: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the URL of a MariaDB or MySQL says."""
+"""Parses the URL of a MariaDB or MySQL database."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"
 
 
 class Address(NamedTuple):
-    """What a URL says.
+    """The contents of a URL.
 
-    place: where it is, in words without a password.
-    hosts: all of them, with their ports.
-    staleness: of reads from replicas, in seconds; None: there are none.
-    sync_wait: what a node of Galera waits for before it answers, as SQL.
+    place: the location for messages, without a password.
+    hosts: all hosts, with their ports.
+    staleness: the staleness of reads from replicas, in seconds; None: reads do not go to replicas.
+    sync_wait: the value of wsrep_sync_wait for nodes of Galera, as SQL.
     """
 
     arguments: dict[str, Any]
@@ -38,13 +38,13 @@ class Address(NamedTuple):
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
-    """Return what PyMySQL connects with, and the place in words without a password."""
+    """Return PyMySQL's arguments for connecting, and the location without a password."""
     return read(url)[:2]
 
 
 def read(url: str) -> Address:
-    """Read a URL; `Invalid` for one that is none."""
-    # Or a part of a password would be taken for a port or a name, and shown.
+    """Read a URL; `Invalid` if it is malformed."""
+    # Otherwise part of a password could be taken for a port or a name, and appear in a message.
     *_, servers, rest = take_apart(url)
     first, *others = servers.split(",")
     try:
@@ -122,7 +122,7 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
 
 
 def mistaken(dialect: Dialect, which: int, version: str) -> str:
-    """Return what is wrong with the dialect of a URL for a server that answers so to `WHICH`; "" for nothing.
+    """Return the mistake in a URL's dialect for a server that answers `WHICH` like this; "" if there is none.
 
     >>> mistaken(MARIADB, 1, "8.0.36")
     'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'

@@ -1,7 +1,8 @@
-"""The lock of those who make or change structures on Galera, for all nodes: GET_LOCK is one node's.
+"""The cluster-wide lock on creating and altering structures on Galera: GET_LOCK covers one node only.
 
-It is a committed row with a number of its owner. The owner renews it, on a connection of its own, as a statement that
-changes a large table takes any time. Who was killed leaves it behind, and after ten seconds somebody else takes it.
+The lock is a committed row with its owner's number. The owner renews it on a separate connection, since a statement
+that alters a large table may take any time. An owner that was killed leaves the row behind; after ten seconds another
+process takes the lock over.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from roost.errors import Busy, Conflict, Error
 log = logging.getLogger("roost")
 
 RENEWED = 1.0  # seconds from one renewal to the next
-EXPIRES = 10  # seconds since the last renewal, by the node's clock, after which somebody else may take it
-# Seconds for which it must not have changed either, by the clock of who takes it. While a node changes a table, all
-# nodes wait with what was renewed meanwhile: it arrives at once with the end of that, and then once a second.
+EXPIRES = 10  # seconds since the last renewal, by the node's clock, after which another process may take it over
+# Seconds for which the row must also be unchanged, by the clock of the process that takes it over. While a node alters
+# a table, no node applies renewals: they all arrive when it ends, and then one per second.
 WATCHED = 3.0
-LONGEST = 3600.0  # seconds that a node may change a table before it answers
-GIVEN = 10  # attempts to give it back, where others try to take it
+LONGEST = 3600.0  # seconds that a node may spend altering a table before it answers
+GIVEN = 10  # attempts to release the lock while others try to take it
 
 OWNER = f"writer = X'{'0' * 32}'"
 LOOK = f"SELECT batch, at FROM roost_writers WHERE {OWNER}"
@@ -39,29 +40,29 @@ GIVE = f"DELETE FROM roost_writers WHERE {OWNER} AND batch = %s"
 
 
 class Asking(Protocol):
-    """The connection on which the lock is taken and given back."""
+    """The connection on which the lock is taken and released."""
 
     wait: Wait
 
     @property
     def engine(self) -> ServerEngine:
-        """What opens another one."""
+        """The function that opens another connection."""
         ...
 
     def answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
-        """Run a statement outside of a transaction; return its rows, or how many it has changed."""
+        """Run a statement outside of a transaction; return its rows, or the number of changed rows."""
         ...
 
 
 class ClusterLock:
-    """The lock, as one connection has it or not. What is said for it is outside of transactions."""
+    """The lock from the point of view of one connection. Its statements run outside of transactions."""
 
     def __init__(self) -> None:
-        self._number = 0  # by which it is had
+        self._number = 0  # the owner's number while this connection holds the lock
         self._renewal: _Renewal | None = None
 
     def take(self, connection: Asking) -> None:
-        """Wait for the lock, and have it renewed from then on; `Busy` where somebody else keeps it."""
+        """Wait for the lock and start renewing it; `Busy` if another process keeps it."""
         wait, engine = connection.wait, connection.engine
         number = uuid.uuid4().int >> 66
         seen: Any = None
@@ -78,7 +79,7 @@ class ClusterLock:
                 if taken:
                     break
             except (Busy, Conflict):
-                pass  # another node takes it in this moment
+                pass  # another node is taking it at this moment
             if wait.left <= PAUSE:
                 raise Busy(f"{engine.place}: another node is making or changing structures")
             time.sleep(PAUSE * (0.5 + engine.random.random()))
@@ -87,18 +88,18 @@ class ClusterLock:
         self._renewal.start()
 
     def give(self, connection: Asking) -> None:
-        """Give it back, where it is had."""
+        """Release the lock if it is held."""
         number = self._number
         self.leave()
         for _ in range(GIVEN if number else 0):
             try:
                 connection.answer(GIVE, (number,))
                 break
-            except (Busy, Conflict):  # another node tries to take it in this moment
+            except (Busy, Conflict):  # another node is trying to take it at this moment
                 pass
 
     def leave(self) -> None:
-        """Renew it no longer: the connection is lost, and what it did is over."""
+        """Stop renewing: the connection is lost, and its work has ended."""
         self._number = 0
         if self._renewal is not None:
             self._renewal.stopped.set()
@@ -115,7 +116,7 @@ class _Renewal(threading.Thread):
         self._text = RENEW.format(number=number)
 
     def run(self) -> None:
-        """Connect with the first renewal: mostly there is none."""
+        """Connect only at the first renewal: usually there is none."""
         raw: Any = None
         while not self.stopped.wait(RENEWED):
             try:

@@ -1,7 +1,8 @@
 """A connection to MariaDB or MySQL 8, by PyMySQL.
 
-Every transaction says how it is to run, so no state of a session has to outlive it. A batch is known by its number in
-the row of its writer: when the connection is lost during COMMIT, that row tells on another one what became of it.
+Every transaction begins with the settings that it needs, so no session state has to outlive a transaction. A batch is
+identified by its number in its writer's row: if the connection is lost during COMMIT, another connection reads that row
+to find out whether the batch was committed.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ NOT_PREPARED = 1243
 
 
 def number_of(error: Error) -> int | None:
-    """Return the number of the server's error that one of ours was made of."""
+    """Return the number of the server's error that caused one of ours."""
     cause = error.__cause__
     return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else None
 
@@ -83,19 +84,19 @@ class MariaDBConnection(ServerConnection):
     raw: Reading
 
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
-        self._names: dict[str, str] = {}  # of what is prepared
-        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not
+        self._names: dict[str, str] = {}  # the names of prepared statements
+        self._uses: dict[str, int] = {}  # how often each statement that is not prepared was used
         self._prepared = 0  # numbers them
         super().__init__(engine, wait, follows)
-        self._runs_on: tuple[str, int | None] = "", None  # server, and its number of the batch's connection
+        self._runs_on: tuple[str, int | None] = "", None  # the server, and its session number, on which the batch runs
         self._open = False
-        self._whole = False  # what is open is a batch, which no statement ends but COMMIT and ROLLBACK
+        self._whole = False  # the open transaction is a batch, which only COMMIT and ROLLBACK end
         self._locked = False
         self._cluster_lock = ClusterLock()
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
-        self._settings = self._settings_then = ""  # what the session has for reading
+        self._settings = self._settings_then = ""  # the session's settings for reads
 
     @property
     def session(self) -> int | None:
@@ -113,7 +114,7 @@ class MariaDBConnection(ServerConnection):
         match word:
             case Control.LOCKED:
                 self._limit = None
-            case Control.LOCK_CATALOG:  # tables are made outside of transactions: the lock is the session's
+            case Control.LOCK_CATALOG:  # CREATE TABLE ends a transaction, so the lock belongs to the session
                 self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
                 if self._cursor.fetchall() != ((1,),):
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
@@ -128,7 +129,7 @@ class MariaDBConnection(ServerConnection):
         return None
 
     def answer(self, sql: str, row: Row = ()) -> Any:
-        """Run one statement by itself; return its rows, or how many it has changed."""
+        """Run one statement by itself; return its rows, or the number of changed rows."""
         self.say(sql, row)
         return self._cursor.fetchall() if self._cursor.description else self._cursor.rowcount
 
@@ -139,7 +140,7 @@ class MariaDBConnection(ServerConnection):
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
             settings = READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
-            # Nothing that reads changes them (a function that a view calls might), unless a pooler changes the session.
+            # Reads do not change them (a function that a view calls might), unless a pooler switches the session.
             known = settings == self._settings and not self.raw.pooled
             self._begin_by(BEGIN_READ if known else f"{settings};\n{BEGIN_READ}", settings)
             return
@@ -149,7 +150,7 @@ class MariaDBConnection(ServerConnection):
         text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if word is Control.BEGIN_ALONE:
             self._settings = ""
-            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # a second one, after a CREATE or ALTER
+            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # begins again, after a CREATE or ALTER
             self._open = True
             return
         former = self._next_batch()
@@ -164,7 +165,7 @@ class MariaDBConnection(ServerConnection):
                 self.say(note)
                 self._noted = True
             except Missing:
-                pass  # nothing was created yet: the plans tell better what is missing
+                pass  # nothing was created yet: the plans' error message is better
         self._limit = seconds
 
     def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
@@ -177,7 +178,7 @@ class MariaDBConnection(ServerConnection):
             self._begin = [text]
 
     def begin_read(self) -> None:
-        """On Galera, begin: only now, as the snapshot is of this moment."""
+        """On Galera, begin the transaction: only now, because this moment determines its snapshot."""
         super().begin_read()
         if self.one_by_one:
             (text,), self._begin = self._begin, []
@@ -185,7 +186,7 @@ class MariaDBConnection(ServerConnection):
             self.begins()
 
     def _metadata_wait(self, word: Control) -> int:
-        # For a table that somebody has locked, in seconds. MariaDB can be told not to wait; then it is asked again.
+        # The wait for a table lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
         least = 1 if self.engine.dialect is MYSQL else 0
         return max(least, math.floor(self.lock_wait(word)))
 
@@ -204,20 +205,20 @@ class MariaDBConnection(ServerConnection):
         return f"{gtids} {server}"
 
     def reaches(self, position: str, seconds: float) -> bool:
-        """Return whether this is a replica that has applied these GTIDs, and no others."""
+        """Return whether this is a replica that has applied these GTIDs and no foreign ones."""
         gtids, _, server = position.partition(" ")
         self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos", (gtids, seconds))
         ((reached, applied),) = self._cursor.fetchall()
         return bool(reached == 1 and follows(applied, gtids, server))
 
     def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer. In whole seconds, so that the driver seldom has to set it anew."""
+        """Limit every wait for the server, in whole seconds, so that the driver rarely has to set the timeout again."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.limit(math.ceil(seconds))
         self.raw.most, self.raw.received = self.most, 0
 
     def measure(self, text: str) -> None:
-        """Raise `Invalid` for a text that the server would drop the connection for."""
+        """Raise `Invalid` for a text so large that the server would drop the connection."""
         most = self.raw.packet
         if 4 * len(text) > most and (size := len(text.encode())) >= most:
             raise Invalid(
@@ -225,31 +226,31 @@ class MariaDBConnection(ServerConnection):
             )
 
     def begins(self) -> None:
-        """Note that a transaction will be open."""
+        """Record that a transaction is about to begin."""
         self._open = True
         self._settings = self._settings_then
 
     def ended(self) -> None:
-        """Note that no transaction is open any more."""
+        """Record that no transaction is open any more."""
         self._open = False
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each statement of a transaction is a text of its own: on Galera.
+        """Whether each statement of a transaction is sent as a separate text, as on Galera.
 
-        A node ends a transaction that is in the way of another node's. If that happens between two statements of one
-        text, no error is raised: the others run outside of it, each as a transaction of its own, and COMMIT succeeds.
-        If it happens between two texts, the second one is answered 1213.
+        A node aborts a transaction that conflicts with another node's. If that happens between two statements of one
+        text, no error is raised: the remaining statements run outside of it, each as its own transaction, and COMMIT
+        succeeds. If it happens between two texts, the second one fails with 1213.
         """
         return self.raw.galera
 
     def arrived(self) -> None:
-        """Raise `Conflict` where Galera has ended the transaction, before anything is done outside of it."""
+        """Raise `Conflict` if Galera has aborted the transaction, before any statement runs outside of it."""
         if self.raw.galera and self._whole and self._open and not self.raw.server_status & IN_TRANSACTION:
             raise Conflict(f"{self.engine.place}: another node has ended the transaction")
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write the parameters into the text, as in every sql_mode they mean the same."""
+        """Write the parameters into the text, as literals that mean the same in every sql_mode."""
         return self.written(sql, row), None
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
@@ -265,12 +266,12 @@ class MariaDBConnection(ServerConnection):
         return rows
 
     def exchanged(self, exchange: Exchange, first: str) -> int:
-        """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer.
+        """Begin, do the work and commit in one text. Return the number that was written, if there is a result.
 
-        It is a compound statement, since the driver needs as long for an answer as the server.
+        It is a compound statement, because the driver spends as much time on a result as the server.
         """
         if self.raw.galera:
-            raise Careful  # where a transaction may end between two of its statements, the others would be done alone
+            raise Careful  # if the transaction were aborted between two statements, the others would run outside of it
         self._runs_on = self.raw.server, self.session
         work, row, answer, _, result = exchange
         answers = result is not None
@@ -281,7 +282,7 @@ class MariaDBConnection(ServerConnection):
         try:
             rows = self._at_once(alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
         except Busy as error:
-            if number_of(error) in INTERRUPTED:  # its COMMIT may have been done: that is looked up
+            if number_of(error) in INTERRUPTED:  # COMMIT may have succeeded: look it up
                 raise ConnectionLost(str(error)) from error.__cause__
             raise
         self._open = False
@@ -300,7 +301,7 @@ class MariaDBConnection(ServerConnection):
             raise self.failed(error, sql) from error
 
     def _prepare(self, sql: str, parameters: int) -> str:
-        # To read such a text takes the server as long as to do what it says. Returns "" where it is sent as it is.
+        # Parsing such a text takes the server as long as executing it. Returns "" if the text is not to be prepared.
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
         if uses < USES or self.raw.pooled or not self.engine.prepares:
             if len(self._uses) > MOST_PREPARED:
@@ -320,15 +321,15 @@ class MariaDBConnection(ServerConnection):
             found = self.failed(error, sql)
             if isinstance(found, ConnectionLost):
                 raise found from error
-            return ""  # such as one too many on the server: it is asked for again after as many uses
+            return ""  # for example, the server's limit is reached: the next attempt is after as many uses
         self._names[sql] = name
         return name
 
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters; while locks are taken, it runs for no longer than the limit.
 
-        MySQL has none for a statement that writes: there a lock is waited for in whole seconds, and who cannot wait
-        so long asks for it with NOWAIT before.
+        MySQL has no such limit for a statement that writes: it waits for locks in whole seconds, and a caller that
+        cannot wait that long first requests the lock with NOWAIT.
         """
         if row:
             sql %= tuple(map(_literal, row))
@@ -342,7 +343,7 @@ class MariaDBConnection(ServerConnection):
         return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
 
     def again(self, error: Exception, text: str) -> str | None:
-        """Return a timed-out statement for its retry without waiting for locks: it fails at once if one is held."""
+        """Return a timed-out statement for a retry that fails at once if another session holds a lock that it needs."""
         limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
         return None if limit is None else self._unblocked() + text[limit.end() :]
 
@@ -356,7 +357,7 @@ class MariaDBConnection(ServerConnection):
         except Error as error:
             if not self.raw.galera:
                 raise
-            self.broken = True  # such as 1180: perhaps the others have got it, and this node is not among them any more
+            self.broken = True  # for example 1180: the others may have the commit, and this node has left the cluster
             raise ConnectionLost(str(error)) from error.__cause__
         self._open = False
         self._unlock()
@@ -368,7 +369,7 @@ class MariaDBConnection(ServerConnection):
             self._open = False
             try:
                 self.say("ROLLBACK")
-            except Conflict:  # Galera has done it before
+            except Conflict:  # Galera has rolled it back already
                 pass
         self._unlock()
         if self._unparsed:
@@ -386,20 +387,20 @@ class MariaDBConnection(ServerConnection):
             self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
 
     def end_lost(self) -> None:
-        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        """End the lost connection's transaction, in case the server has not noticed the loss."""
         if self._noted:
             try:
                 self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
                 self._cursor.fetchall()
             except Busy:
                 self._end()
-            except Conflict:  # with the lost batch, which has arrived from another node just now: so it is over
+            except Conflict:  # with the lost batch, which has just arrived from another node: so it has ended
                 pass
 
     def _end(self) -> None:
-        # Only while it holds the writer's row: after a restart its number may be somebody else's. And only on its own
-        # server: on another node of Galera the number is a stranger's, and the lock is not its own. What a pooler calls
-        # a number is no session's.
+        # Only while the session holds the writer's row: after a restart its number may belong to another session. And
+        # only on the same server: on another node of Galera the number belongs to another session. A pooler's number is
+        # not a session's.
         server, number = self._runs_on
         if server != self.raw.server or self.raw.pooled:
             return
@@ -410,7 +411,7 @@ class MariaDBConnection(ServerConnection):
             pass  # it has just ended by itself
 
     def look_up(self, wait: Wait) -> bool | None:
-        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        """Read the writer's row under its lock, which a transaction that has not ended still holds."""
         if not self._noted:
             return None
         if not self.raw.galera:
@@ -435,7 +436,7 @@ class MariaDBConnection(ServerConnection):
             else:
                 ((found,),) = self._cursor.fetchall()
                 return self._is_committed(found)
-            if not ended:  # the server has not noticed that its client is gone
+            if not ended:  # the server has not noticed that the client is gone
                 ended = True
                 self._end()
 
@@ -448,8 +449,8 @@ class MariaDBConnection(ServerConnection):
         super().reconnect(wait)
 
     def _forget_old(self) -> None:
-        # Those of processes that were killed: each connection that writes removes some, with its first batch. Their
-        # locks are kept until then: one that has been idle for a day may be about to write.
+        # Rows of processes that were killed: each connection that writes removes some with its first batch, and keeps
+        # their locks until it ends: a writer that has been idle for a day may be about to write.
         self.say(OLD_WRITERS)
         old = self._cursor.fetchall()
         if old:
@@ -458,7 +459,7 @@ class MariaDBConnection(ServerConnection):
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
         self._settings = ""
-        if error.args[:1] == (NOT_PREPARED,):  # a pooler has given another session
+        if error.args[:1] == (NOT_PREPARED,):  # a pooler has switched the session
             self._names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")
         found = translate(error, self.engine.place, sql)
@@ -480,5 +481,5 @@ class MariaDBConnection(ServerConnection):
         """Close the driver's connection."""
         self._cluster_lock.leave()
         if self.raw.open:
-            self.raw.limit(PAUSE)  # to say goodbye; a server that stands still does not hear it
+            self.raw.limit(PAUSE)  # for the driver's QUIT, which a server that hangs does not read
             self.raw.close()

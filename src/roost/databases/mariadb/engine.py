@@ -1,6 +1,6 @@
-"""MariaDB and MySQL 8, by PyMySQL: one server, or several of which one writes.
+"""MariaDB and MySQL 8, by PyMySQL: one server, or several, one of which accepts writes.
 
-Which of the two databases it is, is said in the URL: plans are made before there is a connection.
+The URL says which of the two databases it is, since plans are made before there is a connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("roost")
 
 __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
 
-CROWDED = (1203, 1226)  # to somebody who connects: the account has all the connections that it may have
+CROWDED = (1203, 1226)  # errors at connect: the account has reached its maximum number of connections
 
 
 class MariaDBEngine:
@@ -59,7 +59,7 @@ class MariaDBEngine:
         self.stale = staleness is not None
         self.several = len(self._hosts) > 1
         self.home = ""
-        self._node = ""  # of Galera, that was connected to last
+        self._node = ""  # the Galera node connected to last
         self.timeout = timeout
         self.trace = trace
         self.waits: Waits = THREAD
@@ -72,14 +72,14 @@ class MariaDBEngine:
     def open(self, timeout: float, replica: bool = False) -> Reading:
         """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
 
-        `ConnectionLost` where another attempt may succeed; `Invalid` when the server is not what the URL says.
+        `ConnectionLost` if another attempt may succeed; `Invalid` if the server is not the kind that the URL names.
         """
         if not self.several:
             return self._open(self._arguments, timeout)
         if replica and (found := self._open_replica(timeout)) is not None:
             return found
         failed: list[Error] = []
-        # The last one first. Sorting is stable: the others are in the order of the URL.
+        # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
             home = _home(host, port)
             try:
@@ -89,7 +89,7 @@ class MariaDBEngine:
                 continue
             if raw.only_reads:
                 raw.close()
-                self.reached = True  # the URL is right: one that writes may be there soon
+                self.reached = True  # the URL is right: a server that accepts writes may appear soon
                 failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
                 continue
             if self.home not in ("", home):
@@ -139,7 +139,7 @@ class MariaDBEngine:
         return raw
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server answers somebody who connects, be it with a refusal."""
+        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self.open(timeout).close()
         except Error as error:
@@ -147,7 +147,7 @@ class MariaDBEngine:
         return True
 
     def _prepare(self, raw: Reading) -> None:
-        # What the server is, and what the session has to be for what is asked outside of transactions; one exchange.
+        # In one round trip: the kind of server, and the session settings for queries outside of transactions.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
         waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
         text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
@@ -175,11 +175,11 @@ class MariaDBEngine:
             raise self._translated(error, text) from error
 
     def _join(self, raw: Reading, cursor: Any) -> None:
-        # A node of Galera. `ConnectionLost` where it answers no queries, or lacks what the node before it had.
+        # A Galera node. `ConnectionLost` if it accepts no queries, or is behind the node used before.
         cursor.execute(NODE)
         raw.server += str(cursor.fetchall())
         raw.sync_wait = self._sync_wait
-        self.stale = True  # of what other nodes have written
+        self.stale = True  # reads may miss other nodes' latest writes
         is_another = self._node not in ("", raw.server)
         try:
             cursor.execute(GALERA_READY.format(CATCHING_UP if is_another else 0))
@@ -198,12 +198,12 @@ class MariaDBEngine:
         if error.args[0] in CROWDED:
             found = ConnectionLost(str(found))
         if isinstance(found, ConnectionLost) and _is_servers(error):
-            self.reached = True  # it is there, and refuses for the moment
+            self.reached = True  # the node is up, but refuses at the moment
         return found
 
 
 def _is_servers(error: BaseException | None) -> bool:
-    # Whether it has a number of the server's own.
+    # Whether the error has a number of the server's own.
     return isinstance(error, pymysql.MySQLError) and error.args[0] in range(1000, 2000)
 
 

@@ -19,9 +19,9 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
-HIDDEN = re.compile("`roost_(writers|catalog|once)`")  # as 1142 names them to who has no right, be they there or not
+HIDDEN = re.compile("`roost_(writers|catalog|once)`")  # as 1142 names them, even if they do not exist
 
-# Of its memory, and of tables that cannot be read any more.
+# Out of memory, and tables that cannot be read any more.
 OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
 
 VIEW = re.compile(r"(CREATE|DROP) (VIEW|TRIGGER|PROCEDURE)|RENAME|(?s:CREATE TABLE .*BLACKHOLE)")
@@ -30,15 +30,15 @@ RIGHTS = (
     "(without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out (view=False, "
     "on the command line --no-view)"
 )
-# A statement was ended from outside (KILL QUERY, a limit for its time). No handler of a compound statement runs then,
-# and which of its statements were done is not known: the last may have been a COMMIT.
+# A statement was interrupted (KILL QUERY, a time limit). No handler of a compound statement runs then, and it is not
+# known which of its statements were executed: the last one may have been COMMIT.
 INTERRUPTED = frozenset([1317, 1969, 3024])
 
-# A trigger's text was not there in the moment in which it was read for a table that is opened: seen on nodes of Galera
-# that end each other's transactions. No trigger can be made without a text, so the statement may be done again.
+# A trigger's text was missing at the moment when it was read to open a table: seen on Galera nodes that abort each
+# other's transactions. No trigger can be created without a text, so the statement can be retried.
 UNREAD = re.compile("trigger has an error in its body: 'Query was empty'")
 
-# What a statement was refused for, in the words of `StatementFailed`; numbers are those of the storage engines.
+# The reason why a statement was refused, as a word of `StatementFailed`; numbers are those of the storage engines.
 WORDS = {
     **dict.fromkeys([1022, 1062, 1169, 1586, 1859], "121"),
     **dict.fromkeys([1216, 1452], "151"),
@@ -62,7 +62,7 @@ ADVICE = {
 
 
 def advice(code: int, sql: str) -> str:
-    """Return what to do about an error, where there is something to be said."""
+    """Return advice on how to fix the cause of an error, if there is any."""
     if code in (1142, 1044, 1227, 1370) and VIEW.match(sql):
         return RIGHTS
     return ADVICE.get(code, "")
@@ -81,7 +81,7 @@ def unparsed(error: Exception, sql: str) -> str:
 
 
 def to_flush(found: Error, table: str) -> Error:
-    """Return the error with what mends it."""
+    """Return the error with advice on how to fix its cause."""
     return StatementFailed(f"{found}; FLUSH TABLES {table} on this node mends it")
 
 
@@ -106,7 +106,7 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
         case 1142 if HIDDEN.search(text):
             return Missing(f"{text}; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it")
-        case 167:  # a column that numbers itself has no number left
+        case 167:  # an AUTO_INCREMENT column has no number left
             return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), "167")
         case 1021 | 1114 | 3:
             return DiskFull(text)
@@ -118,8 +118,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
             return CannotOpen(text)
         case 0 if type(error).__name__ == "InterfaceError":  # the driver itself: the connection was closed
             return ConnectionLost(text)
-    # A statement is refused with any number: a trigger's author chooses it. Those below 1000 are of the server's files,
-    # those from 2000 on of the driver.
+    # Any other number means a refused statement, since a trigger's author may choose any. Numbers below 1000 concern
+    # the server's files, those from 2000 on the driver.
     of_statement = 1000 <= code < 2000 or code >= 3000
     if type(error).__name__ in ("DataError", "IntegrityError", "ProgrammingError") or (
         of_statement and code not in OF_SERVER

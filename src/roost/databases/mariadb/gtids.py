@@ -1,15 +1,15 @@
-"""GTIDs of MariaDB: whether a replica follows the server that writes, or has what was lost with a former one."""
+"""GTIDs of MariaDB: whether a replica follows the primary, or has transactions that a failover lost."""
 
 from __future__ import annotations
 
 
 def follows(applied: str, position: str, server: str) -> bool:
-    """Return whether a replica that has applied these GTIDs has none that the server that writes does not have.
+    """Return whether a replica that has applied these GTIDs has no transaction that the primary lacks.
 
-    position, server: the GTIDs that the server that writes had, and its number: what came since has that number.
+    position, server: the primary's GTIDs at some time, and its server id, which all later transactions have.
 
-    A replica that was not made anew after a failover may be ahead of it, with what was lost: GTIDs are waited for by
-    their numbers alone, whichever server gave them.
+    A replica that was not rebuilt after a failover may be ahead of the primary, with transactions that were lost:
+    waiting for a GTID compares sequence numbers only, whichever server assigned them.
 
     >>> follows("0-2-20", "0-1-17", "2"), follows("0-1-17", "0-1-17", "2"), follows("0-1-20", "0-1-17", "2")
     (True, True, False)

@@ -1,8 +1,8 @@
-"""PyMySQL's connection, reading results from what has arrived instead of one packet after the other.
+"""PyMySQL's connection, reading results from the bytes that have arrived instead of packet by packet.
 
-PyMySQL is Python: a row of four numbers takes it 6 µs, most of it calls for each packet and each value; this takes
-1.5 µs. What says which columns a result has takes 10 µs for each; it is looked at once. Whatever is out of the ordinary
-(an error, a packet that is not whole yet) is left to PyMySQL itself.
+PyMySQL is written in Python: it takes 6 µs for a row of four numbers, mostly for calls per packet and per value; this
+takes 1.5 µs. Parsing a result's column descriptions takes 10 µs per column; it is done once and cached. Unusual cases
+(an error, an incomplete packet) are left to PyMySQL itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pymysql.err import OperationalError
 from roost.databases.engine import left_unread
 from roost.databases.waits import READ, WRITE, Watch, Watched
 
-NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # what a value begins with that is not its length: that has more bytes
-END, ERROR = 254, 255  # what a packet begins with that is no row; a row may begin with 254 if it is longer than
+NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # first bytes of a value: NULL, or the length follows in more bytes
+END, ERROR = 254, 255  # first bytes of a packet that is not a row; a packet longer than LONGEST_END may be a row
 LONGEST_END = 8  # bytes
-GONE = 2006  # the client's own error: the server cannot be written to
-OK, INFILE = 0, 251  # what an answer begins with that is not a number of columns
+GONE = 2006  # the client's own error: writing to the server failed
+OK, INFILE = 0, 251  # first bytes of an answer that are not a number of columns
 MORE = 8  # a flag of the server's status: another result follows
 
-SENT_AT_ONCE = 2**14  # bytes: so many does a socket take that takes any
+SENT_AT_ONCE = 2**14  # bytes that a writable socket accepts at once
 
 MOST_COLUMNS = 1000  # descriptions of results that a connection remembers
 
@@ -49,18 +49,19 @@ class Columns(NamedTuple):
 class Reading(Watched, Connection):
     """A connection whose results are `Result`, and whose waits have a limit that may change.
 
-    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
+    patience: called when nothing arrived within the limit; returns how many more seconds to wait, or 0 if the
+        connection is lost.
     """
 
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
-    sync_wait = "DEFAULT"  # of a node of Galera: what it waits for before it answers
-    home = ""  # which of the URL's servers it is, if there are several
+    sync_wait = "DEFAULT"  # wsrep_sync_wait of a Galera node
+    home = ""  # the server among those of the URL, if there are several
     replica = False  # whether it was chosen for reads
-    pooled = False  # whether a pooler may give each transaction another session
-    most: float = inf  # bytes of an answer that are read
-    received = 0  # of the present answer
+    pooled = False  # whether a pooler may run each transaction in another session
+    most: float = inf  # the maximum number of bytes to read of an answer
+    received = 0  # bytes received of the current answer
     server = ""  # which one it is: a number of a session means nothing on another
 
     def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
@@ -82,12 +83,12 @@ class Reading(Watched, Connection):
         return made
 
     def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer, from now on."""
+        """Limit every wait for the server from now on."""
         connection: Any = self
         connection._read_timeout = connection._write_timeout = seconds
 
     def count(self, size: int) -> None:
-        """Count what is read of an answer. Beyond the limit it is not: the connection is closed."""
+        """Count the bytes read of an answer; if they exceed the limit, close the connection."""
         self.received += size
         if self.received > self.most:
             connection: Any = self
@@ -102,7 +103,7 @@ class Reading(Watched, Connection):
         connection._write_bytes(data)
 
     def _send_most(self, data: bytes, watch: Watch) -> bytes:
-        # Returns what is left, which the socket takes at once.
+        # Returns the rest, which the socket accepts at once.
         connection: Any = self
         sock: socket.socket = connection._sock
         left = memoryview(data)
@@ -159,11 +160,11 @@ class Reading(Watched, Connection):
 
 
 class _Arriving(io.RawIOBase):
-    """What arrives on a connection. Not the socket's own file, which is of no use after the first timeout."""
+    """The bytes that arrive on a connection. Not the socket's own file, which is unusable after its first timeout."""
 
     def __init__(self, connection: Reading) -> None:
         super().__init__()
-        self._connection: Any = weakref.proxy(connection)  # no circle: PyMySQL closes what nobody refers to
+        self._connection: Any = weakref.proxy(connection)  # no reference cycle: PyMySQL closes unreferenced connections
         self._over = False
 
     def readable(self) -> bool:
@@ -379,7 +380,7 @@ def _same(data: bytes) -> bytes:
 
 @functools.cache
 def unverified() -> ssl.SSLContext:
-    """Return what connections encrypt by that verify nobody: one for all of the process."""
+    """Return the process's single SSL context for connections that do not verify the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

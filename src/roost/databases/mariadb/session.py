@@ -1,8 +1,8 @@
-"""What a session of MariaDB or MySQL must be like for Roost's statements to mean what they say: one table of settings.
+"""The session settings of MariaDB and MySQL that Roost's statements depend on, in one table.
 
-Connections of a store's own are made so when they connect, and again with every BEGIN, since a pooler may give the next
-transaction another session. On a connection of the application's nothing is changed. There each statement says for
-itself what matters (SET STATEMENT, which MariaDB alone has), and what cannot be said so is looked at before the first
+A store's own connections set them when they connect, and again with every BEGIN, since a pooler may run the next
+transaction in another session. On a connection of the application nothing is changed. There each statement brings the
+settings that it needs (SET STATEMENT, MariaDB only); settings that cannot be set this way are checked before the first
 call of a session, on MySQL before every call. `Invalid` names the setting.
 """
 
@@ -28,7 +28,7 @@ NO_LIMIT = 2**64 - 1
 
 
 class Caller(enum.Enum):
-    """What is done about a setting on a connection of the application's."""
+    """How a setting is handled on a connection of the application."""
 
     HARMLESS = "no statement of Roost's there depends on it"
     STATEMENT = "each statement says it for itself"

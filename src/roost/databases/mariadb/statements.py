@@ -1,4 +1,4 @@
-"""What is said on a connection to MariaDB or MySQL beside the plans' own statements."""
+"""Statements on connections to MariaDB and MySQL, apart from the plans' own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from roost.databases.mariadb.session import NO_LIMIT
 
-# The name of the lock of those who make or change structures. MySQL takes 64 characters.
+# The name of the lock on creating and altering structures. MySQL accepts 64 characters.
 CREATE_LOCK = "LEFT(CONCAT('roost ', DATABASE()), 64)"
 
 # READ COMMITTED whatever the server's default: what a write depends on is read by locking reads.
@@ -37,14 +37,14 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (%s, %s + {answer}, UTC_TIM
   ON DUPLICATE KEY UPDATE batch = IF(batch < VALUES(batch), VALUES(batch), NULL), at = VALUES(at){returning};
 COMMIT; END"""
 
-# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
-# text that reaches the server after its outcome was looked up must not be carried out.
+# Writes the number that identifies a batch; in the same round trip as BEGIN. A number that is not larger than the last
+# one is refused: a text that reaches the server after its outcome was looked up must not be executed.
 NOTE = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_TIMESTAMP())
   ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
 FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
-# Where the batch is not there, takes the last number before the next one's, so that it cannot come late.
+# If the batch was not committed, takes the last number before the next batch's, so that a late text is refused.
 TAKE_LAST = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
   ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""

@@ -1,7 +1,7 @@
 """memcached, by pymemcache: connections to several servers, and its answers as they are.
 
-An item is on the server that rendezvous hashing gives it, the same that pymemcache's `HashClient` takes. It never goes
-to another: a server that is away is an error, since one that comes back would bring old items with it.
+Rendezvous hashing determines the server of an item, the same one as in pymemcache's `HashClient`. An item never moves
+to another server: if its server is down, that is an error, since a server that comes back would bring old items.
 """
 
 from __future__ import annotations
@@ -201,10 +201,10 @@ class MemcachedEngine:
             server.give(server.take())
 
     def note(self, name: str, item: str | None = None) -> None:
-        """Note with the servers by which list of them a structure is spread; `Mismatch` where it was by another one.
+        """Record on the servers the list over which a structure is spread; `Mismatch` if it was spread over another.
 
-        Else sets would be found again that stayed on a server while it was asked for others. Servers that are away are
-        passed by. item: only with the server that has it.
+        Otherwise old sets would reappear from a server that was not used for them in the meantime. Servers that are
+        down are skipped. item: use only the server that has this item.
         """
         noted, servers = NOTED.format(name=name), ",".join(sorted(self._by_name)).encode()
         for server in self._servers if item is None else [self._server(item)]:

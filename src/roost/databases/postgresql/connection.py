@@ -1,11 +1,11 @@
 """A connection to PostgreSQL, by psycopg 3.
 
-No state of a session outlives a transaction, so a pooler may give each transaction another one: behind a pooler nothing
-is prepared, as prepared statements are such state. A batch is known by its number in the row of its writer: when the
-connection is lost during COMMIT, that row tells on another one what became of it.
+No session state outlives a transaction, so a pooler may run each transaction in another session; behind a pooler no
+statements are prepared, since they would be such state. A batch is identified by its number in its writer's row: if the
+connection is lost during COMMIT, another connection reads that row to find out whether the batch was committed.
 
-Rejected: `pg_xact_status` of the transaction's id. A server that crashes gives the id of a transaction of which nothing
-was on disk to a later one, whose COMMIT would be taken for that of the lost one.
+Rejected: `pg_xact_status` of the transaction's id. After a crash, a server reuses the id of a transaction that had
+written nothing to disk; the COMMIT of the later transaction would be mistaken for that of the lost one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class PostgreSQLConnection(ServerConnection):
         return bool(only_reads)
 
     def position(self) -> str:
-        """Return what a standby must have replayed, and of which timeline."""
+        """Return the position that a standby must have replayed, and its timeline."""
         self.say(POSITION)
         ((position,),) = self._cursor.fetchall()
         if position is None:
@@ -133,7 +133,7 @@ class PostgreSQLConnection(ServerConnection):
             self.engine.waits.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:
-        """Let no wait for the server last longer."""
+        """Limit every wait for the server from now on."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
         self.raw.most, self.raw.received = self.most, 0
@@ -145,13 +145,13 @@ class PostgreSQLConnection(ServerConnection):
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters written into it.
 
-        So all of an exchange is one text. One that comes again and again is prepared by a statement of its own: to plan
-        it takes as long as to run it for a hundred rows.
+        So a round trip is a single text. A statement that is used repeatedly is prepared by a separate statement:
+        planning it takes as long as running it for a hundred rows.
         """
         return self._spelt(sql, row, self._prepared_name(sql, row))
 
     def _prepared_name(self, sql: str, row: Row) -> str | None:
-        # By which a statement is known to the session; None where it is sent as it is.
+        # The name under which the session has the statement prepared; None if it is not prepared.
         name = self._names.pop(sql, None)
         if name:
             self._names[sql] = name  # behind those that were not used for longer
@@ -204,9 +204,9 @@ class PostgreSQLConnection(ServerConnection):
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
     def exchanged(self, exchange: Exchange, first: str) -> int:
-        """Begin, do the work, and commit: one text. Return the number that was written.
+        """Begin, do the work and commit in one text. Return the number that was written.
 
-        Whoever's default the isolation is: what cannot be serialized fails, and is left to the batch.
+        The isolation level is the session's default: a serialization failure is left to the batch.
         """
         work, row, answer, source, _ = exchange
         self._mark = self._name
@@ -343,7 +343,7 @@ class PostgreSQLConnection(ServerConnection):
             self.say("ROLLBACK")
 
     def end_lost(self) -> None:
-        """End the transaction of the connection before this one, where the server has not noticed that it was lost."""
+        """End the lost connection's transaction, in case the server has not noticed the loss."""
         try:
             self.say(END, (self._name,))
         except ConnectionLost:
@@ -352,7 +352,7 @@ class PostgreSQLConnection(ServerConnection):
             log.debug("a session that was lost could not be ended: %s", error)
 
     def look_up(self, wait: Wait) -> bool | None:
-        """Read the writer's row, under its lock: a transaction that is not yet over still has it."""
+        """Read the writer's row under its lock, which a transaction that has not ended still holds."""
         if not self._noted:
             return None
         while True:

@@ -1,4 +1,4 @@
-"""PostgreSQL: which of a URL's servers is connected to, and how."""
+"""PostgreSQL: chooses one of the URL's servers and connects to it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class PostgreSQLEngine:
     def open(self, timeout: float, replica: bool = False) -> Limited:
         """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
 
-        Always `ConnectionLost` where there is none: libpq does not tell the SQLSTATE of what it met, and its words are
-        in the server's language. So a refusal is waited for too, by a store that was let in before.
+        Always raises `ConnectionLost` if it fails: libpq does not report the SQLSTATE, and the message is in the
+        server's language. So a store that was connected before retries even after a refusal.
         """
         begun = time.monotonic()
         deadline = begun + timeout
@@ -89,10 +89,10 @@ class PostgreSQLEngine:
         return self._open_writing(left) if self.several else self._let_in(left, self._role, None)[0]
 
     def _open_writing(self, timeout: float) -> Limited:
-        # libpq goes by what is said to who connects: a PgBouncer repeats what its server was before a failover. So the
-        # server itself is asked.
+        # libpq relies on the parameters reported at connect, and a PgBouncer repeats its server's role from before a
+        # failover. So this queries the server itself.
         failed: list[str] = []
-        # The last one first. Sorting is stable: the others are in the order of the URL.
+        # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host in sorted(self._each, key=lambda each: _home(each) != self.home):
             try:
                 role = {**host, "target_session_attrs": "any"}
@@ -164,7 +164,7 @@ class PostgreSQLEngine:
         return True
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server answers somebody who connects, be it with a refusal."""
+        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self._open(timeout, self._role).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well

@@ -30,7 +30,8 @@ class Limited(Watched, psycopg.Connection[Row]):
 
     libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
 
-    patience: asked when nothing came until the limit, for how many more seconds to wait; 0: the connection is lost.
+    patience: called when nothing arrived within the limit; returns how many more seconds to wait, or 0 if the
+        connection is lost.
     """
 
     seconds: float = GRACE
@@ -43,7 +44,7 @@ class Limited(Watched, psycopg.Connection[Row]):
     patience: Callable[[], float] | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
-        """Run what waits for the server, and no longer than the limit."""
+        """Run a libpq generator that waits for the server, within the limit."""
         watch = self.watch
         if watch is None or not watch.waits():
             return super().wait(self._limited(gen), *args, **options)
@@ -138,8 +139,8 @@ class Limited(Watched, psycopg.Connection[Row]):
         return self.received > self.most
 
     def _arrived(self) -> int:
-        # The bytes that have arrived on this connection: libpq does not say what it has read. 0 where the system does
-        # not know: then an answer is measured when it is there.
+        # The bytes that have arrived on this connection, since libpq does not report what it has read. 0 if the system
+        # cannot tell: then an answer is measured after it was read.
         if self.watch is not None:
             return self.watch.received()
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, self.pgconn.socket)  # whatever its family

@@ -1,9 +1,9 @@
-"""What a session of PostgreSQL must be like, and what is done about it: the one place that says so.
+"""The session settings of PostgreSQL that Roost depends on, and how they are ensured, in one place.
 
-Settings of a server, a database, a role, the environment (`PGOPTIONS`) or the application decide how SQL is read and
-how values are answered. On Roost's own connections they are set, at connect or in each BEGIN, since behind a pooler
-each transaction may have another session. On a connection of the application's nothing is set: what is sent and read
-there does not depend on them, or the connection is refused.
+Settings of the server, the database, the role, the environment (`PGOPTIONS`) or the application decide how SQL is
+parsed and how values are returned. On Roost's own connections they are set, at connect or in each BEGIN, since behind a
+pooler each transaction may run in another session. On a connection of the application nothing is set: either the
+statements and results there do not depend on the setting, or the connection is refused.
 """
 
 from __future__ import annotations

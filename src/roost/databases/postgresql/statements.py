@@ -1,4 +1,4 @@
-"""What is said on a connection to PostgreSQL beside the plans' own statements."""
+"""Statements on connections to PostgreSQL, apart from the plans' own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
 READ_SETTINGS = "SET {scope}lock_timeout = {wait}{local}"
 NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
 
-# What a batch is known by; in the same exchange as BEGIN. A number that is not larger than the last one is refused: a
-# text that reaches the server after its outcome was looked up must not be carried out.
+# Writes the number that identifies a batch; in the same round trip as BEGIN. A number that is not larger than the last
+# one is refused: a text that reaches the server after its outcome was looked up must not be executed.
 NOTE = """\
 INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
   ON CONFLICT (writer) DO UPDATE
@@ -37,8 +37,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
-# Waits for a transaction that is not yet over: it has the row, which is perhaps its first and not to be seen yet. Where
-# the batch is not there, takes the last number before the next one's, so that it cannot come late (`NOTE`).
+# Waits for a transaction that has not ended: it holds the row, which may be uncommitted and not yet visible. If the
+# batch was not committed, takes the last number before the next batch's, so that a late text is refused (`NOTE`).
 LAST_BATCH = """\
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
@@ -49,8 +49,8 @@ INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, n
 END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
-# What a standby must have replayed, and of which timeline: one that was not rewound after a failover may be ahead of
-# the one that writes now, with what was lost.
+# The position that a standby must have replayed, and its timeline: a standby that was not rewound after a failover may
+# be ahead of the new primary, with transactions that were lost.
 POSITION = """\
 SELECT CASE WHEN NOT pg_is_in_recovery()
   THEN pg_current_wal_flush_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"""

@@ -1,8 +1,8 @@
 """A lock file on which the processes that write one SQLite database queue.
 
-SQLite's own busy timeout polls: of four processes two committed once in 2.5 s. The kernel's queue of `flock` is fair
-enough (7.7, 5.4, 4.9 and 4.7 thousand). But `flock` has no timeout, so a lock that is not free at once is waited for by
-a helper thread; a caller who gives up leaves its place to the next one.
+SQLite's own busy timeout polls: of four processes, two committed once in 2.5 s. The kernel's queue of `flock` is fair
+enough (7.7, 5.4, 4.9 and 4.7 thousand commits). But `flock` has no timeout, so a helper thread waits for a lock that is
+not free at once; a caller that gives up leaves its place to the next one.
 """
 
 from __future__ import annotations
