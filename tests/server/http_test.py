@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.campaigns.processes import until
 from tests.server.conftest import Serve
-from tests.server.serving import Serving, connected
+from tests.server.serving import Serving, connected, serving
 
 PLACES = ("--workers", "2", "--read", "127.0.0.1:0", "--write", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
@@ -63,6 +66,35 @@ def test_what_was_counted_is_told_and_survives_a_killed_worker(serve: Serve) -> 
     with served.connect("write") as writer:
         assert writer.ask("a") == ["0\t1"]
         assert metrics(served)["roost_requests_total", "write"] == 2
+
+
+def test_a_wrong_secret_is_counted_and_logged_with_where_it_came_from(tmp_path: Path) -> None:
+    database = tmp_path / "app.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    settings = (
+        "--read-secret",
+        "geheim",
+        "--auth-delay",
+        "0",
+        "--write",
+        "none",
+        "--read",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+    )
+    with (
+        serving(tmp_path, f"sqlite:///{database}", *settings, module="roost.cli", listeners=2) as served,
+        served.connect() as client,
+    ):
+        assert client.ask("A\t1\tgeheim") == ["0\t1"]
+        assert "secret" not in served.log
+        assert client.ask("A\t1\tguess") == ["3\t1\tunauth"]
+        served.logged(r"WARNING roost read \d\[\d+\] a wrong secret from 127\.0\.0\.1\n")
+        assert "guess" not in served.log
+        assert metrics(served)["roost_request_errors_total", "read"] == 1
+        assert metrics(served)["roost_requests_total", "read"] == 2
 
 
 def test_health_is_that_of_all_workers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

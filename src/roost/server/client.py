@@ -36,6 +36,9 @@ class Server(Protocol):
     def hold(self, what: str, client: Any, bytes_: int) -> None:
         """Count bytes that the worker buffers for a connection."""
 
+    def wrong_secret(self, client: Any) -> None:
+        """Count and log a wrong secret."""
+
     def arrived(self, client: Any, text: Any) -> None:
         """Queue complete requests for the next turn."""
 
@@ -241,6 +244,7 @@ class Client(asyncio.Protocol):
             self._leave()
 
     def _late(self, late: Late) -> None:
+        self.server.wrong_secret(self)
         if self.gone:
             return
         self._held = False

@@ -42,6 +42,7 @@ LOGGED = 500  # characters of requests that are logged, if `log_values` is set
 SLICE = 0.02  # seconds that the loop blocks for a file's write lock before it reads the sockets again
 REST = 0.5  # seconds without a turn after which the writer copies the write-ahead log into the file
 LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock before it is answered with 146
+WRONG = 1.0  # seconds from one logged wrong secret to the next
 TICKS = 4  # checks for silent connections per `idle` seconds
 
 log = logging.getLogger("roost.server")
@@ -64,6 +65,8 @@ class Server:
         self.draining = False
         self.waiting: Taken = []
         self.held = {"lines": 0, "answers": 0}  # bytes buffered for all connections
+        self._wrong_secrets = 0  # since one was logged
+        self._wrong_logged = -WRONG  # by the monotonic clock
         self._scheduled = False
         self._crowded = False  # the last turn had no room for all requests
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,6 +124,19 @@ class Server:
                 client.expire()
         assert self._loop is not None
         self._loop.call_later(idle / TICKS if idle else min(1.0, unknown or 1.0), self._look_for_silent)
+
+    def wrong_secret(self, client: Client) -> None:
+        """Count a wrong secret as a failed request, and log where it came from: at most one line a second."""
+        client.counters.requests += 1
+        client.counters.errors += 1
+        client.counters.publish()
+        self._wrong_secrets += 1
+        now = time.monotonic()
+        if now >= self._wrong_logged + WRONG:
+            peer = client.transport.get_extra_info("peername")
+            many = f", one of {self._wrong_secrets} since the last such line" if self._wrong_secrets > 1 else ""
+            log.warning("a wrong secret from %s%s", peer[0] if isinstance(peer, tuple) else "a unix socket", many)
+            self._wrong_logged, self._wrong_secrets = now, 0
 
     def hold(self, what: str, client: Client, bytes_: int) -> None:
         """Count bytes buffered for a connection; if the total is too large, close the connection with the most.
