@@ -195,3 +195,15 @@ def test_a_table_may_have_any_name(
     assert writer.say(session, "1\t=\t1\t1\t1\t0\t+\t1\n1\t=\t1\t2\t1\t0\t+\t1") == ["0\t1\t1"] * 2
     assert writer.say(session, "1\t=\t1\t1\t1\t0\tD\n1\t=\t1\t2\t1\t0\tD") == ["0\t1\t1"] * 2
     assert not caplog.records
+
+
+def test_a_sum_has_all_the_digits_of_a_float(server: Database, writer: Bench) -> None:
+    kind = "FLOAT" if server.name == "mariadb" else "real"
+    server.script("DROP TABLE IF EXISTS f", f"CREATE TABLE f (id int PRIMARY KEY, r {kind})")
+    server.script("INSERT INTO f VALUES (1, 16777211), (2, 16777211)")
+    session = writer.session()
+    assert writer.say(session, "P\t1\tmain\tf\tPRIMARY\tr") == ["0\t1"]
+    assert writer.say(session, "1\t=\t1\t1\t1\t0\t+\t1\n1\t=\t1\t1\t1\t0\t+\t1") == ["0\t1\t1"] * 2
+    (shown,) = writer.say(session, "1\t=\t1\t2\t1\t0\t-?\t2")
+    assert shown == {"mariadb": "0\t1\t16777200", "postgresql": "0\t1\t1.6777211e+07"}[server.name]
+    assert server.sql("SELECT r + 0e0 FROM f ORDER BY id") == [(16777213.0,), (16777209.0,)]

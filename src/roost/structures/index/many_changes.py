@@ -43,7 +43,9 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
         return None
     if shape.verb == "update":
         return Modifications(index, lookups, columns) if columns else None
-    return Sums(index, shape, lookups) if len(set(index.columns)) == index.width else None
+    if index.inexact or len(set(index.columns)) < index.width:
+        return None
+    return Sums(index, shape, lookups)
 
 
 def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int] = ()) -> Outcome:

@@ -236,6 +236,7 @@ def _column(
         compares,
         addend=addend,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
+        summed_by=("", " + 0e0") if kind == "float" else ("", ""),
         shown_by=shown_by,
     )
 

@@ -62,7 +62,10 @@ class OpenedIndex:
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.naming())
-        self._meet = Finder(table, key, f"{names}, {self.shown}", named + max(1, self.width), locks=True)
+        self.inexact = [place for place, column in enumerate(self.columns) if column.summed_by[1]]
+        summed = [self.columns[place].sql.join(self.columns[place].summed_by) for place in self.inexact]
+        met = named + max(1, self.width) + len(summed)
+        self._meet = Finder(table, key, ", ".join([names, self.shown, *summed]), met, locks=True)
         self._name = Finder(table, key, names, named, locks=True)
 
     @cached_property
@@ -208,12 +211,19 @@ class OpenedIndex:
         if not rows:
             return before if returning else 0
         if sums:
-            changed = yield from self._add(rows, before, verb, to)
+            changed = yield from self._add(rows, [self._exact(row[named:]) for row in found], verb, to)
         elif verb == "update":
             changed = yield from self._update(rows, to)
         else:
             changed = yield from self._write(f"DELETE FROM {self.table.sql}", (), rows, "152")
         return before if returning else changed
+
+    def _exact(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        # The values of the columns, with all the digits that they have, from what `_meet` reads.
+        found = list(values[: self.width])
+        for place, value in zip(self.inexact, values[max(1, self.width) :], strict=True):
+            found[place] = value
+        return tuple(found)
 
     def _update(self, rows: Rows, values: Sequence[Any]) -> Working:
         # A column that is listed twice has the last of its values.

@@ -30,6 +30,7 @@ class TableColumn:
     plain: bool = False  # it holds every whole number of 64 bits if it is for numbers, every text if it is for texts
     array: str = ""  # what its values are in a list of many that a table is joined to; "" where they would be others
     addend: Callable[[Any], Any] | None = None  # what is added to it for a value, where that is another
+    summed_by: tuple[str, str] = ("", "")  # what stands around it where it is added to, if its text has fewer digits
     shown_by: tuple[str, str] = ("", "")  # what stands around it in a SELECT, so that its value is a token's
 
     def shown(self, prefix: str = "") -> str:
