@@ -150,7 +150,9 @@ def test_a_command_that_changes_what_is_stored_or_where_is_refused(store_url: st
 
 
 @pytest.mark.needs("pymysql")
-@pytest.mark.parametrize("how", ["ACCOUNT LOCK", "IDENTIFIED VIA unix_socket", "IDENTIFIED BY 'x' PASSWORD EXPIRE"])
+@pytest.mark.parametrize(
+    "how", ["IDENTIFIED BY 'x' ACCOUNT LOCK", "IDENTIFIED VIA unix_socket", "IDENTIFIED BY 'x' PASSWORD EXPIRE"]
+)
 def test_an_account_that_the_server_does_not_let_in_is_told_what_the_server_says(store_url: str, how: str) -> None:
     parts = urlsplit(store_url)
     connection = servers.mariadb_connection(f"mysql://root@{parts.hostname}:{parts.port}")
@@ -161,3 +163,8 @@ def test_an_account_that_the_server_does_not_let_in_is_told_what_the_server_says
     with roost.Store(url) as store, pytest.raises(roost.CannotOpen) as caught:
         store.create(pageviews)
     assert "init_command" not in str(caught.value)
+    dead = servers.free_port()
+    both = parts._replace(netloc=f"kept_out:x@127.0.0.1:{dead},{parts.hostname}:{parts.port}").geturl()
+    each = rf"127\.0\.0\.1:{dead}: .*\(2003\); {parts.hostname}:{parts.port}: .*\((4151|1698|1820)\)"
+    with roost.Store(both) as store, pytest.raises(roost.CannotOpen, match=each):
+        store.create(pageviews)

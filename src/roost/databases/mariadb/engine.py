@@ -78,26 +78,29 @@ class MariaDBEngine:
             return self._open(self._arguments, timeout)
         if replica and (found := self._open_replica(timeout)) is not None:
             return found
-        failed: list[Error] = []
+        failed: dict[str, Error] = {}
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
             home = _home(host, port)
             try:
                 raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
             except (ConnectionLost, CannotOpen) as error:
-                failed.append(error)
+                failed[home] = error
                 continue
             if raw.only_reads:
                 raw.close()
                 self.reached = True  # the URL is right: a server that accepts writes may appear soon
-                failed.append(ConnectionLost(f"{self.place}: {home} only reads"))
+                failed[home] = ConnectionLost("only reads")
                 continue
             if self.home not in ("", home):
                 self.events.count("moves")
                 log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
             self.home = raw.home = home
             return raw
-        raise next((each for each in failed if isinstance(each, ConnectionLost)), failed[0])
+        first, *others = failed.values()
+        chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
+        said = [f"{home}: {str(each).removeprefix(f'{self.place}: ')}" for home, each in failed.items()]
+        raise type(chosen)(f"{self.place}: {'; '.join(said)}") from chosen.__cause__
 
     def _open_replica(self, timeout: float) -> Reading | None:
         begun = time.monotonic()
