@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 import roost
 from roost.cli import main
+from roost.client.exchange import EXPLANATIONS
 from tests.suite import shapes
 
 ROOT = Path(__file__).parents[1]
@@ -307,6 +308,12 @@ def test_the_version_is_in_the_changelog() -> None:
 def test_no_file_is_longer_than_500_lines_without_a_reason() -> None:
     long = [path for path in (ROOT / "src").rglob("*.py") if len(path.read_text().splitlines()) > 500]
     assert long == []
+
+
+def test_the_page_on_handlersocket_names_every_error_that_the_client_explains() -> None:
+    shown = (ROOT / "docs/handlersocket.md").read_text().partition("## Errors")[2].partition("## Structures")[0]
+    missing = [word for word in EXPLANATIONS if not re.search(rf"`([123] 1 )?{word}`", shown)]
+    assert missing == ["lock_tables"]  # which only the plugin says
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def test_an_index_is_opened_early_and_once(server: Server, reader: Client) -> No
     index = reader.open_index(server.database, "fruit", "PRIMARY", ["id", "name"])
     assert reader.open_index(server.database, "fruit", "PRIMARY", ["id", "name"]) == index
     assert "1 indexes open" in repr(reader.client)
-    with pytest.raises(roost.Refused, match="no such table"):
+    with pytest.raises(roost.Refused, match="no such database or table"):
         reader.open_index(server.database, "missing", "PRIMARY", ["id"])
     assert reader.run(index.find("=", 1)) == [("1", "apple")]
 
