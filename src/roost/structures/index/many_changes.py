@@ -251,8 +251,11 @@ class Sums(Bulk):
         counted = [place for place, ((_, before), _) in enumerate(grouped) if before or counts]
         if statements and (yield from attempted(index, *statements, counted=counted)) is None:
             for place, line in enumerate(lines):
-                if place not in alone_at and found[line][-1] is not None:
+                if place in alone_at or found[line][-1] is not None:
                     results[place] = yield from alone(place)
+                if not budget.take(0):
+                    return results[: place + 1]
+            return results
         for place in sorted(alone_at):
             results[place] = yield from alone(place)
         budget.take(0)
