@@ -1,1 +1,1 @@
-"""Structures, a folder each: the declaration, its plan and statements, its SQL view, its checks."""
+"""The structures, each in a folder with its declaration, plan, statements, SQL view and checks."""

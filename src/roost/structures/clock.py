@@ -1,28 +1,28 @@
-"""The time of a structure in which something ends: moments, which are whole microseconds since 1970-01-01 UTC.
+"""The clock of a structure whose contents expire: times are whole microseconds since 1970-01-01 UTC (*moments*).
 
-The clock is the database server's own, read by a statement, never a client's; on SQLite it is the store's. Moments are
-stored as BIGINT, so they are compared exactly and nobody's time zone has a part in them.
+The clock is the database server's, read by a statement, never a client's; on SQLite it is the store's. Moments are
+stored as BIGINT, so they are compared exactly and do not depend on any time zone.
 
-A clock may jump back: somebody sets it, a machine starts with the wrong time, another server becomes the primary. What
-has ended would then be there again, and who has to wait for a minute would wait for as long as the jump. So a structure
-has one row, in `roost_NAME_clock`: the latest moment that a writer has seen, and how far its time is `ahead` of the
-clock. Its time is
+A clock may jump back: somebody sets it, a machine starts with the wrong time, another server becomes the primary.
+Expired contents would then reappear, and a client that has to wait for a minute would wait for the length of the jump.
+So a structure has one row, in `roost_NAME_clock`: the latest moment that a writer has seen, and how far the structure's
+time is `ahead` of the clock. Its time is
 
     max(clock + ahead, latest)
 
-which never goes back. A writer that finds the clock more than a second behind `latest` makes `ahead` larger by the
-difference: time goes on from where it was, at the clock's pace. (Time that only stood still until the clock has caught
-up would let nobody's wait end.) A jump forward cannot be distinguished from a database that nobody has used: things end
-early then, and when it jumps back, time goes on.
+which never goes back. A writer that finds the clock more than a second behind `latest` increases `ahead` by the
+difference: time continues from where it was, at the clock's pace. (If time merely stood still until the clock had
+caught up, no wait would end.) A jump forward cannot be distinguished from a time in which nobody used the database:
+contents then expire early, and when the clock jumps back, time continues.
 
-`latest` is written at most once in a second, by whoever writes then and finds the row unlocked, so it is no hot spot.
-Hence the limits of the promise: a jump back of less than a second lets time stand still for as long; a moment that only
-readers have seen, or that is less than a second old, can come again. A store on SQLite also remembers the moments
-that it has read itself. On a server where every write is in a transaction of the application's, which would hold the
-row until its end, it is written once in ten seconds, and at REPEATABLE READ never.
+`latest` is written at most once per second, by a writer that finds the row unlocked, so it is not a hot spot. Hence the
+limits of the promise: after a jump back of less than a second, time stands still for that long; a moment that only
+readers have seen, or that is less than a second old, can recur. A store on SQLite also remembers the moments that it
+has read itself. On a server where every write is in a transaction of the application, which would hold the row until
+its end, `latest` is written once in ten seconds, and at REPEATABLE READ never.
 
-Moments are for how long something lasts. What is counted by the calendar takes `clock`, which is never ahead; its
-memory is the newest window that is stored.
+Moments serve durations. A structure that counts by the calendar uses `clock`, which is never ahead; the newest stored
+window takes the place of `latest`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan
 
 SECOND = 1_000_000
-JOINED_STEP = 10 * SECOND  # after which a write in the application's own transaction writes the time down
+JOINED_STEP = 10 * SECOND  # after which a write in the application's own transaction stores the time
 MOST_OWED = 16  # writes by themselves of which none removes what is over
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -101,7 +101,7 @@ MAKE = {
 
 @dataclass(slots=True)
 class Seen:
-    """What a store has seen of a structure's time."""
+    """A structure's time, as a store has last seen it."""
 
     ahead: int = 0
     moment: int = 0  # the latest one
@@ -144,7 +144,7 @@ def duration(where: str, value: Any, most: int) -> int:
 
 
 def joined_only(dialect: Dialect) -> str:
-    """Return the condition under which the application's own transaction takes locks that its work can do without."""
+    """Return the condition under which the application's own transaction may take locks that its work does not need."""
     return f" AND {dialect.read_committed}" if dialect.read_committed else ""
 
 
@@ -167,7 +167,8 @@ class Clock:
     tables: makes the table, and on servers its row: who made that in the application's transaction would be waited for.
     now: the present moment as an expression, for a statement that reads or writes by itself; its placeholders take
         `row(context)`.
-    goes_on: the condition that the clock has not jumped and the time need not be written down, for who only writes.
+    goes_on: the condition that the clock has not jumped and the time need not be stored, for statements that write
+        without reading first.
     clock: the same of the clock itself, never ahead of it; `clock_row(context)`.
     """
 
@@ -219,7 +220,7 @@ class Clock:
         return clock, seen.moment
 
     def is_due(self, context: Context) -> bool:
-        """Whether an operation by itself is to leave its work to a batch, whose plan reads the time by `read`.
+        """Whether an operation by itself must leave its work to a batch, whose plan reads the time by `read`.
 
         True once in a second, and when the clock has jumped.
         """
@@ -241,7 +242,7 @@ class Clock:
         return False
 
     def contends(self, context: Context, runs: int) -> None:
-        """Note that somebody else has changed the same rows: so many runs lock them first."""
+        """Record that another session has changed the same rows: the next runs lock them first."""
         self._seen(context).contended = runs
 
     def owes(self, context: Context) -> bool:
@@ -257,13 +258,13 @@ class Clock:
         return owed
 
     def read(self, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
-        """Return the present moment, once all locks are held; write it down where that is due.
+        """Return the current moment, after all locks were taken; store it if that is due.
 
-        The application's own transaction would keep the row locked until its end: others pass it by meanwhile, so there
-        it is written seldom, and at READ COMMITTED only. At REPEATABLE READ PostgreSQL would fail where somebody else
-        has written it, and MariaDB's writes wait for the row, which they only read.
+        The application's own transaction would keep the row locked until its end, and others would skip it meanwhile;
+        so there it is stored rarely, and at READ COMMITTED only. At REPEATABLE READ, PostgreSQL would fail if another
+        session has written the row, and MariaDB's writes wait for the row although they only read it.
 
-        writes: the transaction writes in any case; otherwise time is only mended, where the clock has jumped back.
+        writes: the transaction writes anyway; otherwise the time is stored only to correct it after a jump back.
         """
         found = yield self.question(context)
         return (yield from self.answered(found, context, writes=writes))
@@ -273,7 +274,7 @@ class Clock:
         return Statement(self._read, [self.clock_row(context)])
 
     def answered(self, found: Any, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
-        """Return the present moment from the answer to `question`, and write it down where that is due."""
+        """Return the current moment from the answer to `question`, and store it if that is due."""
         seen, ours = self._seen(context), microseconds(context.clock())
         clock, latest, ahead = found[0][0]
         there = latest is not None

@@ -1,4 +1,4 @@
-"""How a structure shows on the command line, how files are imported into it, and which options make and change one.
+"""How a structure appears on the command line, how files are imported into it, and which options create and alter it.
 
 A kind registers a class of its own where the defaults do not fit it. There is no I/O here: the commands run the
 operations and print the tables.
@@ -36,7 +36,7 @@ class Console(Generic[S]):
         name columns; `keep`, `slots`, `on_full` and `on_duplicate` are facts of the definition. Empty: this kind is
         declared in Python alone.
     changes: the options of `roost alter NAME`; `add` adds columns.
-    read_only: why the commands that write refuse a structure; `{name}` is its name.
+    read_only: the reason why the commands that write refuse a structure; `{name}` is its name.
     """
 
     takes: ClassVar[Mapping[str, Any]] = {}

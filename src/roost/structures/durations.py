@@ -1,4 +1,4 @@
-"""Lengths of time as the command line takes and says them: `90s`, `15m`, `12h`, `30d`."""
+"""Durations as the command line reads and prints them: `90s`, `15m`, `12h`, `30d`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FACTS = ("keep_for", "older_than", "window")  # of definitions: in seconds, the
 
 
 def seconds_of(text: str) -> int | None:
-    """Return a length of time in seconds; None for what is none, such as a number without a unit.
+    """Return a duration in seconds; None if the text is not one, such as a number without a unit.
 
     >>> seconds_of("30d"), seconds_of("90s"), seconds_of("90")
     (2592000, 90, None)
@@ -24,7 +24,7 @@ def seconds_of(text: str) -> int | None:
 
 
 def in_words(seconds: float) -> str:
-    """Return a length of time as it is written.
+    """Return a duration as text.
 
     >>> in_words(30 * 86_400), in_words(90), in_words(0.25)
     ('30d', '90s', '0.25s')
@@ -36,7 +36,7 @@ def in_words(seconds: float) -> str:
 
 
 def fact_in_words(kind: str, fact: str, value: Any) -> Any:
-    """Return a fact of a definition as people read it: a length of time in words, all else as it is.
+    """Return a fact of a definition for display: a duration as text, anything else unchanged.
 
     >>> fact_in_words("ring", "keep_for", 3600), fact_in_words("ring", "keep", 3600)
     ('1h', 3600)

@@ -1,7 +1,7 @@
-"""What plans share whose keys have one row each, which is over after a moment: how it is read, locked and written.
+"""The common part of plans whose keys have one row each, which expires: how it is read, locked and written.
 
-A plain read decides first. What it refuses locks and writes nothing: a row changes only in ways that refuse it still.
-What may be done is locked, read again behind the lock, and decided by the moment that it is then.
+A plain read decides first. If it refuses an operation, nothing is locked or written: no concurrent change of the row
+could make the refusal wrong. Otherwise the row is locked, read again under the lock, and decided by the time then.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class EndingPlan(StructurePlan):
         return [tuple(rows[0]) if rows else None for rows in found]
 
     def mend(self, found: Sequence[Row | None], context: Context) -> Generator[Wanted, Any, None]:
-        """Look at the time where nothing is written, for who is refused must not wait for one that stands still."""
+        """Check the time even if nothing is written: a refused client must not wait for a time that stands still."""
         if self.clock.stands(context, max([row[0] for row in found if row is not None], default=0)):
             yield from self.clock.read(context, writes=False)
 
@@ -175,7 +175,7 @@ class EndingPlan(StructurePlan):
     def change(
         self, rows: Sequence[tuple[Row | None, Row]], context: Context, over: int, written: int
     ) -> Generator[Wanted, Any, None]:
-        """Write rows that are as they were read, None where there was none; `Careful` where one is not any more."""
+        """Write rows that are still as they were read (None: missing); `Careful` if one has changed."""
         assert self._change is not None
         assert self._insert is not None
         k = self._row_width

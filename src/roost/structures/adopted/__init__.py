@@ -1,1 +1,1 @@
-"""Adopted: a table of the application's own that `roost cap` keeps short, as Python reads it."""
+"""Adopted: Python access to a table of the application's own that `roost cap` keeps short."""

@@ -11,7 +11,7 @@ from roost.structures.operation import Operation
 
 
 class AdoptedConsole(Console[Adopted]):
-    """Keys with the number of their rows, and the rows of one key, newest first, with the table's own columns."""
+    """Lists keys with their numbers of rows, and the rows of one key, newest first, with the table's own columns."""
 
     read_only = "{name} is a table of your own: write it with SQL; `roost cap {name}` changes what it keeps"
 

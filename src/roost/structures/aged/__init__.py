@@ -1,1 +1,1 @@
-"""Aged: a table of the application's own that loses its rows by their age, as Roost knows it."""
+"""Aged: a table of the application's own whose old rows `roost cap --older-than` deletes."""

@@ -14,7 +14,7 @@ STATE = ("over", "oldest", "newest")
 
 
 class AgedConsole(Console[Aged]):
-    """The table as the one key that there is, with how many rows are over and the times of the others."""
+    """Shows the table as a single key, with the number of rows that are too old and the times of the others."""
 
     read_only = "{name} is a table of your own: write it with SQL; `roost cap {name}` changes how long rows stay"
 
@@ -28,5 +28,5 @@ class AgedConsole(Console[Aged]):
         return [self.structure.state() for _ in keys]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the rows that are over, and the oldest and newest times."""
+        """Return the number of rows that are too old, and the oldest and newest times."""
         return Table(STATE, results, [dict(zip(STATE, state, strict=True)) for state in results])

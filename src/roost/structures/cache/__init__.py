@@ -1,1 +1,1 @@
-"""Cache: values under keys, each until its end, kept within bounds."""
+"""Cache: values under keys, each until it expires, within bounds."""

@@ -13,7 +13,7 @@ BOUNDS = ("max_items", "max_bytes")
 
 
 def change_bounds(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Remove what is too much for the new bounds; `Invalid` where there were none before, or are none any more."""
+    """Remove the values that exceed the new bounds; `Invalid` if bounds are added to or removed from a cache."""
     bounds: Any = getattr(plan, "bounds", None)
     if bounds is None or all(old.get(fact) is None for fact in BOUNDS):
         raise Invalid(

@@ -1,8 +1,8 @@
-"""One set of a cache with `max_items`, by itself, as one exchange on a server.
+"""A single `set` of a cache with `max_items`, in one round trip on a server.
 
-It takes the locks in the order of all others: the head, the key's row, what goes. Where something is not as expected,
-nothing is done and a batch does it: more than one value has to go at once, somebody else holds a row, PostgreSQL's
-snapshot was taken before the head's lock and does not show what is there now.
+It takes the locks in the usual order: the head, the key's row, the evicted row. In unexpected cases it does nothing,
+and a batch does the work: more than one value has to be evicted, another session holds a row, or PostgreSQL's snapshot
+was taken before the head's lock and does not show the current rows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What keeps a cache within its bounds: one row with what it holds, and the order of use.
+"""Keeps a cache within its bounds, by a head row with its totals and by the order of use.
 
-`roost_NAME_head` has one row: how many values there are, of how many bytes, and a sequence that each use takes the next
-number of, so that no clock decides what goes. Whoever stores or removes values locks it first, before any row: a count
-that is exact at each COMMIT cannot be had from writers who do not wait for each other. (Counts in slots, or a bound
-for each of several groups of keys, would let them pass, and a cache be too full, or evict while it is not.) A batch
-takes the lock once for all of its operations; `touch` alone does not need it.
+`roost_NAME_head` has one row: the number of values, their bytes, and a sequence from which each use takes the next
+number, so that eviction does not depend on a clock. Every transaction that stores or removes values locks this row
+first: a count that is exact at each COMMIT requires that writers wait for each other. (With counts in slots, or a bound
+for each of several groups of keys, writers would not wait, but a cache could exceed its bound, or evict while it is not
+full.) A batch takes the lock once for all of its operations; only `touch` does not need it.
 
-Reads write nothing. One that finds a value whose last use is long ago puts its key into the store's memory, and the
-store's next write to the cache notes it.
+Reads write nothing. A read that finds a value whose last use is long ago records the key in the store's memory, and the
+store's next write to the cache stores the use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEQUENCE = Column("sequence", ColumnType("int"))
 USED = Column("used", ColumnType("int"), nullable=True)
 SIZE = Column("size", ColumnType("int"), nullable=True)
 
-PART = 8  # a read is noted where more uses than this part of all values came since the last one
+PART = 8  # a read is recorded if more uses than this part of all values occurred since the last one
 MOST_NOTES = 1024  # keys that a store remembers as used; it forgets the others
 MOST_NOTED = 64  # uses that one batch writes down
 FIXED = 8  # bytes that a value of fixed size counts for
@@ -103,7 +103,7 @@ class Bounds:
         )
 
     def lock(self) -> Generator[Wanted, Any, None]:
-        """Take the head's lock; all that comes is done under it."""
+        """Take the head's lock; everything after this happens under it."""
         yield Statement(self._lock, [()])
 
     def tally(self) -> Generator[Wanted, Any, Tally]:
@@ -133,7 +133,7 @@ class Bounds:
     # --- eviction -------------------------------------------------------------------------------------------------
 
     def excess(self, tally: Tally) -> int:
-        """Return how many values have to go, at a guess where they are too many bytes; 0 where none has."""
+        """Return how many values must be evicted, an estimate if the bound is in bytes; 0 if none."""
         items = 0 if self.max_items is None else max(0, tally.n - self.max_items)
         if self.max_bytes is None or tally.bytes <= self.max_bytes or tally.n <= 0:
             return items
@@ -141,7 +141,7 @@ class Bounds:
         return max(items, 1 + (tally.bytes - self.max_bytes) // mean)
 
     def evict(self, tally: Tally) -> Generator[Wanted, Any, None]:
-        """Remove what was used longest ago, as much as has to go."""
+        """Evict the least recently used values, as many as necessary."""
         recounted = False
         query = self._oldest
         while number := self.excess(tally):
@@ -180,7 +180,7 @@ def _text_bytes(text: str) -> int:
 
 
 def as_texts(work: Generator[Wanted, Any, None]) -> Generator[tuple[str, Row], list[Row], None]:
-    """Run what a batch does as a part of a transaction that is known as texts."""
+    """Run statements of a batch inside a transaction that runs as plain texts."""
     answer: Any = None
     while True:
         try:

@@ -10,7 +10,7 @@ from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:
-    """Every row has a value, none is made for its lock alone; flags have 32 bits; the head counts right."""
+    """Every row has a value (none was created only to be locked); flags have 32 bits; the head's counts are right."""
     words = RuleWords(plan)
     assert isinstance(plan.structure, Cache)
     if plan.structure.bounded:

@@ -1,4 +1,4 @@
-"""get_or_set: one caller computes a value, while others wait or take the one that ends soon. No I/O."""
+"""get_or_set: one caller computes a value, while others wait or use the one that is about to expire. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roost.structures.cache.declaration import Cache, Item, Ttl, seconds_of
 
 V = TypeVar("V")
 
-FIRST_PAUSE = 0.005  # seconds until somebody who waits looks again; each time twice as long
+FIRST_PAUSE = 0.005  # seconds until a waiting caller checks again; doubled each time
 LONGEST_PAUSE = 0.2
 MAKE: Final = object()  # what is asked for when the value is to be computed
 
@@ -19,7 +19,7 @@ Computing = Generator[Any, Any, V]
 
 
 def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: float) -> Computing[V]:
-    """Return the value of a key, computed by whoever has its lease."""
+    """Return the value of a key, computed by the caller that has its lease."""
     if not isinstance(cache, Cache):
         raise Invalid(f"get_or_set takes a Cache, not {cache!r}")
     if stale < 0 or (stale and ttl is not None and stale >= (seconds_of(ttl) or 0)):

@@ -1,8 +1,8 @@
-"""Leases of keys: who of several callers computes a value that is not there.
+"""Leases of keys, which decide which of several callers computes a missing value.
 
-`roost_NAME_leases` has a row for each key that is being computed, until it is released or its time is up: nothing of
-it is in the values' own rows, so reading and storing pay nothing for it. The rows are locked in key order, behind those
-of the values where one transaction needs both.
+`roost_NAME_leases` has a row for each key that is being computed, until it is released or expires. Nothing of it is in
+the values' own rows, so it costs reads and writes nothing. The rows are locked in key order, after those of the values
+if one transaction needs both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roost.types.columns import Column
 UNTIL = Column("until", ColumnType("int"))
 TOKEN = Column("token", ColumnType("int"))
 LEASING = frozenset(["lease", "release"])  # verbs
-SWEEPS = 8  # leases of callers that have gone, removed by each that is given
+SWEEPS = 8  # expired leases of callers that have gone, removed with each lease that is granted
 
 TAKE = "UPDATE {leases} SET until = {hole}, token = {hole} WHERE {equal}"
 MAKE = "INSERT OR IGNORE INTO {leases} ({key}, until, token) VALUES ({key_holes}, 0, 0)"  # SQLite; LOCK elsewhere
@@ -52,7 +52,7 @@ class Leases:
         )
 
     def run(self, run: Operations, context: Context) -> Plan:
-        """Give leases and take them back, in the order of the operations."""
+        """Grant and release leases, in the order of the operations."""
         keys = [self._plan.key_out(op.args[0]) for op in run]
         asked = sorted(set(keys))
         if self._lock is not None:

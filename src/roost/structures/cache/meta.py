@@ -1,7 +1,7 @@
-"""What memcached's meta commands, and its `gat`, do to one key's item: in Python, under the key's lock.
+"""The effect of memcached's meta commands and `gat` on one key's item, in Python, under the key's lock.
 
-An item may be *stale*, and its *win* may have been given: the right to compute it anew. Both are bits of the column
-`flags`, above the 32 of the flags, so they cost nothing. Whoever stores a value clears them.
+An item may be *stale*, and a client may have received its *win*: the right to recompute it. Both are bits of the column
+`flags`, above the 32 bits of the flags, so they cost nothing. Storing a value clears them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])  # 
 
 
 def makes(op: Operation[Any]) -> bool:
-    """Whether an operation may store a value where there is none."""
+    """Whether an operation may create a value."""
     match op.verb:
         case "meta_get":
             return bool(op.args[2] != KEEP)
@@ -33,7 +33,7 @@ def makes(op: Operation[Any]) -> bool:
 
 
 def reads_value(op: Operation[Any]) -> bool:
-    """Whether its outcome has, or depends on, the value that is there."""
+    """Whether the result includes, or depends on, the existing value."""
     match op.verb:
         case "meta_get" | "meta_arithmetic":
             return True
@@ -45,7 +45,7 @@ def reads_value(op: Operation[Any]) -> bool:
 def play_meta(
     cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None
 ) -> tuple[Any, Held | None]:
-    """Return the result of an operation, an error among them, and what the key has then; as `play` does."""
+    """Return the result of an operation (which may be an error) and the key's new state, as `play` does."""
     match op.verb:
         case "meta_get":
             return _get(op, now, held, cache)

@@ -1,16 +1,15 @@
-"""Cache: a row per key. What a run sets is one upsert; what depends on what is there is played under the rows' locks.
+"""Cache: a row per key. A run of sets is one upsert; operations that depend on stored values run under row locks.
 
 Statements, in their order, of a run of writes:
 
-1. On servers the rows that it names are locked in key order; those that it may make are made first, with the end 0.
-2. The time is read (`structures/clock.py`), and what the rows have.
-3. The run is played in Python (`play.py`), and its net effect is written: rows that are put, ends that are moved, keys
-   that are removed.
-4. A bounded number of rows that are over is removed, whoever's they are: twice as many as were written, so a table
-   cannot grow by more than what lives. On MariaDB single sets leave that to the batches.
+1. On servers, lock the rows that the run names, in key order; create those that it may need first, with the expiry 0.
+2. Read the time (`structures/clock.py`) and the rows.
+3. Play the run in Python (`play.py`), and write its net effect: changed rows, changed expiry times, removed keys.
+4. Delete a bounded number of expired rows of any keys: twice as many as were written, so that expired rows cannot make
+   the table grow. On MariaDB single sets leave this to the batches.
 
-A run of nothing but sets skips the locks and the look: its upsert takes both in one statement. A cache with bounds has
-a row that counts, which is locked before all others and written last (`bounds.py`); one without pays nothing for them.
+A run of sets only needs neither step 1 nor 2: one upsert does both. A cache with bounds has a head row with counts,
+which is locked before all others and written last (`bounds.py`); a cache without bounds has no such cost.
 """
 
 from __future__ import annotations

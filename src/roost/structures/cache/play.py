@@ -1,4 +1,4 @@
-"""What each verb of a cache does to one key's item, in Python: under the key's lock, for runs of operations."""
+"""The effect of each verb of a cache on one key's item, in Python, under the key's lock, for runs of operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, NEVER, Ca
 from roost.structures.operation import Operation
 from roost.types.column_types import INT_MAX, INT_MIN
 
-SLACK = 16  # `touch` writes nothing where the stored end is early by less than this part of the ttl
+SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
 # Verbs whose outcome depends on the value that is there, which may be long: for others it is not read.
 READ_VALUES = frozenset(["increment", "decrement", "append", "prepend"])
 VALUED = frozenset(
@@ -19,7 +19,7 @@ MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value where
 
 
 class Held(NamedTuple):
-    """What a key has, as it is stored; the value is None where it was not read."""
+    """The stored state of a key; the value is None if it was not read."""
 
     value: Any
     until: int
@@ -28,19 +28,19 @@ class Held(NamedTuple):
 
 
 def end(now: int, ttl: int | None) -> int:
-    """Return the moment at which a value ends."""
+    """Return the time at which a value expires."""
     return NEVER if ttl is None else now + ttl
 
 
 def stored(now: int, value: Any, ttl: int | None, flags: int, held: Held | None) -> Held:
-    """Return what a key has after `set`."""
+    """Return the state of a key after `set`."""
     return Held(value, end(now, ttl), token(now, held), flags)
 
 
 def token(now: int, held: Held | None) -> int:
-    """Return the token of a new value: the present moment, or one more than the token before.
+    """Return the token of a new value: the current time, or the previous token plus one.
 
-    Time never goes back, so a key that was removed and is there again has other tokens, though nothing is kept of it.
+    Time never goes back, so a key that was removed and stored again gets new tokens, though no record of it was kept.
     """
     return now if held is None else max(now, held.token + 1)
 
@@ -48,10 +48,10 @@ def token(now: int, held: Held | None) -> int:
 def play(
     cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None
 ) -> tuple[Any, Held | None]:
-    """Return the result of an operation, an error among them, and what the key has then.
+    """Return the result of an operation (which may be an error) and the key's new state.
 
-    value: the one that the operation brings, as it is stored.
-    held: what the key has; None where it has nothing, or what is over.
+    value: the operation's value, in stored form.
+    held: the key's state; None if it has no value or an expired one.
     """
     verb, args = op.verb, op.args
     if verb == "set" or (verb == "add" and held is None):
@@ -79,14 +79,14 @@ def play(
 
 
 def longer(cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held) -> Held | Error:
-    """Return what a key has with a value that was made longer, or the error where that is too long."""
+    """Return the state of a key with a lengthened value, or the error if that is too long."""
     if len(value) > (cache.value.type.limit or 0):
         return worded(Invalid(f"{op!r}: the value would be longer than {cache.value.spec}"), "toobig")
     return Held(value, held.until, token(now, held), held.flags & FLAGS_MAX)  # without the marks of `meta.py`
 
 
 def touched(now: int, ttl: int | None, held: Held) -> Held:
-    """Return what a key has after `touch`: the same where its end is near enough, and not later."""
+    """Return the state of a key after `touch`: unchanged if its expiry time is close enough and not later."""
     until = end(now, ttl)
     if held.until == until or (ttl is not None and 0 <= until - held.until < ttl // SLACK):
         return held
@@ -94,7 +94,7 @@ def touched(now: int, ttl: int | None, held: Held) -> Held:
 
 
 def added(cache: Cache[Any, Any], op: Operation[Any], value: Any, sign: int, n: int) -> tuple[int | Error, Any]:
-    """Return the result of adding to a number, or subtracting from it, and the value that is stored; None: it stays."""
+    """Return the result of adding to or subtracting from a number, and the value to store (None: no change)."""
     if isinstance(value, int):
         number = value + sign * n
         if not INT_MIN <= number <= INT_MAX:

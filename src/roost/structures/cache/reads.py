@@ -1,4 +1,4 @@
-"""What only reads a cache: one statement for one key, or for many."""
+"""Reads of a cache: one statement for one key, or for many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Operations, Plan, Question, StructurePlan
 
-FEW = 3  # so many keys, or more, are sooner looked up in one statement
+FEW = 3  # from this number of keys on, one statement for all is faster
 
 
 class CacheReads(StructurePlan):
@@ -145,7 +145,7 @@ class CacheReads(StructurePlan):
         return Question(sql, row, noting)
 
     def ask_touch(self, op: Operation[Any], context: Context) -> Question:
-        """Look whether the end is near enough: then nothing is written, and no lock is taken."""
+        """Check whether the expiry time is close enough: then nothing is written, and no lock is taken."""
         key, ttl = op.args
         now = self.clock.row(context)
 
@@ -170,7 +170,7 @@ class CacheReads(StructurePlan):
         return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND, flags & FLAGS_MAX)
 
     def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
-        """List keys whose value is not over."""
+        """List keys whose value has not expired."""
         now = yield from self._moment(context)
         results = []
         for op in run:

@@ -1,7 +1,7 @@
-"""The statements of a cache, in each dialect. What its bounds need beside them: `bounds.py`.
+"""The statements of a cache, in each dialect. The statements for bounds are in `bounds.py`.
 
-A row is its own head: it is locked, or made and locked, before anything is decided by it. A row that is made for that
-has the end 0, so that it has never been there for anybody.
+A row is its own head: it is locked, or created and locked, before a decision depends on it. A row created for that has
+the expiry time 0, so that no reader ever sees it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cache as a SQL view: what plain SQL clients see, and what their statements do to it.
+"""Cache as a SQL view: what plain SQL clients see, and the effect of their statements.
 
-The view shows what is not over, with its end in the column `expires`, NULL for none, and its flags. INSERT sets a
-value, whatever was there; UPDATE sets value, end and flags, DELETE removes. The view of a cache with bounds takes
-DELETE alone.
+The view shows values that have not expired, with the expiry time in the column `expires` (NULL: never) and their flags.
+INSERT sets a value, whether or not the key has one; UPDATE sets the value, expiry time and flags; DELETE removes. The
+view of a cache with bounds accepts only DELETE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cache over HandlerSocket: the value of a key; inserting sets it, without an end, and deleting removes it."""
+"""A cache over HandlerSocket: the value of a key; an insert sets it, without expiry, and a delete removes it."""
 
 from __future__ import annotations
 

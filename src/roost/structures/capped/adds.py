@@ -1,4 +1,4 @@
-"""Optimistic adds to a capped collection: they assume what careful adds look up, and check it afterwards.
+"""Optimistic adds to a capped collection: they assume what careful adds look up, and verify it afterwards.
 
 The number of inserted rows shows whether an id existed already, the number of evicted rows whether the head's count was
 right. If an assumption fails, the run is repeated carefully, and so are some that follow.

@@ -12,7 +12,7 @@ from roost.structures.plan import Facts, StructurePlan, each
 
 
 def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Delete the rows that are too many, and count the others; `Invalid` for a collection that never drops one."""
+    """Delete excess rows and recount the others; `Invalid` for a collection that never drops rows."""
     assert isinstance(plan.structure, Capped)
     keep, head = new["keep"], plan.head_table
     if keep > old["keep"]:
@@ -28,7 +28,7 @@ def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statem
 
 
 def drop_beyond(plan: StructurePlan, keep: int, best: str) -> Generator[Statement, Any, None]:
-    """Delete what is beyond the first `keep` rows of each key in the order of `best`, and count the others."""
+    """Delete all but the first `keep` rows of each key in the order of `best`, and recount."""
     assert isinstance(plan.structure, Capped)
     rows, head, key = plan.rows_table, plan.head_table, plan.structure.key.columns
     names, ids = plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)

@@ -9,7 +9,7 @@ from roost.structures.rules import RuleWords, counted, has_head, sequences
 
 
 def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:
-    """No key has more than `keep` rows, no two rows of a key one sequence, and the count is right."""
+    """No key has more than `keep` rows, no two rows of a key have the same sequence, and the count is right."""
     yield has_head(plan)
     yield from sequences(plan)
     words = RuleWords(plan)

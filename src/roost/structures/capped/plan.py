@@ -1,4 +1,4 @@
-"""Capped: look up under the head lock all that may refuse, play the run in Python, write its net effect."""
+"""Capped: read under the head's lock everything that a refusal depends on, play the run in Python, write the result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a change of a capped collection depends on: the heads, the ids that it names, the oldest rows.
+"""Reads that a change of a capped collection depends on: the heads, the ids that it names, the oldest rows.
 
-A ranked collection has the same, with the worst rows in the place of the oldest.
+A ranked collection uses the same reads, with the worst rows instead of the oldest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One key's capped collection, played in Python: what a run of adds and removes does to it, before it is written."""
+"""Simulates one key's capped collection in Python: the effect of a run of adds and removes, before it is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.structures.capped.declaration import Capped
 
 
 class Miscounted(Exception):
-    """The head's count demands a victim that the newest `keep` sequences protect, or that is not there."""
+    """The head's count requires evicting a row that is among the newest `keep` sequences, or that does not exist."""
 
 
 class Game:

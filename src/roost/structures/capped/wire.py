@@ -1,4 +1,4 @@
-"""A capped collection over HandlerSocket: its rows newest first, or by an id; inserting adds, deleting removes."""
+"""A capped collection over HandlerSocket: its rows newest first, or by id; an insert adds, a delete removes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Counter: adds to one key become one upsert of one slot; a read sums the slots, in Python's ints.
 
-An increment locks all slots of its key, whoever adds to them waits, and so its sum is the total at one moment.
+An increment locks all slots of its key, and concurrent adds wait; so its sum is the total at one moment.
 """
 
 from __future__ import annotations

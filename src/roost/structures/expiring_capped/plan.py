@@ -1,7 +1,7 @@
-"""Expiring capped: as a capped collection; what is over goes before a key's rows are looked at.
+"""Expiring capped: like a capped collection; expired rows are deleted before a key's rows are read.
 
-So a change finds only rows that are there, and the head's count is that of the rows which are stored, as ever. What is
-over of other keys goes under the locks of their heads, where nobody else has them.
+So a change finds only live rows, and the head's count is the number of stored rows, as always. Expired rows of other
+keys are deleted under the locks of their heads, if no other session holds these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Expiring ring: as a ring; each row has the moment at which it leaves, and what is over is passed over by readers.
+"""Expiring ring: like a ring; each row has the moment at which it expires, and reads skip expired rows.
 
-Pushes of a key take turns, and time never goes back: of the rows of a key those that are over are the oldest.
+Pushes of a key are serialized, and time never goes back: so the expired rows of a key are always its oldest ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Expiring set: each member's row is its own head, so who adds other members of the same key is not waited for."""
+"""Expiring set: each member's row is its own head, so adds of different members of a key do not wait for each other."""
 
 from __future__ import annotations
 

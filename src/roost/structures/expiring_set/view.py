@@ -1,6 +1,6 @@
-"""Expiring set as a SQL view: what plain SQL clients see, and what their statements do to it.
+"""Expiring set as a SQL view: what plain SQL clients see, and the effect of their statements.
 
-An INSERT adds a member or renews it, and removes what is over, as the library's writes do.
+An INSERT adds or renews a member, and deletes some expired ones, as the library's writes do.
 """
 
 from __future__ import annotations

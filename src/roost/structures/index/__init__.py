@@ -1,1 +1,1 @@
-"""Indexes of tables that are there: what a table is, where a find begins, what a modification changes. No I/O."""
+"""Indexes of existing tables: a table's description, the ranges of a find, the changes of a modification. No I/O."""

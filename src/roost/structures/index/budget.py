@@ -1,6 +1,6 @@
-"""What a turn of a server may take: bytes of answers, and seconds. The rest is left to a later turn.
+"""Limits for one turn of a server: bytes of answers, and seconds. The remaining work is left to a later turn.
 
-A turn always runs its first request, so every client makes progress; and one request has limits of its own.
+A turn always runs its first request, so every client makes progress; a single request has separate limits.
 """
 
 from __future__ import annotations

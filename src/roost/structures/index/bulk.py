@@ -1,4 +1,4 @@
-"""Which way like requests of an opened index are done."""
+"""Chooses how similar requests of an opened index are run together."""
 
 from __future__ import annotations
 

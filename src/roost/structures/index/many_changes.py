@@ -1,8 +1,8 @@
-"""Inserts, and modifications by a whole unique key, on servers: many go out together, each with its own outcome.
+"""Inserts, and modifications by a whole unique key, on servers: many are sent together, each with its own outcome.
 
-The rows of modifications are locked first, in the order of their keys, by one statement that also tells which are
-there. Then each is written by a statement of its own, in the order of the requests, all in one exchange. What fails is
-undone, back to a savepoint, and its requests are done alone.
+The rows of modifications are locked first, in the order of their keys, by one statement that also reports which rows
+exist. Then each is written by a separate statement, in the order of the requests, all in one round trip. After a
+failure everything is rolled back to a savepoint, and the requests are run one by one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int]
 
 
 class Inserts(Bulk):
-    """Rows of one statement; where one of them is refused, halves, until it stands alone."""
+    """Inserts rows by one statement; if a row is refused, splits the rows in halves until that row is alone."""
 
     def __init__(self, index: OpenedIndex, shape: Shape) -> None:
         self._index = index

@@ -1,8 +1,8 @@
 """An opened index: what is found, inserted and modified through it, as statements.
 
-A modification first finds its rows, and then changes them by what names each of them: so a row is met once, also when
-the column that is scanned changes. What can be refused is refused before the one statement that writes, which SQLite
-does wholly or not at all.
+A modification first finds its rows, and then changes each by its primary key or rowid: so a row is changed once, even
+if the scanned column changes. All checks come before the single statement that writes, which SQLite executes wholly or
+not at all.
 """
 
 from __future__ import annotations

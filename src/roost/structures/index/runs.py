@@ -1,8 +1,8 @@
-"""Runs: like requests of one index, as columns, so that many of them become one statement.
+"""Runs: similar requests of one index, as columns, so that many of them become one statement.
 
-Requests are alike if they have the same shape, and differ in their values alone. A shape is compiled once for each
-opened index. A request that its run cannot answer as it would be answered by itself (a NULL in its key, a value that
-its column does not take, a statement that fails) is an exception: it is done alone, in its turn.
+Requests are similar if they have the same shape and differ only in their values. A shape is compiled once for each
+opened index. If a run could not give a request the same result as running it alone would (a NULL in its key, a value
+that its column cannot hold, a statement that fails), the request is an exception: it is run alone, in its turn.
 
 A result is what the operation of the library returns, or an error, or for a find what is cheaper to make of many: a row
 with one value more than is shown, which is NULL where nothing was found; or a text, see `ranges.py`.
@@ -30,7 +30,7 @@ Alone = Callable[
 
 
 class Shape(NamedTuple):
-    """What like requests have in common.
+    """The common properties of similar requests.
 
     The columns are the values of the key, limit and offset if `bounded`, the values of the filters, the new values.
     """

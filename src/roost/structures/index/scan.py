@@ -1,8 +1,8 @@
-"""Where a find begins and how it goes on: an index's order as ranges, and each range as one statement.
+"""Where a find begins and continues: an index's order as ranges, and each range as one statement.
 
-A find with `>` on a key of several columns is several ranges, one after the other: first what has the same beginning
-and a greater last value, then what is greater a column earlier, and so on. Each is one search in the index, in its
-order, so nothing is sorted and nothing scanned. NULL sorts before everything; in a descending column, behind it.
+A find with `>` on a key of several columns consists of several ranges: first the rows with the same leading values and
+a greater last value, then those with a greater value one column earlier, and so on. Each range is one search in the
+index, in its order, so nothing is sorted or scanned. NULL sorts first, in a descending column last.
 """
 
 from __future__ import annotations
