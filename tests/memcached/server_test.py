@@ -371,6 +371,25 @@ def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tm
     daemon.end()
 
 
+def test_a_nul_in_a_key_is_refused_where_texts_can_hold_none(common: Common) -> None:
+    postgresql = common.db.name == "postgresql"
+    refused = b"CLIENT_ERROR bad command line format\r\n"
+    with raw(common.served) as client:
+        assert client.ask(b"set x 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        for ask, line, answer in (
+            (b"get a\0b\r\n", b"", b"END\r\n"),
+            (b"gets x a\0b\r\n", b"", None),
+            (b"set a\0b 0 0 1\r\n", b"1\r\n", b"STORED\r\n"),
+            (b"mg a\0b v\r\n", b"", None),
+            (b"delete a\0b\r\n", b"", b"DELETED\r\n"),
+        ):
+            if postgresql:
+                assert client.ask(ask + line) == refused
+            elif answer is not None:
+                assert client.ask(ask + line) == answer
+        assert client.ask(b"get x\r\n", 3) == b"VALUE x 0 1\r\n1\r\nEND\r\n"
+
+
 def test_over_tls(serve: Serve, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     served = serve(

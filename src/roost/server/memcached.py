@@ -23,7 +23,7 @@ def codec_of(server: Server, database: Database) -> Memcached:
     """
     settings = server.settings
     assert settings.cache is not None
-    values = Values(database.structure(settings.cache), time.time)
+    values = Values(database.structure(settings.cache), time.time, nul=database.nul)
     if settings.memcached_once:
         database.prepare_once()
     return Memcached(values, _stats(server, min(values.most_value, settings.max_answer)), settings.memcached_once)

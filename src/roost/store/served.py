@@ -98,6 +98,11 @@ class Database(ABC):
     def close(self) -> None:
         """Close the connection."""
 
+    @property
+    def nul(self) -> bool:
+        """Whether texts can hold a NUL."""
+        return self._dialect.nul
+
     def refused(self, error: Error) -> None:  # noqa: B027 - a file logs it with the BEGIN that fails
         """Note the error with which all requests of a turn are answered, since none of them could run."""
 

@@ -22,15 +22,17 @@ class Values:
     """Converts keys and values for one cache.
 
     clock: returns the Unix time in seconds.
+    nul: whether the database's texts can hold a NUL; PostgreSQL's cannot.
 
     Raises: Invalid, for a cache whose keys or values are neither texts nor bytes.
     """
 
-    def __init__(self, cache: Target, clock: Callable[[], float]) -> None:
+    def __init__(self, cache: Target, clock: Callable[[], float], *, nul: bool = True) -> None:
         if not isinstance(cache, Cache):
             raise Invalid(f"{cache.name} is a {cache.kind}, and memcached's protocol takes a cache")
         self.cache: Cache[Any, Any] = cache
         self._clock = clock
+        self._nul = nul
         if [each.type.kind in KINDS for each in (*cache.key.columns, cache.value)] != [True, True]:
             raise Invalid(f"{cache.name}: memcached's clients have bytes as keys and values, and not {cache!r}")
         key = cache.key.columns[0].type
@@ -45,7 +47,7 @@ class Values:
 
         Raises: Unfit.
         """
-        if len(key) > MOST_KEY or not key:
+        if len(key) > MOST_KEY or not key or (self.text_keys and self._is_unfit(key)):
             raise Unfit
         try:
             return self.cache.key.check(key.decode() if self.text_keys else key)
@@ -58,8 +60,11 @@ class Values:
         Raises: Unfit.
         """
         if self.text_keys and max(map(len, keys)) <= self.most_key:
+            joined = b"\n".join(keys)
+            if self._is_unfit(joined):
+                raise Unfit
             try:
-                return [(key,) for key in b"\n".join(keys).decode().split("\n")]
+                return [(key,) for key in joined.decode().split("\n")]
             except UnicodeDecodeError:
                 raise Unfit from None
         return [self.key(key) for key in keys]
@@ -73,10 +78,15 @@ class Values:
             if len(value) > self.most_value:
                 raise Unfit
             return value
+        if self._is_unfit(value):
+            raise Unfit
         try:
             return self.cache.value.checker(self.cache.name)(value.decode())
         except ValueError:
             raise Unfit from None
+
+    def _is_unfit(self, text: bytes) -> bool:
+        return not self._nul and b"\0" in text
 
     def bytes_of(self, value: Any) -> bytes:
         """Return the bytes of a stored value."""
