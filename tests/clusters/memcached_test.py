@@ -57,6 +57,21 @@ def test_a_server_that_dies_and_comes_back_empty_has_no_complete_set(fleet: list
         assert store.check(likes) == []
 
 
+def test_doctor_reports_a_server_that_does_not_answer_beside_the_others(fleet: list[servers.Daemon]) -> None:
+    first, second, third, _ = fleet
+    with roost.Store(url_of(first, second, third)) as store:
+        second.kill()
+        found = store.doctor()
+        (away,) = [each for each in found if each.subject == "server"]
+        assert second.url.partition("://")[2] in away.found
+        assert away.advice
+        assert len([each for each in found if each.subject == "version"]) == 2
+        for each in (first, third):
+            each.kill()
+        with pytest.raises(roost.CannotOpen):
+            store.doctor()
+
+
 def test_f76_a_server_that_is_added_or_taken_out_brings_no_old_set_back(fleet: list[servers.Daemon]) -> None:
     three, four = url_of(*fleet[:3]), url_of(*fleet)
     with roost.Store(three) as store:

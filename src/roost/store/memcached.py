@@ -338,7 +338,14 @@ def _parts(atoms: list[Atom]) -> Iterator[list[Atom]]:
         yield part
 
 
-def _findings(name: str, facts: dict[str, str]) -> Iterator[Finding]:
+def _findings(name: str, facts: dict[str, str] | Error) -> Iterator[Finding]:
+    if isinstance(facts, Error):
+        yield Finding(
+            "server", f"{name} does not answer: {facts}",
+            "calls that need its sets raise CannotOpen or ConnectionLost; what it held is lost if it comes back empty",
+            "start the server, or restore its network",
+        )  # fmt: skip
+        return
     version = facts.get("version", "of no version")
     yield Finding("version", f"{name}: memcached {version}", "all of Roost's commands")
     limit = int(facts.get("item_size_max", 2**20))

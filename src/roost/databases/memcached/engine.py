@@ -29,7 +29,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 from roost.databases.engine import Trace
 from roost.databases.memcached.address import read
 from roost.databases.memcached.server import Server, worded
-from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Mismatch, OutcomeUnknown
+from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Error, Mismatch, OutcomeUnknown
 from roost.structures.memcached_set.commands import (
     Add,
     Append,
@@ -185,15 +185,25 @@ class MemcachedEngine:
             self.trace(*_text(command))
         return _RUN[kind](self, command)
 
-    def servers(self) -> list[tuple[str, dict[str, str]]]:
-        """Return what every server says of itself; `CannotOpen` when one cannot be reached."""
-        answer = []
+    def servers(self) -> list[tuple[str, dict[str, str] | Error]]:
+        """Return what each server reports about itself, or the error if it does not answer.
+
+        Raises: CannotOpen, if none answers.
+        """
+        answers: list[tuple[str, dict[str, str] | Error]] = []
         for server in self._servers:
-            facts = self._ask(server, lambda client: client.stats())
-            settings = self._ask(server, lambda client: client.stats("settings"))
+            try:
+                facts = self._ask(server, lambda client: client.stats())
+                settings = self._ask(server, lambda client: client.stats("settings"))
+            except (CannotOpen, ConnectionLost) as error:
+                answers.append((server.name, error))
+                continue
             both = {**_decoded(settings), **_decoded(facts)}
-            answer.append((server.name, {name: both[name] for name in (*FACTS, "item_size_max") if name in both}))
-        return answer
+            answers.append((server.name, {name: both[name] for name in (*FACTS, "item_size_max") if name in both}))
+        errors = [found for _, found in answers if isinstance(found, Error)]
+        if len(errors) == len(answers):
+            raise errors[0]
+        return answers
 
     def reach(self) -> None:
         """Raise `CannotOpen` unless every server answers."""
