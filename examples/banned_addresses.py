@@ -129,10 +129,10 @@ def by_key(url: str, where: str) -> Callable[[list[int]], list[bool]]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return what a process and its children have used, and the connections' processes of PostgreSQL."""
+    """Return what a process has used, with its children, also those that have ended (PostgreSQL: its connections)."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rpartition(") ")[2].split()
-    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     with open(f"/proc/{pid}/task/{pid}/children") as children:
         return used + sum([processor_seconds(int(child)) for child in children.read().split()])
 
