@@ -1,1 +1,1 @@
-"""`roost cap`: tables of the application's own, kept short in place."""
+"""`roost cap`: keeps tables of the application's own short, in place."""

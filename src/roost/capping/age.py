@@ -1,14 +1,14 @@
-"""Ages: how a table of the application's own loses the rows whose time is over, in the words of all dialects.
+"""Caps by age: how old rows of an application's own table are deleted, in the part common to all dialects.
 
-Rows go by a column that tells a time, oldest first. What is over is found by an index on that column, by the database's
-own clock. A column tells the time in one of these ways:
+Rows are deleted by a column with a time, oldest first. Rows that are too old are found by an index on that column and
+the database's own clock. A column stores the time in one of these ways:
 
-    zoned                    a moment, whatever the zone of who looks: timestamptz, MariaDB's TIMESTAMP
-    plain                    a moment without a zone: timestamp, DATETIME, SQLite's texts; in UTC, or `offset` beside it
-    date                     a day; it is over when its last moment is
+    zoned                    a time independent of the session's zone: timestamptz, MariaDB's TIMESTAMP
+    plain                    a time without a zone: timestamp, DATETIME, SQLite's texts; in UTC, or `offset` from UTC
+    date                     a day; it is too old when its last moment is
     seconds, milliseconds    since 1970, in an integer
 
-What is before 2 January 1970 tells no time: 0, '0000-00-00', an empty text, -infinity. It stays, as NULL does.
+Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -infinity. Such rows stay, as with NULL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers of another unit
 
 @dataclass(frozen=True, slots=True)
 class Age(Cap):
-    """How a table is capped by the age of its rows: no key, and `newest_by` is the column that tells their time."""
+    """How a table is capped by the age of its rows: there is no key, and `newest_by` is the column with their time."""
 
     older_than: int = 0  # seconds
     time: str = ""
@@ -75,13 +75,13 @@ class Age(Cap):
 
     @property
     def zone(self) -> str:
-        """How far its times are ahead of UTC, as the command line takes it; "" for not at all."""
+        """How far its times are ahead of UTC, as the command line expects it; "" if they are in UTC."""
         hours, minutes = divmod(abs(self.offset), 60)
         return f"{'-' if self.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if self.offset else ""
 
     @property
     def seconds(self) -> int:
-        """How many seconds what is over lies behind the moment in UTC, as the column has it."""
+        """How many seconds before the current UTC time the limit lies, in the column's own terms."""
         return self.older_than - (self.offset * 60 if self.time in ("plain", "date") else 0)
 
     @property
@@ -91,7 +91,7 @@ class Age(Cap):
 
     @property
     def first(self) -> str:
-        """The least value that tells a time, as a literal."""
+        """The least value that is a time, as a literal."""
         return str(DAY * PER_SECOND[self.time]) if self.time in PER_SECOND else f"'{FIRST}'"
 
     def tells_no_time(self, type_: str, epoch: str | None, integer: bool) -> Invalid:
@@ -100,15 +100,15 @@ class Age(Cap):
         return Invalid(f"{self.table}.{self.by} has the type {type_}: {how}")
 
     def check_offset(self) -> None:
-        """Raise `Invalid` where an offset was given and the column needs none."""
+        """Raise `Invalid` if an offset was given and the column needs none."""
         if self.offset and self.time not in ("plain", "date"):
             raise Invalid(f"{self.table}.{self.by} needs no time zone: leave out --utc-offset")
 
     def check_unit(self, oldest: Any, newest: Any) -> None:
-        """Raise `Invalid` where the oldest or the newest value shows that the numbers are of another unit.
+        """Raise `Invalid` if the oldest or the newest value shows that the numbers have another unit.
 
-        One value that is far off proves nothing, such as the 9999999999999 of what never ends: it stays in any unit.
-        Rows would be lost where seconds are taken for milliseconds, which the oldest shows.
+        A single extreme value proves nothing, such as 9999999999999 for "never": its row stays in any unit. Rows would
+        be lost if seconds were taken for milliseconds, which the oldest value shows.
         """
         if self.time not in PER_SECOND or not isinstance(oldest, (int, float)) or not isinstance(newest, (int, float)):
             return

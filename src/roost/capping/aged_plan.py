@@ -1,4 +1,4 @@
-"""Tables that lose their rows by age, as Roost's commands read them."""
+"""Reads of tables that are capped by age, for Roost's commands."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class AgedPlan(StructurePlan):
         return [[name for name in names if op.args[0] is None or name > op.args[0][0]][: op.args[1]] for op in run]
 
     def plan_state(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Count what is over, and read the oldest and newest times, by the index."""
+        """Count the rows that are too old, and read the oldest and newest times, by the index."""
         words = self.adoption.words(self.age)
         by = words.column(self.age.by)
         over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
-        # Apart: together they would read all of the table.
+        # In separate queries: a single one would read the whole table.
         oldest = yield read(f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {self.age.first}")
         newest = yield read(f"SELECT {words.shown(f'max({by})')} FROM {words.table}")
         return [(over[0][0][0], oldest[0][0][0], newest[0][0][0])] * len(run)

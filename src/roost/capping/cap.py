@@ -1,8 +1,8 @@
-"""Caps: how a table of the application's own is kept short, in the words that every dialect has.
+"""Caps: how a table of the application's own is kept short, in the part common to all dialects.
 
-No head and no count: the row that is too many is found by its place in an index, which is right whatever has happened
-to the table before. It costs `keep` steps in the index. What keeps a table short, and how it is trimmed, is in the file
-of each dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
+There is neither a head row nor a count: an excess row is found by its position in an index, which is correct whatever
+happened to the table before. It costs `keep` steps in the index. The triggers and the trimming are in the file of each
+dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CapWords:
         self.table = dialect.quoted(cap.table)
 
     def column(self, name: str) -> str:
-        """Return a column with its table: by its bare name, one that was renamed would be a text to SQLite."""
+        """Return a column qualified with its table: SQLite would take the bare name of a renamed column for a text."""
         return f"{self.table}.{self.dialect.quoted(name)}"
 
     def columns(self, names: Sequence[str], prefix: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What foreign keys say of a table's rows: whether they may go, and which rows of other tables go with them."""
+"""Foreign keys to a table: whether its rows can be deleted, and which rows of other tables are deleted with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ForeignKeys(ABC):
         return name.lower()
 
     def may_lose_rows(self, table: str) -> Asking:
-        """Return the tables whose rows go with a table's; `Invalid` when a row could not go, or not for long."""
+        """Return the tables whose rows are deleted with a table's; `Invalid` if a deletion could fail or be slow."""
         gone, waiting = [table], [table]
         while waiting:
             parent = waiting.pop()

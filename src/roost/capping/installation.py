@@ -1,7 +1,7 @@
-"""Making an existing table a capped collection, in place, and undoing it: look, install, trim, release.
+"""Turns an existing table into a capped collection, in place, and back: look, install, trim, release.
 
-Everything is found out before anything is done: a table that cannot be capped safely is refused with the reason. What
-is here is the same in every dialect; each has a file beside this one for what is not.
+All checks come before the first change: a table that cannot be capped safely is refused with the reason. This module
+is the same for every dialect; each dialect has its own file for the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Broken = Generator[Statement, Any, list[tuple[str, Row | None, str]]]
 
 SLICE = 50  # rows that one statement of a burst deletes at most: about a millisecond
 KEPT = "its rows cannot be deleted: a trigger keeps them, or their key never equals itself, as a FLOAT may"
-PRIVATE = ("sqlite_", "roost_", "roostcap_")  # how tables begin that are nobody's own
+PRIVATE = ("sqlite_", "roost_", "roostcap_")  # prefixes of tables that do not belong to the application
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is known of a table before anything is done."""
+    """The result of examining a table before any change."""
 
     cap: Cap
     old: Cap | None  # as it is capped already
@@ -74,7 +74,7 @@ class Adoption(ForeignKeys):
         return self.words(cap)
 
     def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
-        """Return what capping a table would mean: `Inspection`.
+        """Return an `Inspection`, which describes the effect of capping a table.
 
         `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
         """
@@ -91,7 +91,7 @@ class Adoption(ForeignKeys):
         return (yield from self._found(cap, layout, by))
 
     def look_at_age(self, table: str, by: str, older_than: int, epoch: str | None, offset: int) -> Asking:
-        """Return what capping a table by the age of its rows would mean: `Inspection`; raises as `look` does."""
+        """Return the `Inspection` for capping a table by the age of its rows; raises as `look` does."""
         layout = yield from self.layout(table, by)
         age = Age(layout.name, (), 0, self._column(layout, by), layout.id, older_than=older_than, offset=offset)
         age = replace(age, time=(yield from self.time(age, epoch)))
@@ -139,7 +139,7 @@ class Adoption(ForeignKeys):
 
     @abstractmethod
     def layout(self, table: str, newest_by: str | None) -> Asking:
-        """Return a table's `Layout`, or raise what keeps it from being capped."""
+        """Return a table's `Layout`, or raise the reason why it cannot be capped."""
 
     @abstractmethod
     def time(self, age: Age, epoch: str | None) -> Asking:
@@ -150,10 +150,10 @@ class Adoption(ForeignKeys):
 
     @abstractmethod
     def fits(self, cap: Cap) -> Asking:
-        """Raise `Invalid` when the columns of a cap cannot do what they are to."""
+        """Raise `Invalid` if the columns of a cap are unsuitable."""
 
     def none_in_the_way(self, cap: Cap) -> Asking:
-        """Raise `Invalid` when something has a name that is needed, or was left by the cap of a renamed table."""
+        """Raise `Invalid` if an object has a name that is needed, or is left from the cap of a renamed table."""
         found = yield self.leftovers(cap)
         if found[0]:
             type_, name, table = found[0][0]
@@ -228,18 +228,18 @@ class Adoption(ForeignKeys):
         return {"rows": rows, "keyless": rows - timed, "keys": 0, "full": 0, "excess": over}
 
     def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
-        """Do what no transaction may contain."""
+        """Run the statements that are not allowed in a transaction."""
         yield from ()
 
     @abstractmethod
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Enter a table into the catalog and make what keeps it short, and an index if it needs one; return its `Cap`.
 
-        What is too many already is for `burst`.
+        `burst` deletes the rows that are already excess.
         """
 
     def still(self, cap: Cap, old: Cap | None) -> Asking:
-        """Return how the table is capped now; raise `Invalid` when that is not as it was found, or as it is to be."""
+        """Return how the table is capped now; `Invalid` if that is neither as it was examined nor as requested."""
         now = yield from self.capped(cap.table)
         if now not in (old, cap, replace(cap, index=True)):
             raise Invalid(f"{cap.table} was capped differently by another process just now; try again")
@@ -260,7 +260,7 @@ class Adoption(ForeignKeys):
             yield Statement(catalog.change, [(cap.definition, cap.table)])
 
     def probe(self, cap: Cap) -> Asking:
-        """Delete a row and put it back: a trigger or a foreign key may forbid what will be done in others' INSERT."""
+        """Delete a row and restore it: a trigger or foreign key may forbid the deletes that INSERTs will do."""
         words = self.words(cap)
         yield write("SAVEPOINT roost_probe")
         try:
@@ -277,7 +277,7 @@ class Adoption(ForeignKeys):
 
     @abstractmethod
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
-        """Remove what keeps a table short."""
+        """Remove the objects that keep a table short."""
 
     def release(self, table: str) -> Generator[Wanted, Any, Cap]:
         """Remove every trace of a cap but the rows; `Missing` when the table is not capped."""
@@ -311,9 +311,9 @@ class Adoption(ForeignKeys):
         return found[0]
 
     def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
-        """Delete what keys have too many of until it is over; keys that are done leave the queue. Returns how many.
+        """Delete excess rows of keys until the time is over; finished keys leave the queue. Returns their number.
 
-        What is too much is found under the lock: the application may have deleted rows since the keys were listed.
+        Excess rows are determined under the lock: the application may have deleted rows since the keys were listed.
         """
         yield from self.as_made(cap)
         words, deleted = (yield from self.here(cap)), 0
@@ -327,7 +327,7 @@ class Adoption(ForeignKeys):
         return deleted
 
     def as_made(self, cap: Cap) -> Asking:
-        """Wait for nobody from now on; raise `Invalid` when somebody has changed how the table is capped."""
+        """Do not wait for locks from now on; raise `Invalid` if the cap was changed in the meantime."""
         for sql in self.patience:
             yield write(sql)
         if (yield from self.capped(cap.table)) != cap or (yield from self.changed(cap)):
@@ -337,14 +337,14 @@ class Adoption(ForeignKeys):
 
     @abstractmethod
     def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
-        """Delete some rows that a key has too many; return how many, and whether these were all."""
+        """Delete some excess rows of a key; return how many, and whether none are left."""
 
     @abstractmethod
     def changed(self, cap: Cap) -> Asking:
-        """Return the names of what is not as Roost makes it."""
+        """Return the names of objects that differ from those that Roost creates."""
 
     def broken(self, cap: Cap) -> Broken:
-        """Return what does not keep a table capped: rule, key, and what is wrong."""
+        """Return the violations of a table's cap: the rule, the key, and what is wrong."""
         try:
             layout = yield from self.layout(cap.table, cap.newest_by)
         except Invalid as error:
@@ -415,12 +415,12 @@ class Adoption(ForeignKeys):
         return [("older_than", None, message)] if n else []
 
     def unattended(self, age: Age) -> Asking:
-        """Return whether nobody deletes what is over, where triggers cannot."""
+        """Return whether excess rows are not being deleted, on engines where triggers cannot do it."""
         yield from ()
         return False
 
     def idle(self, cap: Cap) -> Asking:
-        """Return the names of what should make the passes and cannot."""
+        """Return the names of the objects that should run the passes and cannot."""
         yield from ()
         return []
 
@@ -450,5 +450,5 @@ class Adoption(ForeignKeys):
         return key
 
     def added(self, cap: Cap, key: Row) -> Asking:
-        """Trim a key that the library has added to, where no trigger does."""
+        """Trim a key that the library has added to, on engines where no trigger does."""
         yield from ()

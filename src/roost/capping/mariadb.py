@@ -1,14 +1,15 @@
-"""How tables are capped in MariaDB: triggers note the keys that have grown, and a pass works the notes off.
+"""How tables are capped in MariaDB: triggers record the keys that have grown (*notes*), and passes process the notes.
 
     CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW …
       INSERT INTO roostcap_visits_grown (roostcap_n, uid) VALUES (UUID_SHORT(), NEW.uid)
 
-A trigger may not modify its own table (1442), so a key has at most `keep` rows and what came since the last pass: of a
-server event, every second, or of `roost cap --watch`. A note is a row of its own. One note per key would be a lock that
-all writers of the key share: with four INSERTs in a transaction, eight writers had 406 deadlocks in 1.5 s, and none
-with notes, which cost them 5 %. Not AUTO_INCREMENT either, whose lock an INSERT … SELECT holds to its end.
+A trigger may not modify its own table (1442), so a key has at most `keep` rows plus those inserted since the last pass.
+Passes are run by a server event, every second, or by `roost cap --watch`. Each INSERT adds a separate note. A single
+note per key would be a lock shared by all writers of the key: with four INSERTs in a transaction, eight writers had 406
+deadlocks in 1.5 s, and none with separate notes, which cost them 5 %. Notes do not use AUTO_INCREMENT, whose lock an
+INSERT … SELECT holds to its end.
 
-A pass waits for nobody: what somebody holds is passed over, its note stays, and the next pass comes by.
+A pass never waits for locks: it skips rows that another session holds; their notes stay for the next pass.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from roost.dialects.mariadb import MARIADB, without_introducers
 from roost.dialects.mariadb_definers import powerless
 from roost.errors import Busy, DatabaseError, Invalid, Missing
 
-LATE = 10  # seconds after which a note should have been worked off: a pass comes every second
+LATE = 10  # seconds after which a note should have been processed: a pass runs every second
 LONGEST = 64  # characters of a name
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
 TEXTS = frozenset(["char", "varchar", "enum"])
@@ -206,9 +207,10 @@ class MariaDBAdoption(Adoption):
         return ""
 
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
-        """Make the notes, the triggers that write them, and the event, where that may be.
+        """Create the table of notes, the triggers that write them, and the event if that is allowed.
 
-        No statement here can be taken back, so the catalog is first: what is made can be removed, and made again.
+        None of these statements can be rolled back, so the catalog's entry comes first: with it, the created objects
+        can be removed or created again.
         """
         yield Control.LOCK_CATALOG
         yield from self.probe(cap)
@@ -289,7 +291,7 @@ class MariaDBAdoption(Adoption):
         return deleted, len(victims[0]) < CUT
 
     def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
-        """Delete what keys have too many of; what somebody holds is noted, for the passes."""
+        """Delete excess rows of keys; rows that another session holds are noted for the passes."""
         words, listed = self.words(cap), list(keys)
         deleted = yield from super().burst(cap, keys, is_over)
         if isinstance(cap, Age):
@@ -303,7 +305,7 @@ class MariaDBAdoption(Adoption):
         return deleted
 
     def added(self, cap: Cap, key: Row) -> Asking:
-        """Trim a key that the library has added to; what could not be had is left to the note and the next pass."""
+        """Trim a key that the library has added to; locked rows are left to the note and the next pass."""
         values = yield from self.key_values(cap, key)
         if not isinstance(values, Invalid):
             with suppress(Busy):
@@ -344,7 +346,7 @@ class MariaDBAdoption(Adoption):
         return deleted
 
     def claim(self, cap: Cap, seconds: int) -> Asking:
-        """Take the lock of who makes the passes, for as long as the connection lives; return whether it was had."""
+        """Take the lock for running passes, for the lifetime of the connection; return whether it was granted."""
         lock = self.words(cap).lock
         found = yield read(f"SELECT IS_USED_LOCK({lock}) <=> CONNECTION_ID() OR GET_LOCK({lock}, %s) <=> 1", seconds)
         return bool(found[0][0][0])
@@ -359,7 +361,7 @@ class MariaDBAdoption(Adoption):
         return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
 
     def unattended(self, cap: Cap) -> Asking:
-        """Return whether nobody makes the passes."""
+        """Return whether no process runs the passes."""
         found = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
         return not found[0][0][0] and not (yield from self.has_event(cap))
 
@@ -406,7 +408,7 @@ class MariaDBAdoption(Adoption):
         return changed if right else [*changed, words.grown]
 
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
-        """Return the keys that nobody has noted, or a pass should have trimmed; all when nobody makes the passes."""
+        """Return the keys without a note, and those that a pass should have trimmed; all keys if no passes are run."""
         words = self.words(cap)
         if not keys or changed or (yield from self.unattended(cap)):
             return keys

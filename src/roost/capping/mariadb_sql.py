@@ -1,6 +1,6 @@
 """A cap in MariaDB's words: the notes, the triggers that write them, and the event, which `mariadb.py` installs.
 
-A cap by age needs neither notes nor triggers: a pass finds what is over by the index.
+A cap by age needs neither notes nor triggers: a pass finds the rows that are too old by the index.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class MariaDBWords(CapWords):
         )
 
     def victims(self, key: str = "%s") -> str:
-        """Return the query for rows that a key has too many, locked; those that somebody holds are passed over.
+        """Return the query that locks a key's excess rows, skipping rows that another session holds.
 
-        They are compared again with what made them victims: one may have been changed between the look and its lock.
+        Each row is checked again under its lock: it may have been changed since it was selected.
         """
         quoted, cap = self.dialect.quoted, self.cap
         same = " AND ".join(f"r.{quoted(name)} <=> o.{quoted(name)}" for name in cap.order if name not in cap.id)
@@ -193,7 +193,7 @@ class MariaDBAgeWords(MariaDBWords):
         return f"{since} DATE({now})" if cap.time == "date" else f"{since} {now}"
 
     def victims(self, key: str = "%s") -> str:
-        """Return the query for rows that are over, locked, oldest first; those that somebody holds are passed over."""
+        """Return the query that locks rows that are too old, oldest first, skipping rows that another session holds."""
         return (
             f"SELECT {self.columns(self.cap.id, 'i.')} FROM {self.table} i WHERE {self.over('i')}\n"
             f"  ORDER BY i.{self.dialect.quoted(self.cap.by)} LIMIT {CUT} FOR UPDATE SKIP LOCKED"

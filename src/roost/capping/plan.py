@@ -1,4 +1,4 @@
-"""Adopted tables as Python uses them: how one is capped is known only from the catalog."""
+"""Plans for adopted tables, as used from Python: only the catalog knows how a table is capped."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class AdoptedPlan(StructurePlan):
         return results
 
     def plan_add(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Insert as the application does; where no trigger may delete what that pushes out, do it here."""
+        """Insert as the application does; delete the displaced rows here if triggers cannot."""
         assert self.cap is not None
         words = CapWords(self.cap, self.dialect)
         grown: dict[Row, None] = {}

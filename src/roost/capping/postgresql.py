@@ -1,21 +1,22 @@
-"""How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, the rows that it has pushed out.
+"""How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, the rows that it has displaced.
 
     AFTER INSERT, for the statement:  notes its keys in a setting of the transaction
     at COMMIT, by deferred triggers:  SELECT pg_advisory_xact_lock(…) FROM the keys' locks … ORDER BY 1;
       DELETE FROM visits d USING (… the keys, the rows of each ORDER BY at DESC, id DESC OFFSET 5 …) …;
 
-One transaction at a time decides on a key: each sees, behind the lock, what the one before has committed. The locks are
-taken at the end and in order, so that no two transactions wait for each other, and a key is held no longer than COMMIT
-takes. Locks at once, in each INSERT, were measured: four rows of 20 keys in a transaction, four writers, went from
-2,500 rows/s to 120, by deadlocks of a second each. The keys of a table share 512 locks, as a lock for each key of a
-large transaction would take all that the server has; those of all tables are taken at once, in one order.
+One transaction at a time trims a key: under the lock, each sees what the previous one has committed. The locks are
+taken at the end and in order, so that no two transactions wait for each other, and a key is locked only for the length
+of COMMIT. Rejected: locks in each INSERT; measured with four rows of 20 keys in a transaction and four writers,
+throughput fell from 2,500 rows/s to 120, by deadlocks of a second each. The keys of a table share 512 locks, since a
+lock for each key of a large transaction could exhaust the server's locks; the locks of all tables are taken at once, in
+one order.
 
 The trimming runs as the table's owner, since an application may be allowed to INSERT alone; see `postgresql_sql.py`.
 
-No victim is waited for (SKIP LOCKED), or a transaction that holds an old row, and then comes for the lock of its key,
-would be a deadlock: the next INSERT of the key takes what was skipped. Victims are compared again with what made them
-victims (`at`), since a row may have been changed between the look and its lock. Nor is for long what goes with a row,
-the rows of other tables: after 100 ms the row stays for the next INSERT.
+Excess rows that are locked are skipped (SKIP LOCKED); otherwise a transaction that holds an old row and then requests
+the lock of its key would deadlock. The next INSERT of the key deletes what was skipped. Each row is checked again under
+its lock (`at`), since it may have been changed since it was selected. Nor are locks on dependent rows of other tables
+waited for for long: after 100 ms the row is left to the next INSERT.
 """
 
 from __future__ import annotations

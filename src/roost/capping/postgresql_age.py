@@ -1,13 +1,13 @@
-"""A cap by age in PostgreSQL's words: what `postgresql.py` installs where rows go because they are over.
+"""A cap by age in PostgreSQL's SQL: what `postgresql.py` installs to delete rows that are too old.
 
     AFTER INSERT OR UPDATE OF at, for each row, at COMMIT:  SELECT roostcap_visits_trim(10)
       DELETE FROM visits d USING (… WHERE at < now() - … ORDER BY at LIMIT 10 FOR UPDATE SKIP LOCKED …) …;
 
-Ten rows for the first row that a transaction has written, twenty for the sixth, and so on, twice as many each time,
-until nothing is over: what a deferred trigger costs for a row then is to look at a setting of the transaction, and the
-index entries of what the transaction itself has deleted, which each search walks over again, are as many as its rows.
-At COMMIT, so that what is deleted is locked for no longer than that takes, and nobody else waits for it. By whose
-rights: see `postgresql_sql.py`.
+A transaction deletes ten rows for the first row that it has written, twenty for the sixth, and so on, doubling each
+time, until no row is too old. After that a deferred trigger only reads a setting of the transaction for each row. The
+index entries of rows that the transaction itself has deleted, which each search passes again, are as many as its rows.
+This happens at COMMIT, so that the deleted rows are locked only for that time, and nobody else waits for them. For the
+rights with which it runs, see `postgresql_sql.py`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ END"""
 
     @property
     def _trimming(self) -> str:
-        # First all at once; where somebody holds what goes with a row, each alone, and what is left is for later.
+        # First all at once; if another session holds dependent rows, one by one, and the rest is left for later.
         # snapshot that is too old for it fails at once, and then nothing is done.
         table = self.named(self.cap.table)
         same = self._same_id("d", "g")

@@ -1,13 +1,13 @@
-"""How tables are capped in SQLite: two triggers that delete the row which a new one pushes out, or two that are over.
+"""How tables are capped in SQLite: two triggers delete the row that a new one displaces, or two rows that are too old.
 
     CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits BEGIN
       DELETE FROM visits WHERE id =
         (SELECT i.id FROM visits AS i WHERE i.uid = NEW.uid ORDER BY i.at DESC, i.id DESC LIMIT 1 OFFSET 5);
     END
 
-REPLACE fires no DELETE trigger, and needs none here. A key that had too many stays as long as it was, which is for
-`roost cap` to trim. The row is named by `=`: with IN, and statistics from a time when the table was small, SQLite would
-scan it.
+REPLACE fires no DELETE trigger, and needs none here. A key that already had excess rows keeps their number; `roost cap`
+trims it. The row is selected by `=`: with IN, and statistics from a time when the table was small, SQLite would scan
+the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from roost.errors import Invalid, Missing
 ROWID = ("rowid", "_rowid_", "oid")
 ROWS = ("new", "old")  # how triggers call the row that they are fired for
 STORED = (int, float, str, bytes)  # what a column can hold
-EACH = 2  # rows that are over of which each written row removes some: more than come, so that the table gets smaller
+EACH = 2  # old rows that each written row deletes: more than one, so that the table shrinks
 SAMPLE = 100  # of the oldest and of the newest times that are looked at
 # `julianday()` takes '2026' for the number of a day, and '19:50' for a time on 1 January 2000.
 DAY_FIRST = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
@@ -216,7 +216,7 @@ class SQLiteAdoption(Adoption):
 
     def unfit(self, table: str) -> str:
         """Return why no table of this name can be capped; "" when one can."""
-        # What DELETE names is looked for first, and a trigger may not give it another name.
+        # DELETE resolves this name first, and a trigger cannot give its table an alias.
         reason = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
         return f"{table}: {reason}" if self.folded(table) in ROWS else ""
 
@@ -323,7 +323,7 @@ class SQLiteAdoption(Adoption):
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
     def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
-        """Delete row by row: the lock is everybody's, and one row may take long."""
+        """Delete row by row: the lock blocks all writers, and one row may take long."""
         assert isinstance(words, SQLiteWords)
         cap = words.cap
         found = yield read(words.excess(SLICE), *key)
@@ -349,7 +349,7 @@ class SQLiteAdoption(Adoption):
         return tuple([name for (name,) in found[0]])
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return the key, or what is wrong: some values of Python are none of SQLite's."""
+        """Return the key, or what is wrong with it: SQLite cannot store every Python value."""
         yield from ()
         odd = [value for value in key if not isinstance(value, STORED)]
         return Invalid(f"{cap.table}: {odd[0]!r} is no key; SQLite has int, float, str and bytes") if odd else key

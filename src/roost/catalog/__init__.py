@@ -1,1 +1,1 @@
-"""What is stored: the catalog and its private tables; making, changing, checking and dropping structures."""
+"""The catalog and its private tables; creating, altering, checking and dropping structures."""

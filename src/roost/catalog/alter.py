@@ -1,7 +1,7 @@
-"""alter: bring what is stored to another declaration, in one transaction that holds the writer's lock.
+"""alter: change the stored structure to another declaration, in one transaction that holds the writer's lock.
 
-What can change: a new column with a default or None, keep, on_full, on_duplicate, slots, the order of columns. What
-cannot is refused with the reason, and nothing is changed.
+These can change: a new column with a default or None, keep, on_full, on_duplicate, slots, the order of columns. Any
+other change is refused with the reason, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _REASONS = {
 def alter(
     catalog: Catalog, plan: StructurePlan, view: bool | None = None, defaults: Mapping[str, Any] | None = None
 ) -> Changes:
-    """Change what is stored to the plan's declaration; return what was changed, in words.
+    """Alter the stored structure to the plan's declaration; return the changes, as text.
 
-    view: add it, or drop it; None: as it is.
-    defaults: what rows that are there get in an added column, by its name, instead of what the row's dataclass says.
+    view: True adds the view, False drops it; None leaves it as it is.
+    defaults: the values that existing rows get in added columns, by column name, instead of the dataclass's defaults.
     """
     structure = plan.structure
     yield from lock(catalog)
@@ -97,8 +97,8 @@ def _change(
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
     changes = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
     if not plan.dialect.transactional_ddl:
-        # What was made so far is committed, and the lock is gone. A column that is there already, with its default, is
-        # in nobody's way if this ends here.
+        # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
+        # a default, does no harm.
         yield Control.BEGIN_ALONE
         again = yield Statement(catalog.lock, [(name,)])
         if again != found:

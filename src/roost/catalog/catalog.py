@@ -1,4 +1,4 @@
-"""The catalog: definitions of structures, their versions, making what is missing, and dropping."""
+"""The catalog: definitions of structures and their versions; creating missing structures, and dropping."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VERSION = Column("version", ColumnType("int"))
 DEFINITION = Column("definition", ColumnType("text", 1_000_000))
 
 
-# What private tables are, asked before they are read: where there is none, an error would end a transaction of
-# PostgreSQL. Name, why it is not to be touched, owner, whether it is to be locked. Every operator here has operands of
-# the very types that pg_catalog has it for: else one of the same name in the path would be called.
+# Examines the private tables before they are read: on PostgreSQL, reading a missing one would abort the transaction.
+# Columns: name, why it must not be touched, owner, whether to lock it. Every operator here has operands of exactly the
+# types for which pg_catalog defines it: otherwise another operator of the same name in the search path could be called.
 # Expressions of constraints, indexes and statistics are called by the planner, for a SELECT already.
 THERE = {
     "sqlite": "SELECT name, '', '', 0 FROM sqlite_master WHERE name IN ({names})",
@@ -136,7 +136,7 @@ class Catalog:
 
 
 def make_private(catalog: Catalog) -> Making:
-    """Make the catalog's own tables where they are missing; `Invalid` when what is there would run others' code."""
+    """Create the catalog's own missing tables; `Invalid` if an existing one would run another account's code."""
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     for sql in catalog.tables.values():
         yield Statement(Template(sql), [()])
@@ -146,11 +146,11 @@ def make_private(catalog: Catalog) -> Making:
 def strange(
     dialect: Dialect, tables: Iterable[str], *, writes: bool = False, inserts: bool = True
 ) -> Generator[Statement, Any, dict[str, str]]:
-    """Return the private tables that are there, each with why it is not to be touched; "" for one that may be.
+    """Return the existing private tables, each with the reason why it must not be used, or "" if it may be.
 
-    A table is known by its name alone, and whoever may create in the schema can have made it: a view, or a table with
-    triggers, that runs its maker's code by the rights of who reads or writes it. What a role has made is no danger to
-    itself, and a superuser can do everything anyway.
+    A table is identified by its name only, and any account that may create objects in the schema could have made it: a
+    view, or a table with triggers, which runs its creator's code with the rights of the account that reads or writes
+    it. Objects of the same role are no danger to it, and a superuser can do everything anyway.
 
     writes: rows are to be written too; inserts: some with columns left out.
     """
@@ -179,7 +179,7 @@ def strange(
 def guarded(
     dialect: Dialect, tables: Iterable[str], *, writes: bool = False, inserts: bool = True
 ) -> Generator[Statement, Any, set[str]]:
-    """Return which private tables are there; `Invalid` when one would run others' code. See `strange`."""
+    """Return which private tables exist; `Invalid` if one would run another account's code. See `strange`."""
     found = yield from strange(dialect, tables, writes=writes, inserts=inserts)
     for problem in filter(None, found.values()):
         raise Invalid(
@@ -205,7 +205,7 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
 
 
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
-    """Take the lock of those who make or change structures."""
+    """Take the lock on creating and altering structures."""
     if (yield Control.LOCK_CATALOG):
         yield from make_private(catalog)
         yield Control.LOCK_CLUSTER
@@ -214,10 +214,10 @@ def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
 def create(
     catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True, *, exact: bool = True
 ) -> Generator[Wanted, Any, dict[str, str]]:
-    """Make what is missing; `Mismatch` when something is stored otherwise. Runs under the lock of the catalog.
+    """Create missing structures; `Mismatch` if one is stored differently. Runs under the catalog's lock.
 
-    exact: False: a declaration that was stored before the last `alter`, and can be used with what is stored now, is
-        left as it is: a process of the release before is starting while the next one is deployed.
+    exact: with False, a declaration that was stored before the last `alter`, and that is compatible with the stored
+        one, is accepted: a process of the previous release may start while the next one is being deployed.
 
     Returns these, by name, with the difference.
     """
@@ -277,7 +277,7 @@ def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Gener
 
 
 def _clear_away(plan: StructurePlan) -> Making:
-    # What a create that was cut short has left: tables without an entry, in which nobody can have written.
+    # Left by an interrupted create: tables without an entry, which nobody can have written to.
     there = yield from guarded(plan.dialect, plan.layout)
     for table in plan.layout:
         if table not in there:
@@ -305,11 +305,11 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True
 
 
 def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
-    """Drop structures with all that they hold: view, tables, entry. What the catalog does not have is left out.
+    """Drop structures with all their data: view, tables, entry. Structures that the catalog lacks are skipped.
 
-    The application's own triggers on a view go with it. `Mismatch` when something of another kind has the name: it
-    has other tables. Where an engine cannot take back a dropped table, the same can be asked for again: the entry goes
-    last.
+    The application's own triggers on a view are dropped with it. `Mismatch` if the name belongs to another kind of
+    structure, which has other tables. On engines that cannot roll back a dropped table, the call can be repeated: the
+    entry is deleted last.
     """
     yield from lock(catalog)
     there = yield from guarded(catalog.dialect, PRIVATE, writes=True)
@@ -334,7 +334,7 @@ def _drop_tables(plan: StructurePlan) -> list[str]:
 
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:
-    """Return name, version and definition of every structure; none where there is no catalog."""
+    """Return the name, version and definition of every structure; none if there is no catalog."""
     if not (yield from guarded(catalog.dialect, ["roost_catalog"])):
         return []
     found = yield Statement(catalog.all, [()])

@@ -1,4 +1,4 @@
-"""check: every promise that the tables keep, as a query for what breaks it. Reads everything."""
+"""check: verifies every promise about the tables, each by a query for its violations. Reads everything."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLES = {
 class Violation:
     """A promise that was found broken.
 
-    `key` is None where the rule is not about one key; at most 100 are reported per rule, and one that says so.
+    `key` is None if the rule is not about one key. At most 100 are reported per rule, plus one that says so.
     """
 
     structure: str

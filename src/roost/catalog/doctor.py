@@ -1,4 +1,4 @@
-"""What `roost doctor` asks an engine, and what its answers mean: which guarantee holds how, what would be gained."""
+"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Probing = Generator[Statement, Any, "list[Finding]"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One finding.
 
-    advice: what to change, and what it gains; empty where nothing is to be changed.
+    advice: what to change, and the gain; empty if nothing needs to be changed.
     """
 
     subject: str

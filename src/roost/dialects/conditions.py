@@ -1,4 +1,4 @@
-"""What a stored value may be, as conditions in SQL: for `check`, and for what SQL clients write through a view."""
+"""The values that may be stored, as SQL conditions: for `check`, and for writes of SQL clients through a view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POSTGRESQL = {
 
 
 def no_moment(name: str) -> str:
-    """Return the condition under which a text is no moment as it is stored."""
+    """Return the condition under which a text is not a time in the stored format."""
     return f"{name} NOT GLOB '{_MOMENT}' OR substr({name}, 12, 2) > '23' OR {_no_day(f'substr({name}, 1, 10)')}"
 
 
@@ -28,7 +28,7 @@ def _no_day(name: str) -> str:
 
 
 def wrong(dialect: Dialect, column: Column, name: str) -> str:
-    """Return the condition under which a value of the column's storage class is not one that is declared; "" for none.
+    """Return the condition for a value of the right storage class that the declaration forbids; "" if there is none.
 
     name: what stands for the value in SQL.
     """

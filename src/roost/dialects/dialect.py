@@ -1,8 +1,8 @@
-"""What differs between engines, as data, and how a list of rows becomes statements.
+"""The differences between engines, as data, and the conversion of a list of rows to statements.
 
-A plan yields `Statement(template, rows)`: the same statement for several rows. How that goes out is the template's
-`Gather`: SQLite runs it once per row, since there is no network between; MariaDB gets one text with many values,
-PostgreSQL one text with arrays. `render` and `scatter` do that, and are pure.
+A plan yields `Statement(template, rows)`: the same statement for several rows. The template's `Gather` decides how it
+is sent: SQLite runs it once per row, since there is no network; MariaDB receives one text with many values, PostgreSQL
+one text with arrays. `render` and `scatter` implement this, as pure functions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Gather(enum.Enum):
 
 
 class Answer(enum.Enum):
-    """How the rows that come back find the row that asked."""
+    """How the returned rows are assigned to the rows of the statement."""
 
     NONE = "none"  # nothing comes back but how many rows were changed
     ORDINAL = "ordinal"  # the first column is the ordinal of the asking row
@@ -78,8 +78,8 @@ class Template:
 class Statement(NamedTuple):
     """What a plan yields: a template, and the rows it is to be run for.
 
-    The answer it is sent back is a list with a list of rows for each asking row, or, for a template that returns
-    nothing, how many rows were changed in all.
+    The plan receives a list with a list of result rows for each given row, or, for a template that returns no rows, the
+    total number of changed rows.
     """
 
     template: Template
@@ -90,9 +90,9 @@ class Statement(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Statements of which none depends on the answer of another: one exchange, as a server takes them as one text.
+    """Independent statements, which a server receives as one text, in one round trip.
 
-    The answer is the list of theirs.
+    The plan receives the list of their results.
     """
 
     statements: Sequence[Statement]
@@ -123,7 +123,7 @@ LEAVES = 2  # servers that only read which a batch leaves: an account, or a tabl
 
 
 class Control(enum.Enum):
-    """What a batch yields beside statements; the engine knows the words."""
+    """The control words that a batch yields besides statements; each engine implements them."""
 
     BEGIN = "begin"
     BEGIN_NOWAIT = "begin, and wait for nobody's lock"
@@ -151,7 +151,7 @@ Wanted = Statement | Together | Exchange | Control  # what is yielded to whoever
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One engine's words: types, placeholders, quoting, and how a value is stored."""
+    """One engine's SQL: types, placeholders, quoting, and how a value is stored."""
 
     name: str
     quote: str

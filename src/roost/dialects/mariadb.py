@@ -13,8 +13,9 @@ from typing import Any
 from roost.dialects.dialect import Dialect, doubled
 from roost.types.columns import Column
 
-# A key has at most 3,072 bytes, so a longer column is none. It is kept beside the row then, as the columns of a table
-# must not have more than 65,535 bytes together: two of VARCHAR(10000) do, and CREATE TABLE would be refused (1118).
+# A key has at most 3,072 bytes, so a longer column cannot be part of one. It has a type that is stored outside of the
+# row, since the columns of a table may have at most 65,535 bytes together: two of VARCHAR(10000) have more, and CREATE
+# TABLE would be refused (1118).
 KEY_BYTES = 3_072
 BYTEWISE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # utf8mb4_bin pads blanks: 'a' = 'a '
 

@@ -1,7 +1,8 @@
-"""What SQL clients may write through a view on MariaDB: what it is given as, what is refused, what is stored.
+"""Writes of SQL clients through a view on MariaDB: the types of the input, the values refused and the values stored.
 
-A client's sql_mode may be lax: what it gives then is cut or made 0 before a trigger sees it. So what is given is taken
-as text or bytes, wide enough that nothing is lost, and judged there; the judgement depends on no setting of a session.
+A client's sql_mode may be lax: its values are then truncated, or become 0, before a trigger sees them. So the input
+columns are texts or bytes, wide enough that nothing is lost, and the values are checked there, by conditions that do
+not depend on any setting of the session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""By whose rights views, triggers, procedures and events of MariaDB run: those of their definer.
+"""Checks the definers of MariaDB's views, triggers, procedures and events, with whose rights these run.
 
-The server notices neither that a definer was dropped nor that it has lost a right: each use fails from then on. Rights
-come from the account, from PUBLIC, and from accounts of the same name or without one whose host fits too; not from
-roles. An account that may not see others' rights gets no findings, rather than false ones.
+The server does not report that a definer was dropped or has lost a privilege; every use simply fails from then on.
+Privileges come from the account, from PUBLIC, and from accounts with the same name (or none) whose host also matches;
+not from roles. An account that may not see others' privileges gets no findings, rather than false ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MySQL's words, from 8.0.20 on: MariaDB's, but for what MySQL has otherwise or not at all."""
+"""The dialect of MySQL 8.0.20 and later: MariaDB's, except where MySQL differs or lacks a feature."""
 
 from __future__ import annotations
 

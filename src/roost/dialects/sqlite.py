@@ -1,4 +1,4 @@
-"""SQLite's words. Tables are STRICT and WITHOUT ROWID: no column slides into another type, and a key is the row."""
+"""SQLite's dialect. Tables are STRICT and WITHOUT ROWID: column types are enforced, and rows are stored in the key."""
 
 from __future__ import annotations
 

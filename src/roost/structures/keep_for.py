@@ -1,4 +1,4 @@
-"""Rows and members that leave by themselves: how long they are kept, and what their plans share."""
+"""Rows and members that expire: their lifetime, and the common part of their plans."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reserved(name: str, columns: tuple[Column, ...]) -> None:
 
 
 def leaves_earlier(what: str, old: Any, new: Any) -> str:
-    """Say what the shorter `keep_for` of another declaration lets go; "" where it is not shorter."""
+    """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
     after = getattr(new, "keep_for", old.keep_for)
     if after >= old.keep_for:
         return ""
@@ -42,9 +42,9 @@ def leaves_earlier(what: str, old: Any, new: Any) -> str:
 
 
 def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Let what is there leave earlier, where `keep_for` becomes shorter.
+    """Let stored rows expire earlier if `keep_for` becomes shorter.
 
-    A longer one holds for what is written from then on: what is over, and is still stored, must not come back.
+    A longer one applies only to rows written from then on: expired rows that are still stored must not reappear.
     """
     less = old["keep_for"] - new["keep_for"]
     if less > 0:

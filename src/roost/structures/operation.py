@@ -1,4 +1,4 @@
-"""An operation: an immutable value that asks one thing of one structure.
+"""An operation: an immutable value that represents one request to one structure.
 
 Nothing happens until a store runs it. Its values were checked and copied when it was made, so it can be queued,
 printed, compared, hashed, pickled and repeated.
@@ -84,7 +84,7 @@ class Operation(Generic[T]):
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something; what only reads never waits for a commit."""
+        """Whether it may change something; an operation that only reads never waits for a commit."""
         return self.verb not in READS
 
     def __repr__(self) -> str:

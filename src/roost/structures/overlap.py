@@ -1,7 +1,7 @@
-"""Two declarations of one structure: what differs, and what both can use while a change is deployed.
+"""Compares two declarations of one structure: the difference, and the part that both can use during a deployment.
 
-While a change is deployed, processes have two declarations, and only one of them is stored. Operations of the other one
-run with the stored `keep`, `slots` and options, and with the columns that both have.
+While a change is being deployed, processes use two declarations, only one of which is stored. Operations of the other
+one run with the stored `keep`, `slots` and options, and with the columns that both have.
 """
 
 from __future__ import annotations

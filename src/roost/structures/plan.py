@@ -1,4 +1,4 @@
-"""What plans share. A plan is a generator: it yields statements, is sent back their answers, and returns results.
+"""The common part of all plans. A plan is a generator that yields statements, receives their answers, returns results.
 
 It does no I/O, so one plan serves every engine, in threads and in asyncio, and is tested without a database. Each of
 its results is a value, or an error that concerns that one operation; what it raises concerns the whole batch.
@@ -46,7 +46,7 @@ _utc: Callable[[Any], dt.datetime] = CHECKS[AT.type.kind](AT.type)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a plan may know of the moment: nothing in it decides an order."""
+    """The circumstances of a run that a plan may use; none of them decides an order."""
 
     clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
     spot: int  # a store's own random number; picks its slots of counters

@@ -1,4 +1,4 @@
-"""What a ring and a capped collection share: rows that are dataclasses, read newest first or on from a sequence."""
+"""The common part of rings and capped collections: dataclass rows, read newest first or from a sequence number on."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class RowStructure(Structure, Generic[R, K]):
         return self.rows.columns
 
     def latest(self, key: K, n: int | None = None) -> Operation[list[R]]:
-        """Ask for the last `n` rows (all, when None), newest first; a key without rows has none."""
+        """Read the last `n` rows (None: all), newest first; an empty list for a key without rows."""
         return Operation(self, "latest", (self.key.check(key), n if n is None else self._n(n)))
 
     def entries(self, key: K, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
-        """Ask for the entries whose sequence is beyond `after`, oldest first, at most `n` (all, when None).
+        """Read the entries whose sequence is greater than `after`, oldest first, at most `n` (None: all).
 
-        A reader of a ring who comes back with its last sequence and was lapped sees it: the first one it gets is more
-        than one further. In a capped collection removed and refreshed rows leave such holes too.
+        A reader of a ring that resumes with its last sequence can see that it missed rows: the first sequence that it
+        gets is greater by more than one. In a capped collection, removed and refreshed rows leave such gaps too.
         """
         found = whole(after, 0, INT_MAX)
         if found is None:
@@ -58,7 +58,7 @@ class RowStructure(Structure, Generic[R, K]):
         return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Ask for the first `n` keys behind `after`, in key order; one without rows is listed until `forget`."""
+        """Read the first `n` keys after `after`, in key order; a key without rows is listed until `forget`."""
         return super().keys(after, n)
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What all structures share: a name, columns, a definition, and the operations on whole keys."""
+"""The common base of all structures: a name, columns, a definition, and the operations on whole keys."""
 
 from __future__ import annotations
 
@@ -148,23 +148,23 @@ class Structure(Target):
         return self.key.names[path[-1]]
 
     def clear(self, key: Any) -> Operation[int]:
-        """Remove all that the key holds; the answer is the rows (of a counter: the total) it had.
+        """Remove all data of the key; return the number of rows (of a counter: the total) that it had.
 
-        A key that is not there answers 0. The key itself stays known: a ring's sequence goes on.
+        Returns 0 for a key that does not exist. The key itself stays known: a ring's sequence continues.
         """
         return Operation(self, "clear", (self.key.check(key),))
 
     def forget(self, key: Any) -> Operation[int]:
-        """Remove the key with all that it holds, its head row too; the answer is as for `clear`.
+        """Remove the key with all its data, including its head row; returns the same as `clear`.
 
         A ring or a capped collection starts again at sequence 1.
         """
         return Operation(self, "forget", (self.key.check(key),))
 
     def keys(self, after: Any = None, n: int = 100) -> Operation[list[Any]]:
-        """Ask for the first `n` keys behind `after`, in key order; the way to walk all of them page by page.
+        """Read the first `n` keys after `after`, in key order; use it to read all keys page by page.
 
-        A key that was cleared or emptied is still listed, until `forget`; of a counter, a key that was cleared is not.
+        A key that was cleared or emptied is still listed until `forget`; but a cleared key of a counter is not.
         """
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 

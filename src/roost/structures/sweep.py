@@ -1,11 +1,11 @@
-"""Rows that are over go with the writes that come: a bounded number with each, found by an index on their moment.
+"""Later writes delete expired rows: a bounded number with each write, found by an index on their expiry time.
 
-They are answered no more before they go, so it does not matter when they do. What somebody else holds is skipped, and
-nobody is waited for: the rows' order is no order of locks.
+Expired rows are not returned by reads, so it does not matter when they are deleted. Rows that another session holds are
+skipped without waiting: the order of the rows is not an order of locks.
 
-A transaction of the application's holds what it removes until its end: dead rows, which hardly anybody else wants. On
-servers it removes only at READ COMMITTED. At REPEATABLE READ MariaDB would also lock the gaps between the rows, which
-others insert into, and PostgreSQL would end the transaction at a row that somebody else has removed.
+A transaction of the application keeps the deleted rows locked until its end; they are expired rows, which hardly anyone
+else needs. On servers it deletes only at READ COMMITTED. At REPEATABLE READ, MariaDB would also lock the gaps between
+the rows, into which others insert, and PostgreSQL would abort the transaction at a row that another session deleted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Lease: who holds a key is played in Python, under the lock of the key's row.
+"""Lease: Python decides who holds a key, under the lock of the key's row.
 
-A token is the moment of its grant, or one more than the last one where that is larger. So no sequence is shared by all
-keys, and a row may go: a later grant has a later moment. A row stays for as long as a clock that jumps back may take
-time with it, which is a second.
+A token is the moment of its grant, or the previous token plus one if that is larger. So keys need no common sequence,
+and a row can be deleted: a later grant has a later moment. A row is kept for as long as a clock that jumps back can
+set the time back, which is a second.
 """
 
 from __future__ import annotations

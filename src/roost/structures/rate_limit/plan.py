@@ -1,9 +1,10 @@
 """RateLimit: the generic cell rate algorithm, in whole numbers.
 
-A row has the moment at which all is there again, the theoretical arrival time `tat`; its part beyond whole microseconds
-is counted in those of `1 / limit`, so an emission interval of `window / limit` is exact. What a key has taken and not
-back is its debt, in the same unit: each one taken adds `window`, each microsecond takes `limit` off, and more than
-`limit * window` is refused. A debt only becomes larger while others take: what a plain read refuses is refused.
+A row has the time at which the whole limit is restored, the theoretical arrival time `tat`; its fraction of a
+microsecond is counted in units of `1 / limit`, so an emission interval of `window / limit` is exact. The requests of a
+key that are not yet restored are its debt, in the same unit: each request adds `window`, each microsecond subtracts
+`limit`, and a debt above `limit * window` is refused. Concurrent requests can only increase a debt, so a refusal by a
+plain read is final.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ring: allocate sequences under the head, write the last rows into their slots, read two runs of slots."""
+"""Ring: allocate sequences under the head's lock, write the last rows into their slots, read two ranges of slots."""
 
 from __future__ import annotations
 
