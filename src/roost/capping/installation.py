@@ -311,7 +311,7 @@ class Adoption(ForeignKeys):
         return found[0]
 
     def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
-        """Delete excess rows of keys until the time is over; finished keys leave the queue. Returns their number.
+        """Delete excess rows of keys until the time is over; finished keys leave the queue. Returns the number of rows.
 
         Excess rows are determined under the lock: the application may have deleted rows since the keys were listed.
         """

@@ -135,13 +135,13 @@ class Control(enum.Enum):
     SAVEPOINT = "savepoint"
     RELEASE = "release"
     BACK = "rollback to savepoint"
-    LOCK_CATALOG = "lock the catalog"  # for the rest of the transaction: who makes or changes structures is alone
-    LOCK_CLUSTER = "lock the catalog of all nodes"  # where LOCK_CATALOG was answered that its lock is one node's
+    LOCK_CATALOG = "lock the catalog"  # until the end of the transaction, no other process creates or alters structures
+    LOCK_CLUSTER = "lock the catalog of all nodes"  # after LOCK_CATALOG has reported that its lock covers one node only
     JITTER = "jitter"  # wait for a short random time before trying again
-    LOCKED = "locked"  # all locks have been taken: what comes does not wait
-    LEAVE = "leave"  # a server that only reads, for the one that writes
-    RECONNECT = "reconnect"  # the connection was lost, and with it the transaction
-    OUTCOME = "outcome"  # the connection was lost during COMMIT: True, False, or None where that cannot be known
+    LOCKED = "locked"  # all locks have been taken: the following statements do not wait
+    LEAVE = "leave"  # leave a read-only server for the one that accepts writes
+    RECONNECT = "reconnect"  # reconnect after the connection was lost, and with it the transaction
+    OUTCOME = "outcome"  # whether a COMMIT succeeded whose connection was lost: True, False, or None if unknown
 
     __hash__ = object.__hash__  # enum's own is Python, and words are looked up for each transaction
 
@@ -159,7 +159,7 @@ class Dialect:
     types: Mapping[str, Callable[[Column], str]]
     encoders: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     decoders: Mapping[str, Callable[[Column], Callable[[Any], Any]]] = field(default_factory=dict)
-    order: Mapping[str, str] = field(default_factory=dict)  # by kind: what a column is sorted by, where not by itself
+    order: Mapping[str, str] = field(default_factory=dict)  # by kind: ORDER BY, if not the column itself
     table_options: str = ""
     literal: Callable[[str], str] = doubled  # a text as a literal
     modulo: str = "{} % {}"
@@ -168,7 +168,7 @@ class Dialect:
     nul: bool = True  # whether a text may have a NUL in it
     views: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
-    exchanges: bool = True  # a server is asked, and each time costs: what can goes together
+    exchanges: bool = True  # each round trip to a server has a cost, so statements are sent together if possible
     singles: bool = True  # one operation by itself needs no batch
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed

@@ -1,4 +1,4 @@
-"""Which kinds of structure there are: the declaration of each, its plan, and how commands show it.
+"""The registry of the kinds of structure: each kind's declaration, its plan, and its class for the command line.
 
 The kinds of other packages are registered when their module is imported, or found by the entry points of the group
 `roost.structures`, so that the command line and the server know what the catalog of a database has.

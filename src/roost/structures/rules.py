@@ -12,7 +12,7 @@ from roost.structures.plan import Rule, StructurePlan
 
 
 class RuleWords:
-    """What the queries of one structure are made of."""
+    """The names and conditions from which the queries of one structure are built."""
 
     def __init__(self, plan: StructurePlan) -> None:
         dialect, key = plan.dialect, plan.structure.key.columns

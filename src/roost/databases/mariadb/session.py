@@ -52,7 +52,7 @@ class Setting:
 
 
 # Literals are the same in every sql_mode (`dialects/mariadb.py`), as a text is parsed in the mode before its SET.
-# Isolation and the waits for locks are said with each BEGIN (`mariadb.py`). Times are written and read as UTC without a
+# Each BEGIN sets isolation and lock waits (`statements.py`). Times are written and read as UTC without a
 # zone, so time_zone is harmless; names are in lower case, so lower_case_table_names is.
 SETTINGS = (
     Setting("sql_mode", f"'{SQL_MODE}'", Caller.STATEMENT),

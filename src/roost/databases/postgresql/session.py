@@ -61,7 +61,7 @@ SETTINGS = (
     # `check` and migrations use, a view then looks changed.
     Setting("quote_all_identifiers", begin="off", at_length=True),
     # Whether a backslash in '…' is one. A text is read as a whole before its first statement runs, so that to set it
-    # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `postgresql_values`).
+    # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `values.py`).
     Setting("standard_conforming_strings"),
     # Both of its forms are read.
     Setting("bytea_output"),

@@ -1,4 +1,4 @@
-"""A counter over HandlerSocket: the total of a key, which `+` and `-` change; inserting adds, deleting sets it to 0."""
+"""A counter over HandlerSocket: the total of a key, changed by `+` and `-`; an insert adds, a delete sets it to 0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CounterWire(Wire):
         return self.structure.add(head, 1 if n is None else n)  # type: ignore[no-any-return]
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Add to the total, or set it to 0; one that `-` would take across 0 stays as it is."""
+        """Add to the total, or set it to 0; a total that `-` would take across 0 is not changed."""
         if verb == "delete":
             yield self.structure.clear(head)
             return True

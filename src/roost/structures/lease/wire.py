@@ -1,4 +1,4 @@
-"""A lease over HandlerSocket: who holds a key, and until when; deleting ends it."""
+"""A lease over HandlerSocket: the holder of a key and its expiry time; a delete ends the lease."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class LeaseWire(Wire):
         return [] if found is None else [(*key, found.holder, found.token, found.expires)]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: who acquires wants to know whether it has, and an insert has no answer for that."""
+        """Refuse: a client needs to know whether it has acquired the lease, and an insert cannot report that."""
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)

@@ -1,4 +1,4 @@
-"""What a plan asks of memcached, and what the plans of one store remember. Values; no I/O."""
+"""The commands that a plan sends to memcached, and the memory that the plans of a store share. Values; no I/O."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Put(NamedTuple):
 
 
 class Cas(NamedTuple):
-    """Set an item if it is still the one that was read: True, False when it is another, None when it is gone."""
+    """Set an item if it has not changed since it was read: True; False if it has changed, None if it is gone."""
 
     item: str
     data: bytes
@@ -77,7 +77,7 @@ class Delete(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Let items live for so many seconds from now."""
+    """Let items expire after this number of seconds from now."""
 
     items: tuple[str, ...]
     expire: int
@@ -104,12 +104,12 @@ Work = Generator[Command, Any, T]
 
 
 class TooLarge(Exception):
-    """What an item would hold is more than its server takes. Nothing was changed."""
+    """The item would exceed the size that its server accepts. Nothing was changed."""
 
 
 @dataclass
 class Memory:
-    """What the plans of one store remember: none of it has to be right.
+    """The memory of the plans of one store; only hints, which may be wrong.
 
     hints: by item, the generation and the number of shards that were seen last.
     limit: bytes of an item, when asked for.
@@ -122,7 +122,7 @@ class Memory:
     lost_races: int = 0
 
     def remember(self, item: str, header: Header) -> None:
-        """Note where the rest of a set is."""
+        """Record where the rest of a set is."""
         if header.shards:
             if len(self.hints) >= MANY_HINTS:
                 self.hints.clear()

@@ -1,18 +1,19 @@
-"""MemcachedSet: operations become commands of memcached, and its answers results. Generators, no I/O.
+"""MemcachedSet: converts operations to memcached commands, and answers to results. Generators, no I/O.
 
-Every set has one item, its *root*: a header and the log of what was added and removed since. Writers only append to it,
-without a read. A large set stands upon *shards*: items that are written once, under names with a random generation that
-is never used again, and then named by the header of the root. So whoever has read the root knows the whole set of one
-moment, and every change is one atomic command on the root:
+Every set has one item, its *root*: a header and a log of adds and removes. Writers only append to it, without reading
+it. A large set also has *shards*: items that are written once, under names with a random generation that is never
+reused, and then referenced by the header of the root. So a client that has read the root knows the whole set at one
+moment, and every change is a single atomic command on the root:
 
-- add, remove: `append`; `add` where there is none; both again where another client was faster.
-- compaction: `cas` of the root. What was appended since it was read is carried over, else the `cas` fails.
+- add, remove: `append`; `add` if there is no root; both again if another client was faster.
+- compaction: `cas` of the root. Records appended since it was read are carried over; otherwise the `cas` fails.
 - growth: the members go to shards of a new generation, then `cas` of the root names it and begins an empty log. No
   record is ever read beside shards of another generation, and no writer has to know how many shards there are. The old
   ones live on for `GRACE` seconds, for readers on their way.
 - replace: shards first, then `set` of the root.
 
-Where a root is gone, the set is: its shards are found by nobody. Where a shard is gone, the header is told (`lost`).
+If the root is gone, the set is gone: its shards can no longer be found. If a shard is gone, the header records it
+(`lost`).
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from roost.structures.operation import Operation
 log = logging.getLogger("roost")
 
 GRACE = 60  # seconds that the shards of an old generation live on
-MONTH = 30 * 86_400  # seconds; what is longer, memcached takes for a date
+MONTH = 30 * 86_400  # seconds; memcached interprets a longer time as a date
 SLACK = 512  # bytes of an item that are memcached's: its own head, and the name
 LIMIT = 2**20  # bytes of an item, until a server was asked
-LOOK = 32 * 1024  # bytes appended per look that a writer takes at what has grown
+LOOK = 32 * 1024  # appended bytes after which a writer examines the item's growth
 WASTE = 128  # bytes below which compaction is not worth it
 LOOSE = 256  # single records that take a reader longer than as many in one block
-AT_ONCE = 4  # readers of nothing but waste per two that compact
-TRIES = 8  # of a compaction that others are in the way of
+AT_ONCE = 4  # of this number of readers that find nothing but waste, two compact
+TRIES = 8  # attempts at a compaction that conflicts with other clients
 
 
 Changes = Sequence[tuple[bool, Collection[Member]]]

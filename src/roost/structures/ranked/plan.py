@@ -1,4 +1,4 @@
-"""Ranked: as a capped collection, with the worst row of a key in the place of the oldest."""
+"""Ranked: like a capped collection, with the worst row of a key instead of the oldest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One key's ranked collection, played in Python: what a run of adds and removes does to it, before it is written."""
+"""Simulates one key's ranked collection in Python: the effect of a run of adds and removes, before it is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.structures.ranked.declaration import Ranked
 
 
 class RankedGame(Game):
-    """One key's collection; the worst rows are a heap, in which a row that was replaced or removed is passed over.
+    """One key's collection; the worst rows are in a heap, in which replaced and removed rows are skipped.
 
     score_of: makes the score of what is stored in its column.
     """
@@ -54,8 +54,8 @@ class RankedGame(Game):
             if self.n >= keep:
                 if score <= self._find_worst()[0]:
                     return False
-                # No row is protected by its sequence, as the newest of a capped collection are: that fewer are there
-                # than the head counts is found out by counting, at a cost that is spread over `keep` adds.
+                # Unlike the newest rows of a capped collection, no row is protected by its sequence. Counting reveals
+                # a head's count that is too high; the cost is spread over `keep` adds.
                 if (self.sequence + 1) % keep == 0 and not self.recounted:
                     raise Miscounted
                 while self.n >= keep:

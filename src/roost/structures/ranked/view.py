@@ -1,6 +1,6 @@
-"""Ranked as a SQL view: what plain SQL clients see, and what their statements do to it.
+"""Ranked as a SQL view: what plain SQL clients see, and the effect of their statements.
 
-An insert of a row that is not good enough changes nothing, and is no error. A full key is counted when a row comes.
+Inserting a row that is not good enough changes nothing and is not an error. An insert into a full key recounts it.
 """
 
 from __future__ import annotations

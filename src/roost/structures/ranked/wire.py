@@ -1,4 +1,4 @@
-"""A ranked collection over HandlerSocket: its rows best first, or by an id; inserting adds, deleting removes."""
+"""A ranked collection over HandlerSocket: its rows best first, or by id; an insert adds, a delete removes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RankedWire(CappedWire):
     """As a capped collection, in another order."""
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Read the best rows where no id is given; with their sequence or moment all are read, and put in order."""
+        """Read the best rows if no id is given; if their sequence or time is requested, read all rows and sort them."""
         if id_ or SEQUENCE in self.columns or AT in self.columns:
             return super().reading(head, id_, n)
         return self.structure.top(head, n)  # type: ignore[no-any-return]

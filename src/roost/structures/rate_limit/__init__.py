@@ -1,1 +1,1 @@
-"""RateLimit: how often somebody may."""
+"""RateLimit: how often a key may do something."""

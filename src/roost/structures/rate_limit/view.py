@@ -1,4 +1,4 @@
-"""RateLimit as a SQL view: what remains to each key that has taken some, and a DELETE gives all back."""
+"""RateLimit as a SQL view: the remaining requests of each key that has used some; a DELETE restores the limit."""
 
 from __future__ import annotations
 

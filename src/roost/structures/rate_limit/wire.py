@@ -1,4 +1,4 @@
-"""A rate limit over HandlerSocket: what a key may still do; deleting lets it do all again."""
+"""A rate limit over HandlerSocket: how many requests a key has left; a delete restores the whole limit."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class RateLimitWire(Wire):
         return [(*key, found.remaining, found.retry_after)]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: who takes wants to know whether it was allowed, and an insert has no answer for that."""
+        """Refuse: a client needs to know whether its request was allowed, and an insert cannot report that."""
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)

@@ -20,7 +20,7 @@ def change_keep(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statem
         ),
         [()],
     )
-    # By way of negative slots: a row never lands on one that has yet to move.
+    # Rows move through negative slots, so that none overwrites a row that has not moved yet.
     slot = plan.dialect.modulo.format("sequence", keep)
     yield Statement(Template(f"UPDATE {rows} SET slot = -1 - {slot}"), [()])
     yield Statement(Template(f"UPDATE {rows} SET slot = -1 - slot"), [()])

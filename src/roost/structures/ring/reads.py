@@ -1,4 +1,4 @@
-"""How the rows of a ring are read: two runs of slots, which begin and end at the newest row's."""
+"""How the rows of a ring are read: two ranges of slots, divided at the newest row's slot."""
 
 from __future__ import annotations
 

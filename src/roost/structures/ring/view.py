@@ -1,4 +1,4 @@
-"""Ring as a SQL view: what plain SQL clients see, and what their statements do to it."""
+"""Ring as a SQL view: what plain SQL clients see, and the effect of their statements."""
 
 from __future__ import annotations
 

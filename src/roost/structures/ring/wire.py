@@ -1,4 +1,4 @@
-"""A ring over HandlerSocket: finding answers the newest rows first, inserting pushes and answers the sequence."""
+"""A ring over HandlerSocket: a find returns the newest rows first; an insert pushes and returns the sequence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roost.structures.wire import EntriesWire
 
 
 class RingWire(EntriesWire):
-    """Nothing can be removed from a ring but a whole key, which no request means."""
+    """Only a whole key can be removed from a ring, and no request can express that."""
 
     verbs = frozenset()
 

@@ -1,4 +1,4 @@
-"""Set: look up the pairs that a run names, play it in Python, write its net effect and the new sizes."""
+"""Set: look up the pairs that a run names, play the run in Python, write its net effect and the new sizes."""
 
 from __future__ import annotations
 

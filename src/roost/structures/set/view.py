@@ -1,4 +1,4 @@
-"""Set as a SQL view: what plain SQL clients see, and what their statements do to it."""
+"""Set as a SQL view: what plain SQL clients see, and the effect of their statements."""
 
 from __future__ import annotations
 

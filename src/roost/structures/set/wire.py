@@ -1,4 +1,4 @@
-"""A set over HandlerSocket: its members, or one of them; inserting adds, deleting removes."""
+"""A set over HandlerSocket: its members, or one of them; an insert adds, a delete removes."""
 
 from __future__ import annotations
 

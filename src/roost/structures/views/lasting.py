@@ -1,7 +1,7 @@
-"""What the views of structures have whose rows leave by themselves, at the moment in their column `until`.
+"""The parts of views for structures whose rows expire, at the moment in their column `until`.
 
-An INSERT also removes a few rows that are over, as the library's writes do, by the index on that column; what others
-hold is skipped.
+An INSERT also deletes a few expired rows, as the library's writes do, by the index on that column; rows that other
+sessions hold are skipped.
 """
 
 from __future__ import annotations

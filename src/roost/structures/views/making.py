@@ -1,4 +1,4 @@
-"""Making, finding and dropping views: what plain SQL clients see of a structure. How is each dialect's own."""
+"""Creates, finds and drops the views of structures for plain SQL clients. Each dialect has its own implementation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def found_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
 
 
 def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
-    """Return whether the view is there as this version makes it."""
+    """Return whether the view exists in the form that this version creates."""
     return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
 
 
 def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[Statement, Any, bool]:
-    """Make the view where it is missing or of another version; return whether it was.
+    """Create the view if it is missing or of another version; return whether it was.
 
     `Invalid` when a name of its is taken by something else.
 

@@ -1,14 +1,14 @@
 """Views on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
 
-A trigger cannot change the table that it stands on, and a view has none; so the two inlets are BLACKHOLE tables, which
-keep nothing, with AFTER INSERT triggers. Where the server has no BLACKHOLE there are the procedures NAME_add and
-NAME_remove. Rules that hold for all of them:
+A trigger cannot change its own table, and a view cannot have triggers; so the two inlets are BLACKHOLE tables, which
+store nothing, with AFTER INSERT triggers. If the server lacks BLACKHOLE, the procedures NAME_add and NAME_remove take
+their place. Rules for all of them:
 
-- The head is locked first, then come the rows, as in the plans; the client may be in REPEATABLE READ, so what a trigger
-  reads it locks. No lock on a gap is had before the last row is written: two clients would wait for each other's.
-- What can be refused is refused before anything is written. What a row is given as: `values_mariadb`.
-- Inserts are counted by who inserts. Deletes are counted by a trigger on the rows, whoever deletes: so a client's own
-  DELETE keeps the count right, too. The plans write a head's count after the rows, and as what it is then.
+- The head is locked first, then the rows, as in the plans. The client may be in REPEATABLE READ, so triggers read with
+  locks. No gap lock is taken before the last row is written: two clients would wait for each other's.
+- Everything that can be refused is refused before anything is written. Input types: `dialects/mariadb_conditions.py`.
+- The code that inserts a row also counts it. Deletes are counted by a trigger on the rows, whoever deletes: so a
+  client's own DELETE keeps the count right, too. The plans write a head's count after the rows, with its value then.
 - What an `alter` changes most, keep and slots, is read from the catalog, under a lock that keeps it from being changed
   until the client's COMMIT, as the plans do. What else it changes is replaced in place, one statement each: no object
   is ever missing, and one that is still as before does what is right for the columns that it has.
