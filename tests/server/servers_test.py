@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
+from roost.store.served import SlowLines
 from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.proxy import Cut, Proxy
+from tests.server.playing import bench
 from tests.server.serving import Client, Serving, serving
 
 KINDS = ("mariadb", "postgresql")
@@ -125,6 +127,22 @@ def test_a_modification_by_itself_is_two_or_three_messages_to_the_database(db: D
                 assert client.ask(line)[0].startswith("0\t1")
             # On a busy machine one of them may go through a batch.
             assert min(proxy.counted(partial(client.ask, line)) for _ in range(4)) == messages, line
+
+
+def test_the_last_attempt_refuses_only_the_lines_whose_lock_is_held(db: Database) -> None:
+    played = bench(db, "write")
+    try:
+        sessions = [played.session() for _ in range(4)]
+        for session in sessions:
+            assert played.say(session, opening(db)) == ["0\t1"]
+        with locking(db):
+            lines = [(session, add(key)) for session, key in zip(sessions, (2, 1, 3, 1), strict=True)]
+            answered = played.turn.play(lines, SlowLines(), waits=False, deadline=0.0)
+        assert answered.texts == ["0\t1\t1\n", "1\t1\t146\n", "0\t1\t1\n", "1\t1\t146\n"]
+        assert not answered.blocked
+        assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
+    finally:
+        played.close()
 
 
 @dataclass(frozen=True)

@@ -254,15 +254,16 @@ class InTasks:
         late: Taken = []
         first: dict[tuple[Codec, Hashable], tuple[Client, Any]] = {}
         for key, waiting in [each for each in self._blocked.items() if each[0][0] is codec]:
-            late += [each for each in waiting if each[0].locked <= until and not each[0].gone]
-            left = [each for each in waiting if each[0].locked > until and not each[0].gone]
+            left = deque([each for each in waiting if not each[0].gone])
+            while left and left[0][0].locked <= until and len(late) < self._lot:
+                late.append(left.popleft())
             if left:
-                self._blocked[key] = deque(left)
+                self._blocked[key] = left
                 first[key] = left[0]
             else:
                 del self._blocked[key]
         if late:  # past their timeout: a last attempt, which reports the lock if it is still held
-            self._begin(late, [None], waits=False, deadline=0.0)
+            self._begin(late, [None], slow_path=SlowLines(), waits=False, deadline=0.0)
         elif first:
             self._all_tried = len(first) <= self._lot
             first = dict(list(first.items())[: self._lot])

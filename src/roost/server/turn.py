@@ -291,8 +291,11 @@ class Lines(Part):
         return self
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
-        """Mark the line as blocked, for a later turn of such lines; refuse it if its own statement timed out."""
-        if error.word == "timeout":
+        """Mark the line as blocked, for a later turn of such lines; refuse it if its time is over.
+
+        That is so if its own statement timed out, or in its last attempt, which has no time left.
+        """
+        if error.word == "timeout" or self._played.deadline <= monotonic():
             self.refuse(error)
         else:
             self._played.blocked.add(self._pieces[0][0])
