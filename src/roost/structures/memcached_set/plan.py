@@ -52,7 +52,7 @@ LIMIT = 2**20  # bytes of an item, until a server was asked
 LOOK = 32 * 1024  # appended bytes after which a writer examines the item's growth
 WASTE = 128  # bytes below which compaction is not worth it
 LOOSE = 256  # single records that take a reader longer than as many in one block
-AT_ONCE = 4  # of this number of readers that find nothing but waste, two compact
+AT_ONCE = 4  # a reader that finds nothing but waste compacts with a chance of 1 in twice this number
 TRIES = 8  # attempts at a compaction that conflicts with other clients
 
 
