@@ -75,10 +75,9 @@ class Adopted(ApplicationTable):
     def add(self, **values: Any) -> Operation[None]:
         """Insert a row, given by column names; the rows that it displaces are deleted in the same transaction.
 
-        On servers, rows that another session holds are left to the next insert of the key, on MariaDB to the next pass.
-
-        This holds on MariaDB too, where after the application's own INSERT the next pass deletes them. Columns that are
-        not named get their defaults; a row that the table refuses raises `StatementFailed`.
+        This holds on MariaDB too, where after the application's own INSERT the next pass deletes them. Only rows that
+        another session holds are left to the next insert of the key, on MariaDB to the next pass. Columns that are not
+        named get their defaults; a row that the table refuses raises `StatementFailed`.
 
         >>> import roost
         >>> roost.Capped.of("visits").add(uid=5, visitor=7)
