@@ -23,6 +23,7 @@ from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.proxy import Cut, Proxy
+from tests.server.http_test import metrics
 from tests.server.playing import bench
 from tests.server.serving import Client, Serving, serving
 
@@ -307,13 +308,17 @@ def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> 
         servers.not_run(error)
     db = Database(kind, OF[kind](daemon.url).database("away"))
     db.script(TABLE[kind], ROWS)
-    with serving(tmp_path, db.url, "--workers", "1", "--timeout", "0.5", module="roost.cli") as served:
+    places = [word for place in ("read", "write", "http") for word in (f"--{place}", "127.0.0.1:0")]
+    options = ("--workers", "1", "--timeout", "0.5", *places)
+    with serving(tmp_path, db.url, *options, module="roost.cli", listeners=3) as served:
         with connect(served, db, "read") as reader, connect(served, db) as writer:
             assert writer.ask(add(1)) == ["0\t1\t1"]
+            assert metrics(served)["roost_unavailable_total", "write"] == 0
             assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"]
             daemon.kill()
             assert writer.ask(add(1), "X") == ["1\t1\tunavailable", "2\t1\tcmd"]
             assert reader.ask("0\t=\t1\t1", opening(db)) == ["1\t1\tunavailable"] * 2
+            assert metrics(served)["roost_unavailable_total", "read"] == 2
             for role in ("read", "write"):
                 served.logged(
                     rf"ERROR roost {role} 1\[\d+\] the database is unavailable: {db.url.partition(':')[0]}://.*refused"

@@ -22,7 +22,7 @@ BOUNDS = (
 )
 NAMES = (
     *("connections", "open", "refused", "requests", "errors", "rows"),
-    *("bytes_in", "bytes_out", "slow", "batches", "nanoseconds"),
+    *("bytes_in", "bytes_out", "slow", "batches", "nanoseconds", "unavailable"),
 )
 BYTES = 4096
 
@@ -36,6 +36,7 @@ class Counted(Protocol):
     requests: int
     errors: int
     rows: int
+    unavailable: int
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Tally:
     requests: int = 0
     errors: int = 0
     rows: int = 0
+    unavailable: int = 0
 
 
 class Counters:
@@ -73,6 +75,7 @@ class Counters:
     slow: int  # requests or turns beyond the setting `slow`
     batches: int  # turns that had something to do
     nanoseconds: int  # of all batches together
+    unavailable: int  # requests that were answered with an error while the database was away
 
     def __init__(self, memory: mmap.mmap | bytearray | None = None) -> None:
         self._memory = bytearray(BYTES) if memory is None else memory
@@ -116,6 +119,7 @@ class Counters:
             self.slow,
             self.batches,
             self.nanoseconds,
+            self.unavailable,
         )
 
     def read(self) -> Totals:

@@ -34,6 +34,7 @@ METRICS = {
     "refused": ("roost_refused_connections", "Connections beyond max_connections."),
     "requests": ("roost_requests", "Requests that were answered, errors included."),
     "errors": ("roost_request_errors", "Requests that were answered with an error."),
+    "unavailable": ("roost_unavailable", "Requests that were answered with an error while the database was away."),
     "rows": ("roost_rows", "Rows that were found or modified."),
     "bytes_in": ("roost_received_bytes", "Bytes of requests."),
     "bytes_out": ("roost_sent_bytes", "Bytes of answers."),

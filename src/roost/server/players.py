@@ -217,7 +217,8 @@ class InTasks:
         counters.requests += tally.requests
         counters.errors += tally.errors
         counters.rows += tally.rows
-        tally.requests = tally.errors = tally.rows = 0
+        counters.unavailable += tally.unavailable
+        tally.requests = tally.errors = tally.rows = tally.unavailable = 0
 
     # --- lines that need a lock of another session ----------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from roost.batching.parts import Context, Part, Running, SlowPath
-from roost.errors import Busy, Error, Missing, StatementFailed
+from roost.errors import Busy, CannotOpen, Error, Missing, StatementFailed
 from roost.protocols.codec import Arrived, Codec, Late, Responder
 from roost.server.counters import Counted
 from roost.store.served import Budget, Careful, Database, Undone, kept
@@ -253,6 +253,8 @@ class Lines(Part):
         self._database.budget.take(0)  # takes no bytes, but checks the time
         for _ in responder.play():
             raise AssertionError("a responder without a transaction asks nothing of the database")
+        if isinstance(cause, CannotOpen):
+            self._counters.unavailable += responder.errors
         self.committed()
 
     def halves(self) -> list[Part]:
