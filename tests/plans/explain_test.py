@@ -208,7 +208,7 @@ def test_a_look_up_before_writing_does_too(
 def test_only_top_sorts_and_says_so(database: sqlite3.Connection) -> None:
     template, row = reads(pageviews.top(3))
     assert "USE TEMP B-TREE FOR ORDER BY" in explained(database, template, *row)
-    assert "Reads every key." in (roost.Counter.top.__doc__ or "")
+    assert "Scans every key." in (roost.Counter.top.__doc__ or "")
 
 
 def test_top_is_in_order_whatever_the_columns_of_a_key_are_called() -> None:

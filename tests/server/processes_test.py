@@ -118,7 +118,7 @@ def test_who_was_not_accepted_yet_is_answered_before_all_leave(serve: Serve) -> 
     with served.connect() as client:
         client.send("a", "b")
         served.send(signal.SIGTERM)
-        served.logged("leaving")
+        served.logged("stopping: ")
         os.kill(pid, signal.SIGCONT)
         assert [client.answer() for _ in range(3)] == ["0\t1", "0\t1", ""]
     assert served.process.wait() == 0
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:
     (pid,) = served.pids("read")
     os.kill(pid, signal.SIGSTOP)
     served.send(signal.SIGTERM)
-    served.logged("leaving")
+    served.logged("stopping: ")
     assert served.stop() == 1
     served.logged("read worker 1: told twice to leave, killed")
     assert not alive(pid)
@@ -298,7 +298,7 @@ def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> No
     served = serve("--read", "127.0.0.1:0", "--write", "none", "--drain", "0", listeners=0)
     until(lambda: (tmp_path / "app.db.started").exists(), "a worker that starts")
     served.send(signal.SIGTERM)
-    served.logged("leaving")
+    served.logged("stopping: ")
     (tmp_path / "app.db.hang").unlink()
     assert served.process.wait() == 0
     assert served.process.stdout is not None
