@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -179,9 +180,10 @@ def test_a_leader_that_waits_for_another_process_is_interrupted(url: str) -> Non
         assert child.wait() == 0
 
 
-def interrupt_after(seconds: float) -> None:
-    """Interrupt the main thread, again and again: Python misses a signal that comes just before a lock is waited for."""
+def call_interrupted(seconds: float, work: Callable[[], object]) -> None:
+    """Call, and interrupt. Python misses a signal that arrives just before it waits for a lock, so more follow."""
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+    work()
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -210,8 +212,7 @@ def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
             for other in others:
                 other.start()
             with pytest.raises(KeyboardInterrupt):
-                interrupt_after(0.005)
-                store.run(counts.add(1))
+                call_interrupted(0.005, lambda: store.run(counts.add(1)))
             go_on.set()
             leader.join()
             for other in others:
@@ -243,8 +244,7 @@ def test_close_is_interrupted_and_can_be_called_again(url: str) -> None:
         leader.start()
         inside.wait()
         with pytest.raises(KeyboardInterrupt):
-            interrupt_after(0.01)
-            store.close()
+            call_interrupted(0.01, store.close)
         go_on.set()
         leader.join()
         store.close()
