@@ -1,8 +1,8 @@
-"""How structures show over HandlerSocket: each opens like a table under its name, and keeps its promises.
+"""Structures over HandlerSocket: a client opens a structure by its name, like a table, and its promises hold.
 
-The rule is `Wire`: `find` with `=` and the columns of the key answers the rows of `latest` or `get`; inserting is the
-structure's `add`, `put` or `push`, deleting is `clear`; everything else is `notimpl`. A structure that differs says how
-in a subclass, which its plan names.
+`Wire` has the default: `find` with `=` and the key's columns returns the rows of `latest` or `get`; an insert calls the
+structure's `add`, `put` or `push`; a delete calls `clear`; everything else is answered `notimpl`. A structure with other
+operations has a subclass, which its plan names.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
-Steps = Generator[Operation[Any], Any, Any]  # operations of which each must see the result of the one before
+Steps = Generator[Operation[Any], Any, Any]  # operations that run one by one, since each depends on the last result
 
-SURE_DIGITS = 19  # a whole number of fewer has 64 bits
+SURE_DIGITS = 19  # an integer with fewer digits fits into 64 bits
 
 SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
 
 
 class Wanted(NamedTuple):
-    """What a request becomes: operations, and what makes its result of theirs."""
+    """The operations of a request, and a function that makes the request's result of theirs."""
 
     operations: list[Operation[Any]]
     tell: Callable[[list[Any]], Any]
 
 
 def notimpl(what: str) -> Invalid:
-    """Return the error of what has no meaning for a structure."""
+    """Return the error for a request that has no meaning for a structure."""
     return worded(Invalid(what), "notimpl")
 
 
 class Wire:
-    """One structure, and the columns of it that a client reads and writes.
+    """One structure, and those of its columns that a client reads and writes.
 
-    index, columns, filters: the names that the client opened it with.
+    index, columns, filters: the names with which the client opened it.
 
-    Raises: Missing where there is none of these.
+    Raises: Missing, if the structure has no such index or column.
     """
 
     bulk = False
-    more: ClassVar[tuple[Column, ...]] = ()  # columns beside the declared ones
-    written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may bring
+    more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
+    written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may contain
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
 
     def __init__(self, structure: Any, index: str, columns: Sequence[str], filters: Sequence[str]) -> None:
@@ -88,45 +88,45 @@ class Wire:
     def _is_written(self, column: Column) -> bool:
         return column in self._declared or column.name in self.written
 
-    # --- what a structure may have otherwise ----------------------------------------------------------------------
+    # --- overridden by structures that differ ----------------------------------------------------------------------
 
     def ids(self) -> Sequence[Column]:
-        """Return the columns that tell the rows of one key apart."""
+        """Return the columns that identify a row within its key."""
         return ()
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return the operation that finds the first `n` rows of a key, or the one with an id."""
+        """Return the operation that reads the first `n` rows of a key, or the row with an id."""
         structure = self.structure
         operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
         return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return what that found: the values of all columns, row by row. key: the values that were looked for."""
+        """Return the rows in the result of `reading`, each with the values of all columns. key: the values asked for."""
         several = found if isinstance(found, list) else [] if found is None else [found]
         return [self.structure.rows.check(row) for row in several]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
         """Return the operation that inserts the values of the declared columns.
 
-        given: the values that the client named.
+        given: the values that the client sent, by column.
         """
         return self._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
 
     def inserted(self, result: Any) -> int | None:
-        """Return the number that an inserted row was given."""
+        """Return the number that the structure gave to an inserted row."""
         return None
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Change one of the rows that were found; return whether it was."""
+        """Change or delete one of the rows that were read; return whether that was done."""
         yield self.structure.clear(head)
         return True
 
     # --- requests -------------------------------------------------------------------------------------------------
 
     def ask(self, verb: str, args: Sequence[Any]) -> Wanted | Steps:
-        """Return what a request becomes: the verb and the arguments of an operation of `roost.Index`.
+        """Return the operations of a request, given as the verb and the arguments of an operation of `roost.Index`.
 
-        Raises: Error for what has no meaning, or a value that a column cannot hold.
+        Raises: Error, if the request has no meaning for the structure, or a column cannot hold a value.
         """
         if verb == "insert":
             return self._insert(args[0])
@@ -147,7 +147,7 @@ class Wire:
         return Wanted([self._reading(key, n) for key in keys], tell)
 
     def _keys(self, values: Sequence[Any], in_: tuple[int, Sequence[Any]] | None) -> Iterator[Values]:
-        # The values to look for, as the structure has them; what a column cannot hold matches nothing.
+        # Yield the keys to read, as the structure's values. A value that a column cannot hold matches no row.
         given = list(values)
         for value in [None] if in_ is None else in_[1]:
             if in_ is not None:
@@ -168,9 +168,10 @@ class Wire:
         return tuple([stored[place] for place in self._shown])
 
     def inserts(self, columns: Sequence[Sequence[Any]]) -> list[Operation[Any] | Error]:
-        """Return what inserts become that bring the first columns: an operation each, or the error that says why not.
+        """Return an operation for each insert, or the error with which it is refused.
 
-        Equal ones, such as adds to one hot counter, are read once.
+        columns: the tokens of the first columns, column by column. Equal inserts, such as adds to one hot counter, are
+            converted once.
         """
         values = [neutrals(column, tokens) for column, tokens in zip(self.columns, columns, strict=False)]
         made: dict[Values, Operation[Any] | Error] = {}
@@ -232,18 +233,18 @@ class Wire:
 
 
 class EntriesWire(Wire):
-    """Rows that have a sequence and a moment: newest first."""
+    """A structure whose rows have a sequence number and a moment; newest first."""
 
     more = (SEQUENCE, AT)
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Read entries where their sequence or moment is shown."""
+        """Return an operation that reads entries, if the client opened their sequence or moment; else rows."""
         if SEQUENCE in self.columns or AT in self.columns:
             return self.structure.entries(head)  # type: ignore[no-any-return]
         return super().reading(head, id_, n)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return rows with their sequence and moment, None where these were not read."""
+        """Return rows with their sequence and moment, which are None if they were not read."""
         check = self.structure.rows.check
         if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
             return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
@@ -251,7 +252,7 @@ class EntriesWire(Wire):
 
 
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
-    """Return what `neutral` makes of each token."""
+    """Return the value of `neutral` for each token."""
     kind = column.type.kind
     if kind in ("int", "text") and None not in tokens:
         text = "".join(cast(Sequence[str], tokens))
@@ -264,7 +265,7 @@ def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
 
 
 def neutral(column: Column, token: str | None) -> Any | Unheld:
-    """Return the value of a structure's column that a token means, in the form that SQL sees; `UNHELD` for none."""
+    """Convert a token to a value of a structure's column, as SQL sees it; `UNHELD` if the column cannot hold it."""
     if token is None:
         return None
     kind = column.type.kind
