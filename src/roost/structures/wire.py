@@ -1,8 +1,8 @@
 """Structures over HandlerSocket: a client opens a structure by its name, like a table, and its promises hold.
 
 `Wire` has the default: `find` with `=` and the key's columns returns the rows of `latest` or `get`; an insert calls the
-structure's `add`, `put` or `push`; a delete calls `clear`; everything else is answered `notimpl`. A structure with other
-operations has a subclass, which its plan names.
+structure's `add`, `put` or `push`; a delete calls `clear`; everything else is answered `notimpl`. A structure that
+differs has a subclass, which its plan names.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Wire:
         return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the rows in the result of `reading`, each with the values of all columns. key: the values asked for."""
+        """Return the rows that `reading` has found, with the values of all columns. key: the values asked for."""
         several = found if isinstance(found, list) else [] if found is None else [found]
         return [self.structure.rows.check(row) for row in several]
 
