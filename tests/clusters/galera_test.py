@@ -91,7 +91,7 @@ def test_f73_nodes_go_and_come_back_under_load(
         *(each, 2 * PATIENCE),
         threads=2,
         joined=False,
-        timeout=40,
+        timeout=PATIENCE,  # a node that gives another one its data locks its tables: on a busy machine for long
         meanwhile=partial(happens, cluster, urls),
         longer=False,
     )
