@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -166,6 +167,7 @@ def _live(work: Callable[[Line], None], line: Line, patience: float, leads: bool
             os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         faulthandler.enable(file=2)
+        gc.callbacks.clear()  # an interrupt would be lost in a callback of the garbage collector; hypothesis has one
         watchdog = threading.Timer(patience, _give_up)  # not faulthandler's own, which deadlocks in a grandchild
         watchdog.daemon = True
         watchdog.start()

@@ -22,6 +22,7 @@ from pymysql.constants import FIELD_TYPE
 from sqlalchemy.exc import PendingRollbackError
 
 import roost
+from tests.campaigns.processes import until
 from tests.suite.adopted_test import VISITS, cap
 from tests.suite.application import Application
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
@@ -289,9 +290,16 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
 # --- interrupted -------------------------------------------------------------------------------------------------
 
 
+WAITING = {
+    "postgresql": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    "mariadb": """SELECT 1 FROM information_schema.innodb_trx t JOIN information_schema.processlist p
+        ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'""",
+}
+
+
 @pytest.mark.ways("awaited")
 def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_of_itself(store: Any, app: Connect, way: Way) -> None:
-    holder, one = app(), app()
+    holder, one, watcher = app(), app(), app()
     one.run(pageviews.add("/before"))
     holder.run(visits.push(Visit(1, 1)))
 
@@ -300,9 +308,18 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_of_itself(store:
         assert task is not None
         loop = asyncio.get_running_loop()
 
+        def waits() -> bool:
+            found = watcher.sql(WAITING[way.engine])
+            watcher.rollback()  # PostgreSQL shows a transaction the same activity again and again
+            return bool(found)
+
+        def cancel() -> None:
+            until(waits, "a statement that waits")  # PostgreSQL ignores a cancel request that overtakes its statement
+            loop.call_soon_threadsafe(task.cancel)
+
         def look(sql: str) -> None:
             if "INSERT INTO roost_visits_head" in sql:  # which PostgreSQL does in a CTE
-                loop.call_soon(task.cancel)
+                loop.run_in_executor(None, cancel)
 
         one.on_statement = look
         await one.joined.run_all(likes.add(1, "a"), visits.push(Visit(1, 2)))
