@@ -308,3 +308,13 @@ def test_a_server_that_prepares_nothing_is_told_all_of_it_each_time() -> None:
             assert store.run(visits.push(Visit(1, n))) == n + 1
             assert store.run(visits.latest(1, 1)) == [Visit(1, n)]
         assert store.stats().retries == 0
+
+
+def test_a_session_whose_transactions_only_read_is_told_so(url: str) -> None:
+    with roost.Store(url) as store:
+        store.create(pageviews)
+    with roost.Store(f"{url}?init_command=SET%20SESSION%20TRANSACTION%20READ%20ONLY") as store:
+        assert store.run(pageviews.total("/")) == 0
+        for _ in range(2):
+            with pytest.raises(roost.ReadOnly):
+                store.run_all(pageviews.add("/"))

@@ -112,6 +112,7 @@ class Reconnecting(ServerExecutor):
                 self.engine.waits.sleep(PAUSE * self.engine.random.random())
             except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
                 left += 1
+                self.settle()
                 if left > LEAVES:
                     raise
                 self._leave()
