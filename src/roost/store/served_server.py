@@ -54,6 +54,7 @@ LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that 
 FOREVER = 10.0**6  # seconds, if a request may take any time
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
 MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
+MOST_REASONS = 100  # that are remembered to be logged once in a while
 REPEATED = 60.0  # seconds after which the same reason why the database is unavailable is logged again
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
@@ -71,6 +72,7 @@ class Remembered:
         self.known = Known(engine.dialect, exact=True)
         self._events = cast(ServerEngine, engine).events
         self._unavailable: dict[str, float] = {}  # the time at which each reason was logged in the present outage
+        self._not_begun: dict[str, float] = {}  # likewise, of other errors with which no transaction could be begun
         self._reconnects = 0  # the number of reconnects at the last refused turn
         self._versions = count(1)
         self.forget()
@@ -90,6 +92,15 @@ class Remembered:
         if now >= self._unavailable.get(reason, -REPEATED) + REPEATED:
             self._unavailable[reason] = now
             log.error("the database is unavailable: %s", reason)
+
+    def not_begun(self, error: Error) -> None:
+        """Log why no transaction could be begun: not for each turn."""
+        reason, now = str(error).partition(" in ")[0], time.monotonic()
+        if now >= self._not_begun.get(reason, -REPEATED) + REPEATED:
+            if len(self._not_begun) >= MOST_REASONS:
+                self._not_begun.clear()
+            self._not_begun[reason] = now
+            log.warning("no transaction could be begun: %s", reason)
 
     def available(self) -> None:
         """Log that requests are answered again: after the first turn on a new connection."""
@@ -166,7 +177,7 @@ class ServerDatabase(Database):
         except Error as error:  # of the first BEGIN: all later errors are answers of requests
             connection.settle()
             if not isinstance(error, CannotOpen):  # `refused` logs that one
-                log.warning("no transaction could be begun: %s", error)
+                self._remembered.not_begun(error)
             return error
         except BaseException:
             if batch.committing is not None:  # an unexpected exception during COMMIT
