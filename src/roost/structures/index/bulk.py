@@ -50,6 +50,8 @@ def _is_whole(index: OpenedIndex, shape: Shape) -> bool:
 
 
 def _of_server(index: OpenedIndex, shape: Shape) -> Bulk | None:
+    if shape.verb != "find" and not index.table.undoes:
+        return None
     if shape.verb == "insert":
         return many_changes.Inserts.of(index, shape)
     if _is_whole(index, shape) and not shape.bounded and not shape.filters:

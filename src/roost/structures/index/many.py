@@ -93,18 +93,16 @@ class Lookups(Bulk):
             self.template: Template | None = None
             if all([column.array for column in self._columns]):
                 terms = list(enumerate([part.column.sql for part in key.parts]))
-                self.template = Template(
-                    LOOKUPS.format(
-                        shown=", ".join(shown),
-                        keys=", ".join([f"{term} AS k{place}" for place, term in terms]),
-                        table=table.sql,
-                        hint=key.hint,
-                        same=" AND ".join([f"t.{term} = k.k{place}" for place, term in terms]),
-                        lock=lock,
-                    ),
-                    Gather.LIST,
-                    Answer.ORDINAL,
+                text = LOOKUPS.format(
+                    shown=", ".join(shown),
+                    keys=", ".join([f"{term} AS k{place}" for place, term in terms]),
+                    table=table.sql,
+                    hint=key.hint,
+                    same=" AND ".join([f"t.{term} = k.k{place}" for place, term in terms]),
+                    lock=lock,
                 )
+                if text.count("{rows}") == 1:  # and none in a name
+                    self.template = Template(text, Gather.LIST, Answer.ORDINAL)
         else:
             find = f"SELECT {', '.join(shown)} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}"
             self.template = template_of(index, find, self._columns, ())
@@ -131,9 +129,11 @@ def template_of(
 ) -> Template | None:
     """Return the statement of many finds, for the values of their keys, those of the filters, limits and offsets.
 
-    None where the values of a column are not to be had from a list.
+    None where the values of a column are not to be had from a list, or a name would be taken for a place in the text.
     """
     if index.table.words.name == "mariadb":
+        if "{i}" in sql:  # in a name
+            return None
         return Template(f"({sql.replace('SELECT ', 'SELECT {i}, ', 1)})", Gather.UNION, Answer.ORDINAL)
     kinds = [column.array for column in keys]
     kinds += [column.filtered.removeprefix("%s::") or column.array for _, column in filters]

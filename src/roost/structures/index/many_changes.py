@@ -48,10 +48,13 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
     return Sums(index, shape, lookups)
 
 
-def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int] = ()) -> Outcome:
+def attempted(
+    index: OpenedIndex, *statements: Statement, counted: Sequence[int] = (), returned: int | None = None
+) -> Outcome:
     """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done.
 
     counted: the places of those that fail, too, where they do not change as many rows as they have values for.
+    returned: how many rows the first statement has to return; otherwise it has failed, too.
     """
     alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
     if not alone:
@@ -59,6 +62,7 @@ def attempted(index: OpenedIndex, *statements: Statement, counted: Sequence[int]
     try:
         answers = yield Together(statements)
         failed = any([answers[place] != len(statements[place].rows) for place in counted])
+        failed = failed or (returned is not None and len(answers[0][0]) != returned)
     except StatementFailed:
         failed = True
     if not alone:
@@ -119,7 +123,10 @@ class Inserts(Bulk):
             return
         found = None
         if sum([len(value) for place in places for value in rows[place] if type(value) in (str, bytes)]) < MOST_BYTES:
-            found = yield from attempted(self._index, self._statement([rows[place] for place in places], numbered))
+            # A trigger may leave a row out, and then nobody knows whose the numbers are.
+            returned = None if self._automatic is None else len(places)
+            statement = self._statement([rows[place] for place in places], numbered)
+            found = yield from attempted(self._index, statement, returned=returned)
         if found is None:
             middle = len(places) // 2
             yield from self._insert(places[:middle], rows, numbered, alone, results)

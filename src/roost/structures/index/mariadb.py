@@ -31,8 +31,9 @@ WORDS: Final = IndexWords(
 )
 
 _TABLE = each(
-    "SELECT table_name, table_type, engine FROM information_schema.tables\n"
-    "  WHERE table_schema = DATABASE() AND table_name = %s"
+    "SELECT table_name, table_type, engine,\n"
+    "    (SELECT transactions FROM information_schema.engines e WHERE e.engine = t.engine)\n"
+    "  FROM information_schema.tables t WHERE table_schema = DATABASE() AND table_name = %s"
 )
 _COLUMNS = each(
     "SELECT column_name, data_type, column_type, is_nullable, character_maximum_length, character_octet_length,\n"
@@ -72,8 +73,22 @@ _TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _MOST_TIME: Final = dt.timedelta(hours=838, minutes=59, seconds=59, microseconds=999_999)
+_SHAPES: Final = frozenset(
+    [
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "vector",
+    ]
+)  # they have no text of their own: they are shown as they are stored
 # A key of these ends before them: the order of an index is not that of its values.
-_UNORDERED: Final = frozenset(["set", "bit", "geometry", "point", "linestring", "polygon", "vector"])
+_UNORDERED: Final = _SHAPES | {"set", "bit"}
+_AS_STORED: Final = _SHAPES | {"blob", "bit"}
 
 
 def read_table(name: str, wire: bool = False) -> Reading:
@@ -87,7 +102,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
     for _ in range(ATTEMPTS):
         (found,) = yield ask(_TABLE, name)
         if found:
-            spelt, kind, engine = found[0]
+            spelt, kind, engine, undoes = found[0]
             if spelt != name or kind not in ("BASE TABLE", "VIEW", "SYSTEM VERSIONED"):
                 return None
             view = kind == "VIEW"
@@ -120,6 +135,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
         automatic=automatic,
         triggers=view,  # whether a view takes rows, only an INSERT tells
         unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
+        undoes=view or undoes == "YES",
         seen=(same, without_count(seen)),
         compared=without_count,
     )
@@ -219,9 +235,7 @@ def _column(
     if wire and charset is not None and charset not in _UTF8:
         shown_by = _BYTES
         held = partial(_decoded, _CODECS.get(charset, "ascii"), held)
-    elif (
-        wire and charset is None and meaning not in ("blob", "bit") and (meaning != "integer" or "zerofill" in declared)
-    ):
+    elif wire and charset is None and meaning not in _AS_STORED and (meaning != "integer" or "zerofill" in declared):
         shown_by = _TEXT
     return TableColumn(
         name,

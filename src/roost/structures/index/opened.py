@@ -88,6 +88,10 @@ class OpenedIndex:
 
     def perform(self, verb: str, args: Sequence[Any]) -> Working:
         """Do what an operation of `roost.Index` asks for; return its result."""
+        if verb != "find" and not self.table.undoes:
+            # Whatever is run again would be done twice, and rows are not locked between being read and written.
+            message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
+            raise worded(Invalid(message), "notimpl")
         if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
             return (yield from self._perform(verb, args))
         yield Control.SAVEPOINT  # a trigger's RAISE(FAIL) ends a statement and undoes nothing of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from zlib import crc32
@@ -58,7 +59,7 @@ SELECT 1, a.attnum::int8, a.attname::text,
     CASE WHEN b.typtype = 'e' THEN 'e' WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'a' ELSE b.typname::text END,
     format_type(b.oid, -1),
     CASE WHEN a.attnotnull THEN 1 ELSE 0 END + CASE WHEN a.attgenerated <> '' THEN 2 ELSE 0 END
-      + CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%' THEN 4 ELSE 0 END
+      + CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) ~ '^"?nextval"?[(]' THEN 4 ELSE 0 END
       + CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = a.attrelid AND f.contype = 'f'
           AND a.attnum = ANY (f.conkey)) THEN 8 ELSE 0 END
   FROM t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -144,11 +145,15 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
     named_by: tuple[str, ...] = ()
     named: tuple[TableColumn, ...] = ()
     primary = next((key for key in keys if key.name == "PRIMARY"), None)
-    if kind in ("r", "p") and primary is not None:
+    if kind == "r" and inherited:  # children have keys of their own: a key is unique in each table, not in all
+        keys = tuple([replace(key, unique=False) for key in keys])
+        identity = ("tableoid::int8", "ctid::text")
+        named_by = ("tableoid = %s::oid", "ctid = %s::text::tid")
+    elif kind in ("r", "p") and primary is not None:
         named = tuple([_column(facts_of[part.column.name], True) for part in primary.parts])
         identity = tuple([column.sql for column in named])
         named_by = tuple([f"{column.sql} = {column.hole}" for column in named])
-    elif kind == "r" and not inherited:  # where a row lies names it as long as it is locked
+    elif kind == "r":  # where a row lies names it as long as it is locked
         identity, named_by = ("ctid::text",), ("ctid = %s::text::tid",)
     return Table(
         name,

@@ -93,6 +93,7 @@ class Table:
     triggers: bool = False
     unique: frozenset[str] = frozenset()  # columns of keys that take a value once
     children: frozenset[str] = frozenset()  # columns that refer to another table
+    undoes: bool = True  # what a transaction has changed in it is undone by ROLLBACK
     judged: bool = False  # values may be refused by more than these: a CHECK, what is generated, a unique expression
     mark: str = ""  # a comment behind its name: a statement that is prepared keeps the types that columns had by then
     seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer

@@ -1,0 +1,152 @@
+"""Tables that few have, by `roost serve` and by `roost.Index`: each request has its own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import roost
+from tests.index.databases import Database, database
+from tests.server.playing import Bench, bench
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[Database]:
+    """A database of MariaDB."""
+    with database("mariadb", Path()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[Database]:
+    """A database of PostgreSQL."""
+    with database("postgresql", Path()) as made:
+        yield made
+
+
+def played(db: Database) -> closing[Bench]:
+    return closing(bench(db, "write"))
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria"])
+def test_a_table_without_transactions_is_read_and_not_modified(mariadb: Database, engine: str) -> None:
+    # What fails there in the middle is not undone, so that what is run again would be done twice; and no row is locked.
+    mariadb.script(
+        "DROP TABLE IF EXISTS m",
+        f"CREATE TABLE m (id int PRIMARY KEY, n int NOT NULL) ENGINE={engine}",
+        "INSERT INTO m VALUES (5, 50)",
+    )
+    with played(mariadb) as writer:
+        session = writer.session()
+        said = writer.say(
+            session, "P\t1\tmain\tm\tPRIMARY\tid,n\n1\t=\t1\t5\n1\t+\t2\t4\t0\n1\t+\t2\t5\t0\n1\t+\t2\t6\t0"
+        )
+        assert said == ["0\t1", "0\t2\t5\t50", *["2\t1\tnotimpl"] * 3]
+        changes = ("+\t\0\t1", "U\t5\t1", "D", "D?")
+        said = writer.say(session, "\n".join([f"1\t=\t1\t5\t1\t0\t{change}" for change in (*changes, *changes)]))
+        assert said == ["2\t1\tnotimpl"] * 8
+    table = roost.Index("m", "PRIMARY", ["id", "n"])
+    with roost.Store(mariadb.url) as store:
+        assert store.run(table.find(">", 0, limit=9)) == [(5, 50)]
+        for operation in (table.insert((6, 1)), table.increment("=", 5, (None, 1)), table.delete("=", 5)):
+            with pytest.raises(roost.Invalid, match="m has an engine without transactions"):
+                store.run(operation)
+            with pytest.raises(roost.Invalid, match="m has an engine without transactions"):
+                store.run_all(operation, operation)
+    assert mariadb.sql("SELECT id, n FROM m") == [(5, 50)]
+
+
+def test_a_table_that_gets_transactions_is_modified(mariadb: Database) -> None:
+    mariadb.script("DROP TABLE IF EXISTS m", "CREATE TABLE m (id int PRIMARY KEY) ENGINE=Aria")
+    with played(mariadb) as writer:
+        session = writer.session()
+        assert writer.say(session, "P\t1\tmain\tm\tPRIMARY\tid\n1\t+\t1\t1") == ["0\t1", "2\t1\tnotimpl"]
+        mariadb.script("ALTER TABLE m ENGINE=InnoDB")
+        assert writer.say(session, "1\t+\t1\t1\n1\t=\t1\t1") == ["0\t1", "0\t1\t1"]
+
+
+@pytest.mark.parametrize("name", ["v{i}", "v{rows}", "{shown}", "%s{0}"])
+def test_a_column_may_have_any_name(mariadb: Database, name: str) -> None:
+    mariadb.script(
+        "DROP TABLE IF EXISTS named",
+        f"CREATE TABLE named (id int PRIMARY KEY, `{name}` varchar(9), v0 int, v1 int, KEY k (`{name}`))",
+    )
+    with played(mariadb) as writer:
+        session = writer.session()
+        writer.say(session, f"P\t1\tmain\tnamed\tPRIMARY\tid,{name},v0,v1\nP\t2\tmain\tnamed\tk\t{name}")
+        assert writer.say(session, "1\t+\t4\t1\ta\t8\t9\n1\t+\t4\t2\tb\t8\t9") == ["0\t1"] * 2
+        assert writer.say(session, "2\t=\t1\ta\n2\t=\t1\tb\n1\t=\t1\t1\n1\t=\t1\t2") == [
+            *("0\t1\ta", "0\t1\tb"),
+            *("0\t4\t1\ta\t8\t9", "0\t4\t2\tb\t8\t9"),
+        ]
+        assert writer.say(session, "1\t=\t1\t1\t1\t0\tU\t1\tx\n1\t=\t1\t2\t1\t0\tU\t2\ty") == ["0\t1\t1"] * 2
+    assert mariadb.sql(f"SELECT `{name}` FROM named ORDER BY id") == [("x",), ("y",)]
+
+
+def test_a_shape_is_shown_as_it_is_stored(mariadb: Database) -> None:
+    mariadb.script(
+        "DROP TABLE IF EXISTS places",
+        "CREATE TABLE places (id int PRIMARY KEY, p point, g multipoint)",
+        "INSERT INTO places VALUES (1, POINT(1, 2), NULL)",
+    )
+    ((stored,),) = mariadb.sql("SELECT p FROM places")
+    token = "".join([chr(byte) if byte > 15 else f"\x01{chr(byte + 64)}" for byte in stored if byte < 128])
+    with played(mariadb) as writer:
+        session = writer.session()
+        opened, found = writer.say(session, "P\t1\tmain\tplaces\tPRIMARY\tp,g\n1\t=\t1\t1")
+        assert (opened, found.encode("ascii", "ignore").decode()) == ("0\t1", f"0\t2\t{token}\t\0")
+
+
+def test_a_row_that_a_trigger_leaves_out_costs_the_others_nothing(postgresql: Database) -> None:
+    postgresql.script(
+        "CREATE TABLE left_out (id serial PRIMARY KEY, n int)",
+        "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF new.n = 3 THEN RETURN NULL; END IF; RETURN new; END $$",
+        "CREATE TRIGGER leaving BEFORE INSERT ON left_out FOR EACH ROW EXECUTE FUNCTION leave_out()",
+    )
+    table = roost.Index("left_out", "PRIMARY", ["n"])
+    with roost.Store(postgresql.url) as store:
+        numbers = store.run_all(*[table.insert((n,)) for n in range(1, 6)])
+    rows = postgresql.sql("SELECT id, n FROM left_out ORDER BY n")
+    assert rows == [(number, n) for n, number in enumerate(numbers, 1) if n != 3]
+    assert numbers[2] == 0
+
+
+def test_what_a_parent_finds_in_its_children_is_modified_row_by_row(postgresql: Database) -> None:
+    postgresql.script(
+        "CREATE TABLE parent (id int PRIMARY KEY, n int)",
+        "CREATE TABLE child (id int PRIMARY KEY) INHERITS (parent)",
+        "INSERT INTO parent VALUES (1, 10), (2, 20)",
+        "INSERT INTO child VALUES (1, 100)",
+    )
+
+    def rows() -> list[int]:
+        return [n for (n,) in postgresql.sql("SELECT n FROM parent ORDER BY n")]
+
+    with played(postgresql) as writer:
+        session = writer.session()
+        found = writer.say(session, "P\t1\tmain\tparent\tPRIMARY\tn\n1\t=\t1\t1\t9\t0")[1]
+        assert sorted(found.split("\t")[2:]) == ["10", "100"]
+        assert writer.say(session, "1\t=\t1\t1\t9\t0\t+\t1") == ["0\t1\t2"]
+        assert rows() == [11, 20, 101]
+        # Each is one of the two: which, no order says.
+        assert writer.say(session, "1\t=\t1\t1\t1\t0\t+\t1000\n1\t=\t1\t1\t1\t0\t+\t1000") == ["0\t1\t1"] * 2
+        assert sum(rows()) == 2132
+        assert writer.say(session, "1\t=\t1\t1\t1\t0\tD\n1\t=\t1\t2\t1\t0\tD") == ["0\t1\t1"] * 2
+        assert len(rows()) == 1
+
+
+def test_a_serial_column_numbers_itself_whatever_the_account_has_set(postgresql: Database) -> None:
+    postgresql.script("CREATE TABLE numbered (id serial PRIMARY KEY, n int)")
+    ((own,),) = postgresql.sql("SELECT current_database()")
+    postgresql.script(f"ALTER DATABASE {own} SET quote_all_identifiers = on")
+    try:
+        with played(postgresql) as writer:
+            session = writer.session()
+            opening = "P\t1\tmain\tnumbered\tPRIMARY\tid,n\n"
+            assert writer.say(session, f"{opening}1\t+\t2\t0\t7\n1\t+\t2\t\0\t7")[1:] == ["0\t1\t1", "0\t1\t2"]
+    finally:
+        postgresql.script(f"ALTER DATABASE {own} RESET quote_all_identifiers")
