@@ -1,8 +1,9 @@
-"""A table of banned mail addresses, looked up by name and domain: through HandlerSocket, and beside it through SQL.
+"""A table of banned mail addresses, looked up by name and domain: by HandlerSocket, and for comparison by SQL.
 
-The talk that Roost comes from had 52 million of them, and replaced `SELECT ... WHERE name = ... AND domain = ...` by
-HandlerSocket; inserts and updates went on through SQL. So here: `roost serve` is started on the database, and the table
-is an ordinary one that SQL writes. Half of the addresses that are asked for are banned, and every answer is checked.
+In the talk that inspired Roost, there were 52 million of them. HandlerSocket replaced `SELECT ... WHERE name = ... AND
+domain = ...`, while inserts and updates still used SQL. Here it is the same: this program starts `roost serve` on the
+database, and the table is an ordinary one that SQL writes. Half of the addresses asked for are banned, and every answer
+is checked.
 
     python examples/banned_addresses.py postgresql:///app 1000000 10
 """
@@ -84,7 +85,7 @@ def address(number: int) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def serving(url: str) -> Iterator[tuple[str, int]]:
-    """Run `roost serve`; yield where it is read, and its process."""
+    """Run `roost serve`; yield its address for reads, and its process id."""
     command = [sys.executable, "-m", "roost.cli", "serve", url, "--read", "127.0.0.1:0", "--write", "none"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -98,7 +99,7 @@ def serving(url: str) -> Iterator[tuple[str, int]]:
 
 
 def by_sql(url: str) -> Callable[[list[int]], list[bool]]:
-    """Return what looks addresses up by SQL."""
+    """Return a function that looks addresses up by SQL."""
     connection = connect(url)
     cursor = connection.cursor()
     lookup = LOOKUP.format("?" if url.startswith("sqlite") else "%s")
@@ -114,7 +115,7 @@ def by_sql(url: str) -> Callable[[list[int]], list[bool]]:
 
 
 def by_key(url: str, where: str) -> Callable[[list[int]], list[bool]]:
-    """Return what looks addresses up by HandlerSocket."""
+    """Return a function that looks addresses up by HandlerSocket."""
     database = "main" if url.startswith("sqlite") else urlsplit(url).path[1:]
     key = "banned_name_domain_key" if url.startswith("postgresql") else "name"
     banned = Index(database, "banned", key, ["id", "mail_code"])
@@ -129,7 +130,7 @@ def by_key(url: str, where: str) -> Callable[[list[int]], list[bool]]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return what a process has used, with its children, also those that have ended (PostgreSQL: its connections)."""
+    """Return the processor seconds of a process and its children, ended ones (PostgreSQL's connections) included."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rpartition(") ")[2].split()
     used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -165,7 +166,7 @@ def main() -> None:
     parser.add_argument("url", nargs="?", default="sqlite:///app.db")
     parser.add_argument("rows", nargs="?", type=int, default=1_000_000)
     parser.add_argument("seconds", nargs="?", type=float, default=5.0)
-    parser.add_argument("--server-pid", type=int, help="the database's process, whose processor time is told as well")
+    parser.add_argument("--server-pid", type=int, help="the database's process; its processor time is printed, too")
     options = parser.parse_args()
     url, rows, seconds = options.url, options.rows, options.seconds
     fill(url, rows)

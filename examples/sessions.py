@@ -1,7 +1,7 @@
 """A session store: sessions of two weeks, read and renewed on each request.
 
-The talk that Roost comes from moved sessions out of SQL, into a server of their own. Here they stay in the database:
-the session goes away by itself, `touch` writes it once in 21 hours, and what belongs together is one transaction.
+The talk that inspired Roost moved sessions out of SQL, to another server. Here they stay in the database: a session
+expires by itself, `touch` writes it once in 21 hours, and a session is changed in one transaction with other data.
 
     python examples/sessions.py sqlite:///app.db
 """
@@ -22,24 +22,24 @@ LASTS = timedelta(weeks=2)
 
 
 def log_in(store: roost.Store, user: str) -> str:
-    """Begin a session, and count the visit with it: both, or none. Returns what the browser's cookie is given."""
+    """Begin a session and count the visit, both or none; return the value of the browser's cookie."""
     cookie = secrets.token_urlsafe(32)
     store.run_all(sessions.add(cookie, _stored({"user": user}), LASTS), visits.add(user))
     return cookie
 
 
 def request(store: roost.Store, cookie: str) -> dict[str, Any] | None:
-    """Return the session of a request, and renew it; None for who has to log in."""
+    """Return the session of a request, and renew it; None if the user has to log in."""
     found = store.run(sessions.get(cookie))
     if found is None:
         return None
-    store.run(sessions.touch(cookie, LASTS))  # mostly a read: it is written where a sixteenth of the time has gone
+    store.run(sessions.touch(cookie, LASTS))  # usually only a read: it writes after a sixteenth of the time
     session: dict[str, Any] = json.loads(found)
     return session
 
 
 def put_into_basket(store: roost.Store, cookie: str, article: str) -> bool:
-    """Change a session; a change that another request has made meanwhile is not lost."""
+    """Change a session; a change that another request has made in the meantime is not lost."""
     while (item := store.run(sessions.gets(cookie))) is not None:
         session = json.loads(item.value)
         session.setdefault("basket", []).append(article)

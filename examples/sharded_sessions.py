@@ -1,8 +1,8 @@
 """A session table over several databases, read and written by key through HandlerSocket, cleaned up by SQL.
 
-The talk that Roost comes from spread its sessions over 10,000 tables in 100 databases, by a hash that is part of the
-key. Here a shard is a database of any kind, with a `roost serve` of its own. A session is inserted, read and updated
-by its key; what is old is deleted by SQL, as there.
+The talk that inspired Roost spread its sessions over 10,000 tables in 100 databases, by a hash that is part of the key.
+Here a shard is a database of any kind, with its own `roost serve`. HandlerSocket inserts, reads and updates sessions by
+their keys; SQL deletes old ones, as in the talk.
 
     python examples/sharded_sessions.py sqlite:///one.db sqlite:///two.db --seconds 5
 """
@@ -26,12 +26,12 @@ from zlib import crc32
 
 from roost.client import Index, Pool
 
-BUCKETS = 100  # a bucket always stays together: to add shards means to move buckets
+BUCKETS = 100  # the sessions of a bucket are in one shard: to add a shard, move buckets
 TABLE = """\
 CREATE TABLE sessions (bucket INTEGER NOT NULL, hash VARCHAR(43) NOT NULL, ts BIGINT NOT NULL, data TEXT NOT NULL,
   PRIMARY KEY (bucket, hash))"""
 OLD = "DELETE FROM sessions WHERE ts < {}"
-MIX = {"get": 1200, "update": 150, "create": 10}  # requests per second of the talk's
+MIX = {"get": 1200, "update": 150, "create": 10}  # the talk's requests per second
 THREADS = 8
 
 
@@ -58,7 +58,7 @@ def connect(url: str) -> Any:
 
 
 def run(url: str, sql: str) -> int:
-    """Run a statement; return how many rows it has changed."""
+    """Run a statement; return the number of rows that it has changed."""
     with contextlib.closing(connect(url)) as connection:
         cursor = connection.cursor()
         cursor.execute(sql)
@@ -68,7 +68,7 @@ def run(url: str, sql: str) -> int:
 
 
 class Shard:
-    """One database: where its rows are, and the connections to its server."""
+    """One database: its index, opened for two purposes, and the connections to its server."""
 
     def __init__(self, url: str, where: str) -> None:
         database = "main" if url.startswith("sqlite") else urlsplit(url).path[1:]
@@ -95,14 +95,14 @@ class Sessions:
         return cookie
 
     def get(self, cookie: str) -> dict[str, Any] | None:
-        """Return a session; None where there is none."""
+        """Return a session; None if there is none."""
         shard, key = self._of(cookie)
         rows = shard.server.run(shard.data.find("=", key))
         found: dict[str, Any] | None = json.loads(rows[0][1] or "") if rows else None
         return found
 
     def update(self, cookie: str, session: dict[str, Any]) -> bool:
-        """Replace a session; return whether it is there."""
+        """Replace a session; return whether it exists."""
         shard, key = self._of(cookie)
         return shard.server.run(shard.data.update("=", key, (int(time.time()), json.dumps(session)))) == 1
 
@@ -114,7 +114,7 @@ class Sessions:
 
 @contextlib.contextmanager
 def serving(url: str) -> Iterator[str]:
-    """Run `roost serve`; yield where it is written."""
+    """Run `roost serve`; yield its address for writes."""
     command = [sys.executable, "-m", "roost.cli", "serve", url, "--read", "none", "--write", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -128,7 +128,7 @@ def serving(url: str) -> Iterator[str]:
 
 
 def browse(sessions: Sessions, seconds: float) -> dict[str, tuple[int, float]]:
-    """Ask in the talk's mix, in several threads; return how many requests of each kind, and their milliseconds."""
+    """Send the talk's mix of requests, in several threads; return the number and the mean milliseconds of each kind."""
     taken: dict[str, list[float]] = defaultdict(list)
     end = time.monotonic() + seconds
 
@@ -156,7 +156,7 @@ def browse(sessions: Sessions, seconds: float) -> dict[str, tuple[int, float]]:
 
 
 def main() -> None:
-    """Make the tables, use them, and remove what is old."""
+    """Make the tables, use them, and delete old sessions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("urls", nargs="*", default=["sqlite:///one.db", "sqlite:///two.db"])
     parser.add_argument("--seconds", type=float, default=5.0)

@@ -1,8 +1,8 @@
-"""A cache that is warm after a restart: pages that take long to render, rendered once.
+"""A cache that is warm after a restart: pages that take long to render are rendered once.
 
-Whoever asks first renders the page; all others, in any process, wait for it or get the old one. After a restart of the
-application, or of the database, the pages are still there, so nobody has to render everything at once. Any client of
-memcached reads the same pages: `roost serve URL --memcached 127.0.0.1:11211 --cache pages`.
+The first caller renders the page; all others, in any process, wait for it or get the old one. After a restart of the
+application, or of the database, the pages are still there, so they need not all be rendered again. Any client of
+memcached can read the same pages: `roost serve URL --memcached 127.0.0.1:11211 --cache pages`.
 
     python examples/warm_cache.py sqlite:///app.db   # and again
 """
@@ -26,7 +26,7 @@ def render(name: str) -> bytes:
 
 
 def page(store: roost.Store, name: str) -> bytes:
-    """Return a page: an hour old at most. In its last minute one caller renders it anew, the others get the old one."""
+    """Return a page, at most an hour old. In its last minute one caller renders it anew; others get the old one."""
     return store.get_or_set(pages, name, lambda: render(name), ttl=3600, stale=60)
 
 

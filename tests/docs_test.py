@@ -200,8 +200,7 @@ def test_every_operation_of_a_set_in_memcached_has_its_line() -> None:
 COMPLETION = """\
 ## Completion
 
-Commands, options and the names of files are completed by the shell, once it is told to. For bash (4.4 or newer), in
-`~/.bashrc`:
+The shell can complete commands, options and file names. For bash (4.4 or newer), put this into `~/.bashrc`:
 
 ```bash
 eval "$(_ROOST_COMPLETE=bash_source roost)"
@@ -209,7 +208,7 @@ eval "$(_ROOST_COMPLETE=bash_source roost)"
 
 For zsh, in `~/.zshrc`: `eval "$(_ROOST_COMPLETE=zsh_source roost)"`. For fish, in
 `~/.config/fish/completions/roost.fish`: `_ROOST_COMPLETE=fish_source roost | source`. `_ROOST_COMPLETE` is for the
-shell alone: with it `roost` prints its script, and does nothing else.
+shell only: if it is set, `roost` prints a script and does nothing else.
 """
 
 
@@ -257,8 +256,8 @@ def cli_page() -> str:
     """The page of the command line: the help text of every command, as it is."""
     parts = [
         "# The command line\n",
-        "`pip install roost` brings `roost`. Each command as its `--help` tells it; this page is made from them by",
-        "`python -m tests.docs_test`.\n",
+        "`pip install roost` installs the command `roost`. Each section below is what a command prints with `--help`;",
+        "`python -m tests.docs_test` writes this page.\n",
     ]
     runner = CliRunner(env={"COLUMNS": "80", "ROOST_STORE": None})
 

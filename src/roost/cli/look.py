@@ -45,7 +45,7 @@ def list_(settings: GlobalOptions) -> None:
     type=click.IntRange(min=1),
     help=f"How many to show; by default {PAGE} keys, or the whole content of one key.",
 )
-@click.option("--after", metavar="KEY", help="List the keys behind this one: the next page.")
+@click.option("--after", metavar="KEY", help="List the keys after this one: the next page.")
 @shared
 @click.pass_obj
 def show(settings: GlobalOptions, name: str, key: str | None, n: int | None, after: str | None) -> None:
