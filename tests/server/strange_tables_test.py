@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import roost
+from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.server.playing import Bench, bench
+
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +154,59 @@ def test_a_serial_column_numbers_itself_whatever_the_account_has_set(postgresql:
             assert writer.say(session, f"{opening}1\t+\t2\t0\t7\n1\t+\t2\t\0\t7")[1:] == ["0\t1\t1", "0\t1\t2"]
     finally:
         postgresql.script(f"ALTER DATABASE {own} RESET quote_all_identifiers")
+
+
+MADE = {
+    "table": ["CREATE TABLE anew (id int PRIMARY KEY, n int)"],
+    "partitions": [
+        "CREATE TABLE anew (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
+        "CREATE TABLE anew_1 PARTITION OF anew FOR VALUES FROM (0) TO (10)",
+    ],
+    "children": ["CREATE TABLE anew (id int PRIMARY KEY, n int)", "CREATE TABLE anew_1 (k int) INHERITS (anew)"],
+    "view": ["CREATE TABLE anew_1 (id int, n int)", "CREATE VIEW anew AS SELECT * FROM anew_1"],
+}
+FILL = "INSERT INTO {} VALUES (1, 7)"
+REWRITTEN = [
+    ("table", "anew", ["TRUNCATE anew", FILL.format("anew")]),
+    ("table", "anew", ["ALTER TABLE anew ALTER n TYPE bigint"]),
+    (
+        "table",
+        "anew",
+        [
+            "CREATE TABLE other AS SELECT * FROM anew",
+            "DROP TABLE anew",
+            "ALTER TABLE other RENAME TO anew",
+            "ALTER TABLE anew ADD PRIMARY KEY (id)",
+        ],
+    ),
+    ("partitions", "anew", ["ALTER TABLE anew ALTER n TYPE bigint"]),
+    ("partitions", "anew_1", ["TRUNCATE anew_1", FILL.format("anew_1")]),
+    ("children", "anew_1", ["TRUNCATE anew_1", FILL.format("anew_1 (id, n)")]),
+    ("view", "anew_1", ["TRUNCATE anew_1", FILL.format("anew_1")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "locked", "rewrite"), REWRITTEN, ids=[f"{made}-{rewrite[0].split()[0]}" for made, _, rewrite in REWRITTEN]
+)
+def test_rows_are_found_while_their_table_is_rewritten(
+    postgresql: Database, made: str, locked: str, rewrite: list[str]
+) -> None:
+    # The find waits with a snapshot that sees none of the rows which are there when it goes on.
+    postgresql.script("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", *MADE[made])
+    postgresql.script(FILL.format(f"{'anew_1' if made == 'children' else 'anew'} (id, n)"))
+    index = roost.Index("anew", "PRIMARY", ["id", "n"])
+    with (
+        roost.Store(postgresql.url, lock_wait=60, timeout=60) as store,
+        closing(postgresql.connect()) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        for _ in range(2):  # the second time it is known
+            assert store.run(index.find("=", 1)) == [(1, 7)]
+        other.execute(f"LOCK TABLE {locked}")
+        finding = pool.submit(store.run, index.find("=", 1))
+        until(lambda: postgresql.sql(WAITING) != [], "nobody waits")
+        for text in rewrite:
+            other.execute(text)
+        other.commit()
+        assert finding.result() == [(1, 7)]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from roost.dialects.dialect import Row, Together
+from roost.errors import Conflict
 from roost.structures.index import exact
 from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.words import IndexWords
@@ -28,15 +29,44 @@ WORDS: Final = IndexWords(
 )
 
 # By which transactions the rows of the catalog were written that a table, its columns and its indexes have: asked for
-# with every transaction, to see whether they are still the same.
-_VERSIONS = each(
-    """\
-SELECT c.oid::int8, c.xmin::text,
+# with every transaction, to see whether they are still the same. A snapshot may be older than the lock on a table: who
+# has rewritten it meanwhile (ALTER, TRUNCATE and INSERT, REFRESH) has written rows that the snapshot does not see, and
+# catalog rows, too. Functions do see those: where they have another file, or another table of the name, the answer is
+# one that was never given before.
+_QUESTION = """\
+SELECT n.oid::int8, c.xmin::text,
     ARRAY(SELECT a.xmin FROM pg_catalog.pg_attribute a
       WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text,
     ARRAY(SELECT ROW(x.indexrelid, x.xmin, i.xmin)::text FROM pg_catalog.pg_index x, pg_catalog.pg_class i
-      WHERE i.oid = x.indexrelid AND x.indrelid = c.oid ORDER BY x.indexrelid)::text
-  FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%s)"""
+      WHERE i.oid = x.indexrelid AND x.indrelid = c.oid ORDER BY x.indexrelid)::text,
+    CASE WHEN {rewritten} THEN clock_timestamp()::text END
+  FROM (SELECT to_regclass(%s)::oid) n (oid) LEFT JOIN pg_catalog.pg_class c ON c.oid = n.oid
+  WHERE n.oid IS NOT NULL"""
+_VERSIONS = each(_QUESTION.format(rewritten="c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid)"))
+# The same of what consists of others: their partitions, those that inherit from it, and what is below a view.
+_ALL_VERSIONS = each(
+    _QUESTION.format(
+        rewritten="""\
+CASE c.relkind
+      WHEN 'p' THEN EXISTS (
+        SELECT FROM pg_partition_tree(c.oid) p LEFT JOIN pg_catalog.pg_class k ON k.oid = p.relid
+        WHERE k.oid IS NULL OR (k.relfilenode <> 0 AND k.relfilenode <> pg_relation_filenode(k.oid)))
+      ELSE EXISTS (
+        WITH RECURSIVE below AS (
+          SELECT c.oid
+          UNION
+          SELECT b.oid FROM below CROSS JOIN LATERAL (
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = below.oid
+            UNION ALL
+            SELECT d.refobjid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d
+                ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+              WHERE r.ev_class = below.oid AND d.refclassid = 'pg_catalog.pg_class'::regclass
+          ) b (oid)
+        )
+        SELECT FROM below JOIN pg_catalog.pg_class k ON k.oid = below.oid
+        WHERE k.relfilenode <> 0 AND k.relfilenode <> pg_relation_filenode(k.oid))
+    END"""
+    )
 )
 
 # A row for the table, one for each of its columns, one for each part of an index that can be opened. An index has an
@@ -131,11 +161,15 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
     if name.startswith("roost_") or "\0" in name or "\0" in schema:
         return None
     quoted = ".".join([f'"{each_.replace(chr(34), 2 * chr(34))}"' for each_ in (schema, name) if each_])
-    question = ask(_VERSIONS, quoted)
-    answer, (rows,) = yield Together((question, ask(_FACTS, quoted)))
+    question, of_all = ask(_VERSIONS, quoted), ask(_ALL_VERSIONS, quoted)
+    answer, of_all_answer, (rows,), again = yield Together((question, of_all, ask(_FACTS, quoted), question))
+    if list(answer) != list(again) or (answer[0] and answer[0][0][1] is None):
+        raise Conflict(f"{name} was made anew in this moment")
     if not rows or rows[0][0] != 0:
         return None
     _, _, kind, inherited, *_ = rows[0]
+    if inherited or kind in ("p", "v"):
+        question, answer = of_all, of_all_answer
     numbered = {row[1]: _column(row, wire) for row in rows if row[0] == 1}
     facts_of = {row[2]: row for row in rows if row[0] == 1}
     facts = {name: row[8] for name, row in facts_of.items()}
