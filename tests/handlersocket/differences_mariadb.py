@@ -13,6 +13,7 @@ MARIADB_RULES = {
     **RULES,
     "prefix": "an index that begins with a prefix of a column cannot be opened",
     "none": "a HASH index cannot be opened, and what was opened before stays",
+    "undone": "a table whose engine has no transactions is not modified",
     "13": "numbers that refused inserts would have had are not used again, and more are tried",
 }
 
@@ -94,10 +95,12 @@ ON_MARIADB: Mapping[str, Sequence[Entry]] = {
         ("seen", b"", [34]),
     ],
     "25_engines": [
+        ("undone", b"2\t1\tnotimpl\n", [3, 4, 5, 6, 10, 11, 12, 13, 21]),
+        ("undone", b"0\t2\t1\ta\t2\tb\n", [7, 14]),
+        ("undone", b"0\t2\n", [22]),
         ("none", b"2\t1\tidxnum\n", [15]),
-        ("none", b"0\t2\t2\tb\n", [16]),
-        ("none", b"0\t2\t2\tb\t6\tyy\n", [17]),
-        ("none", b"0\t2\n", [18]),
+        ("none", b"0\t2\t2\tb\n", [16, 17]),
+        ("none", b"0\t2\t1\ta\n", [18]),
     ],
 }
 
