@@ -25,6 +25,8 @@ Open = Callable[..., roost.Store]
 ALL = (pageviews, visits, baskets, likes)
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 nine = roost.Ring("visits", Visit, per="uid", keep=9)
+pages = roost.Cache("pages", value=str)
+jobs = roost.Lease("jobs")
 
 
 @pytest.fixture
@@ -141,6 +143,49 @@ def test_an_update_of_what_another_has_changed_is_told_to_try_again(
     assert store.run(visits.latest(5)) == [Visit(5, 9)]
 
 
+@pytest.mark.parametrize(
+    "first", ["UPDATE pages SET value = 'new'", "INSERT INTO pages (key, value) VALUES ('/home', 'new')"]
+)
+@pytest.mark.parametrize(
+    "late", ["value = value || '!'", "expires = now() + interval '1 hour'", "flags = 7"], ids=lambda late: late[:5]
+)
+def test_an_update_of_a_cache_overwrites_no_value_that_came_meanwhile(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: str
+) -> None:
+    store = open_store(pages)
+    sql.execute(
+        "INSERT INTO pages (key, value, expires, flags) VALUES ('/home', 'old', '9999-12-31 23:59:59.999999+00', 1)"
+    )
+    (error,) = waiting(sql, other, first, f"UPDATE pages SET {late}")
+    assert isinstance(error, psycopg.errors.SerializationFailure)
+    assert store.run(pages.get("/home")) == "new"
+    sql.execute(f"UPDATE pages SET {late}")
+    assert store.run(pages.get("/home")) == ("new!" if "!" in late else "new")
+
+
+def test_a_delete_ends_the_lease_that_it_has_found_and_no_later_one(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient
+) -> None:
+    store = open_store(jobs)
+    grant = store.run(jobs.acquire("nightly", "worker 1", 60))
+    assert grant is not None
+    found: list[Any] = []
+    late = "DELETE FROM jobs WHERE holder = 'worker 1' RETURNING holder"
+    with other.transaction():
+        store.on(other).run(jobs.release(grant))
+        assert store.on(other).run(jobs.acquire("nightly", "worker 2", 60)) is not None
+        thread = Thread(target=lambda: found.extend(rows(sql, late)))
+        thread.start()
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
+        while not rows(other, blocked, sql.info.backend_pid):
+            other.execute("SELECT pg_stat_clear_snapshot()")
+    thread.join()
+    assert found == []
+    assert store.run(jobs.holder("nightly")) == "worker 2"
+    assert rows(sql, late.replace("1", "2")) == [("worker 2",)]
+    assert store.run(jobs.holder("nightly")) is None
+
+
 def test_an_update_of_a_total_loses_no_add(open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient) -> None:
     store = open_store(pageviews)
     sql.execute("INSERT INTO pageviews VALUES ('/home', 3)")
@@ -204,12 +249,20 @@ def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: Postg
     )
     sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits FOR EACH ROW EXECUTE FUNCTION noted()")
     sql.execute("COMMENT ON VIEW visits IS 'who''s been here'")
+    sql.execute("COMMENT ON COLUMN visits.visitor IS '100 %'")
+    sql.execute("ALTER VIEW visits ALTER COLUMN visitor SET DEFAULT 7")
+    sql.execute("ALTER VIEW visits SET (security_barrier)")
     sql.execute(f"GRANT SELECT ON visits TO {role} WITH GRANT OPTION")
     sql.execute(f"GRANT UPDATE (visitor) ON visits TO {role}")
     assert store.alter(nine) == ["keep: 5 -> 9"]
-    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
+    sql.execute("INSERT INTO visits (uid) VALUES (5)")
     assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
     assert rows(sql, "SELECT obj_description('visits'::regclass)") == [("who's been here",)]
+    assert rows(
+        sql,
+        "SELECT col_description(attrelid, attnum), reloptions FROM pg_attribute JOIN pg_class c ON c.oid = attrelid\n"
+        "  WHERE attrelid = 'visits'::regclass AND attname = 'visitor'",
+    ) == [("100 %", ["security_barrier=true"])]
     assert rows(
         sql,
         "SELECT has_table_privilege(?, 'visits', 'SELECT WITH GRANT OPTION'), has_table_privilege(?, 'visits',"
@@ -232,6 +285,19 @@ def test_a_view_that_is_made_of_a_view_is_never_dropped(open_store: Open, sql: P
     assert store.alter(visits) == []
     assert rows(sql, "SELECT * FROM report") == []
     sql.execute("DROP VIEW report")
+    for make, told, drop in (
+        ("CREATE TABLE kept (visit visits)", "column visit of table kept", "DROP TABLE kept"),
+        (
+            "CREATE FUNCTION seen() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM visits; END",
+            r"function seen\(\)",
+            "DROP FUNCTION seen()",
+        ),
+    ):
+        if sql.info.server_version >= 140_000 or "ATOMIC" not in make:
+            sql.execute(make)
+            with pytest.raises(roost.Invalid, match=f"{told} would go with it; drop that first"):
+                store.alter(nine)
+            sql.execute(drop)
     store.alter(nine)
 
 

@@ -46,6 +46,27 @@ def test_nobody_else_can_use_a_view_s_functions(open_store: Open, sql: PostgreSQ
         )
 
 
+def test_default_privileges_give_nobody_what_was_taken_from_him(
+    open_store: Open, sql: PostgreSQLClient, role: str
+) -> None:
+    given = f"GRANT ALL ON TABLES TO {role}", f"GRANT ALL ON FUNCTIONS TO {role}", "GRANT SELECT ON TABLES TO PUBLIC"
+    for each in given:
+        sql.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA public {each}")
+    store = open_store(visits)
+    for statement in (f"REVOKE ALL ON visits FROM {role}, PUBLIC", f"GRANT INSERT ON visits TO {role}"):
+        sql.execute(statement)
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=9))
+    rights = [f"has_table_privilege('{role}', 'visits', '{each}')" for each in ("SELECT", "INSERT", "DELETE")]
+    functions = [
+        f"has_function_privilege('{role}', 'roost_visits_{each}()', 'EXECUTE')" for each in ("insert", "delete")
+    ]
+    assert rows(sql, f"SELECT {', '.join([*rights, *functions])}") == [(False, True, False, False, False)]
+    assert store.check() == []
+    sql.execute(f"GRANT EXECUTE ON FUNCTION roost_visits_insert() TO {role}")
+    assert [found.rule for found in store.check()] == ["view"]
+    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=True)
+
+
 def test_a_view_writes_its_own_tables_whatever_the_search_path(
     open_store: Open, store_url: str, sql: PostgreSQLClient
 ) -> None:

@@ -16,7 +16,8 @@ from roost.types.columns import Column
 
 EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
 FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
-FLAGS_SHOWN = f"flags & {FLAGS_MAX} AS flags"  # without the bits of `meta.py`
+FLAGS_GIVEN = f"flags & {FLAGS_MAX}"  # without the bits of `meta.py`
+FLAGS_SHOWN = f"{FLAGS_GIVEN} AS flags"
 NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
 FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
 BOUNDED = ": a cache with bounds takes only DELETE by SQL; store by Python's set, HandlerSocket or memcached's protocol"
@@ -129,6 +130,10 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
     no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
     shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
     view = f"SELECT {shown} FROM {rows}\n  WHERE until > {now}"
+    # As the view shows them, so that they are equal where nothing was written.
+    as_it_was = (
+        f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
+    )
     if _bounded(plan):
         return postgresql.Made(
             view=view,
@@ -159,9 +164,8 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
             *words.normal([value, EXPIRES]),
             f"UPDATE {rows} SET value = NEW.value, until = {POSTGRESQL_UNTIL}, flags = coalesce(NEW.flags, 0),\n"
-            f"  token = greatest({now}, token + 1) WHERE {old};",
-            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-            "RETURN NEW;",
+            f"  token = greatest({now}, token + 1) WHERE {old} AND {as_it_was};",
+            *words.unless_changed(old),
         ],
         delete=[
             words.refuse(),

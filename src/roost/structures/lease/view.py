@@ -6,6 +6,10 @@ from roost.structures.clock import at_moment, shown_now
 from roost.structures.lease.declaration import HOLDER
 from roost.structures.plan import StructurePlan
 from roost.structures.views.read_only import read_only
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+TOKEN = Column("token", ColumnType("int"))  # of each grant another
 
 
 def _shown(plan: StructurePlan) -> str:
@@ -23,4 +27,4 @@ def _end(plan: StructurePlan, which: str) -> str:
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 
-VIEWS = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one")
+VIEWS = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])

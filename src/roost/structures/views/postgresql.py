@@ -36,7 +36,7 @@ VIEW = (
     " || current_setting('server_version_num')::integer / 10000"
 )
 BIND = """\
-DO $roost$ DECLARE c pg_class; owner name; BEGIN
+DO $roost$ DECLARE c pg_class; owner name; other regrole; BEGIN
   SELECT * INTO c FROM pg_class
     WHERE relname = {literal} AND relnamespace = quote_ident(current_schema())::regnamespace;
   IF to_regclass({rows}) IS DISTINCT FROM to_regclass(quote_ident(current_schema()) || {dot_rows}) THEN
@@ -51,7 +51,19 @@ END $roost$"""
 BIND_FUNCTION = """\
   EXECUTE format('ALTER FUNCTION {function}() SET search_path = %I, pg_temp', current_schema());
   REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
+  FOR other IN SELECT DISTINCT g.grantee::regrole FROM pg_proc p, aclexplode(p.proacl) g
+      WHERE p.oid = '{function}()'::regprocedure AND g.grantee <> p.proowner LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION {function}() FROM %s', other);
+  END LOOP;
   EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
+# A view that is made anew has the rights that the former one had, not those of ALTER DEFAULT PRIVILEGES.
+ONLY_GIVEN = """\
+DO $roost$ DECLARE other text; BEGIN
+  FOR other IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
+      FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = {literal}::regclass AND g.grantee <> c.relowner LOOP
+    EXECUTE 'REVOKE ALL ON {quoted} FROM ' || other;
+  END LOOP;
+END $roost$"""
 
 THE_VIEW = """\
 WITH c AS (
@@ -71,12 +83,14 @@ UNION ALL
 SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
     p.proname, l.lanname, p.prosecdef,
     p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
-    has_function_privilege('public', p.oid, 'EXECUTE'), p.proowner = (SELECT r.relowner FROM pg_class r
+    EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g WHERE g.grantee <> p.proowner),
+    p.proowner = (SELECT r.relowner FROM pg_class r
       WHERE r.relname = 'roost_' || c.relname || '_rows' AND r.relnamespace = c.relnamespace)) || p.prosrc
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal"""
-# What goes with the view when it is dropped: what makes rights and a comment again, and the views that are made of it.
+# What goes with the view when it is dropped: what makes rights, options, defaults and comments again, and what is made
+# of it.
 # A statement of its own: each part of a query costs half a millisecond of planning.
 GOES_WITH = f"""\
 {THE_VIEW}SELECT 'said', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
@@ -91,10 +105,23 @@ UNION ALL
 SELECT 'said', format('COMMENT ON VIEW %%I IS %%L', c.relname, obj_description(c.oid, 'pg_class'))
   FROM c WHERE obj_description(c.oid, 'pg_class') IS NOT NULL
 UNION ALL
-SELECT DISTINCT 'user', v.oid::regclass::text
-  FROM c JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-    JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-    JOIN pg_class v ON v.oid = r.ev_class AND v.oid <> c.oid"""
+SELECT 'said', format('COMMENT ON COLUMN %%I.%%I IS %%L', c.relname, a.attname, col_description(c.oid, a.attnum))
+  FROM c JOIN pg_attribute a ON a.attrelid = c.oid WHERE col_description(c.oid, a.attnum) IS NOT NULL
+UNION ALL
+SELECT 'said', format('ALTER VIEW %%I SET (%%s)', c.relname, array_to_string(c.reloptions, ', '))
+  FROM c WHERE c.reloptions IS NOT NULL
+UNION ALL
+SELECT 'said', format('ALTER VIEW %%I ALTER COLUMN %%I SET DEFAULT %%s', c.relname, a.attname,
+    pg_get_expr(d.adbin, d.adrelid))
+  FROM c JOIN pg_attrdef d ON d.adrelid = c.oid JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.oid, d.adnum)
+UNION ALL
+SELECT DISTINCT 'user', CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, d.objsubid)
+    ELSE r.ev_class::regclass::text END
+  FROM c JOIN pg_type t ON t.oid = c.reltype JOIN pg_depend d ON d.deptype = 'n' AND (
+      d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
+    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+  WHERE r.ev_class IS DISTINCT FROM c.oid"""
 
 TAKEN = """\
 SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'i' THEN 'index '
@@ -166,10 +193,12 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
 
 
 def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
-    rows = yield Statement(each(GOES_WITH), [(plan.structure.name,)])
+    name = plan.structure.name
+    rows = yield Statement(each(GOES_WITH), [(name,)])
+    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted(name)), quoted=quoted(name))
     return replace(
         found,
-        said=tuple(text for kind, text in rows[0] if kind == "said"),
+        said=(only_given, *(text for kind, text in rows[0] if kind == "said")),
         users=tuple(text for kind, text in rows[0] if kind == "user"),
     )
 
@@ -313,6 +342,12 @@ class ViewWords:
             self.lock("OLD"),
             f"UPDATE {self.rows} SET ({self.names(columns)}) = ROW({to})\n"
             f"  WHERE {place} AND ROW({self.names(columns)}) IS NOT DISTINCT FROM ROW({as_it_was});",
+            *self.unless_changed(place),
+        ]
+
+    def unless_changed(self, place: str) -> list[str]:
+        """Return the statements behind an UPDATE of a row as it was: it is another one now, or it has gone."""
+        return [
             "IF FOUND THEN\n  RETURN NEW;\nEND IF;",
             f"PERFORM 1 FROM {self.rows} WHERE {place};",
             f"IF FOUND THEN\n  {self.stop('40001', ': another client changes this row at the same time; try again')}\n"

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roost.structures.plan import StructurePlan
 from roost.structures.views import mariadb, postgresql, sqlite
+from roost.types.columns import Column
 
 Shown = Callable[[Any], str]  # makes the query of the view
 Removing = Callable[[StructurePlan, str], str]  # makes the statement of a DELETE, for the rows that a condition names
 
 
-def read_only(shown: Shown, remove: Removing, instead: str) -> Mapping[str, Callable[[StructurePlan], Any]]:
+def read_only(
+    shown: Shown, remove: Removing, instead: str, same: Sequence[Column] = ()
+) -> Mapping[str, Callable[[StructurePlan], Any]]:
     """Return what the view is made of, by dialect.
 
     instead: what an INSERT or UPDATE is refused with.
+    same: what tells a key's row from a later one, which a DELETE leaves: on PostgreSQL a client's statement may have
+        found a row that is another one by now.
     """
 
     def on_sqlite(plan: StructurePlan) -> sqlite.Made:
@@ -44,7 +49,7 @@ def read_only(shown: Shown, remove: Removing, instead: str) -> Mapping[str, Call
             update=refuse,
             delete=[
                 words.refuse(),
-                f"{remove(plan, words.equal(words.key, 'OLD'))};",
+                f"{remove(plan, words.equal([*words.key, *same], 'OLD'))};",
                 "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
                 "RETURN OLD;",
             ],
