@@ -1,4 +1,4 @@
-"""Tables that few have, by `roost serve` and by `roost.Index`: each request has its own answer."""
+"""Tables and servers that few have, by `roost serve` and by `roost.Index`: each request has its own answer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import roost
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.server.playing import Bench, bench
+from tests.strange.mariadb import connection, strange
 
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
@@ -210,3 +211,45 @@ def test_rows_are_found_while_their_table_is_rewritten(
             other.execute(text)
         other.commit()
         assert finding.result() == [(1, 7)]
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_writes_go_on_when_somebody_has_dropped_the_writers_table(kind: str) -> None:
+    add = "1\t=\t1\t1\t1\t0\t+\t1"
+    with database(kind, Path()) as db:
+        db.script("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 0)")
+        index = roost.Index("t", "PRIMARY", ["n"])
+        with roost.Store(db.url) as store, played(db) as writer:
+            store.create()
+            session = writer.session()
+            assert writer.say(session, f"P\t1\tmain\tt\tPRIMARY\tn\n{add}") == ["0\t1", "0\t1\t1"]
+            store.run_all(*[index.increment("=", 1, (1,))] * 2)
+            assert db.sql("SELECT count(*) FROM roost_writers") != [(0,)]
+            db.script("DROP TABLE roost_writers")
+            assert writer.say(writer.session(), f"P\t1\tmain\tt\tPRIMARY\tn\n{add}") == ["0\t1", "0\t1\t1"]
+            assert writer.say(session, f"{add}\n{add}") == ["0\t1\t1"] * 2
+            assert store.run_all(*[index.increment("=", 1, (1,))] * 2) == (1, 1)
+            assert store.run(index.increment("=", 1, (1,))) == 1
+            assert db.sql("SELECT n FROM t") == [(9,)]
+            store.create()
+            assert writer.say(session, add) == ["0\t1\t1"]
+            assert db.sql("SELECT count(*) FROM roost_writers") != [(0,)]
+
+
+def test_a_server_that_takes_no_such_statement(caplog: pytest.LogCaptureFixture) -> None:
+    with strange({"max_allowed_packet": 4 * 2**20}) as url, connection(url) as other:
+        other.read("CREATE TABLE t (id int PRIMARY KEY, v longblob)")
+        with played(Database("mariadb", url)) as writer:
+            session = writer.session()
+            writer.say(session, "P\t1\tmain\tt\tPRIMARY\tid,v")
+            # Bytes are written by two digits each.
+            said = writer.say(session, f"1\t+\t2\t1\t{'x' * 3 * 2**20}\n1\t+\t2\t2\tx")
+            assert said == ["1\t1\ttoobig", "0\t1"]
+            other.read("SET GLOBAL max_allowed_packet = 1048576")
+            for (number,) in other.read("SELECT id FROM information_schema.processlist WHERE db = DATABASE()"):
+                if number != other.number:
+                    other.read(f"KILL {number}")
+            assert writer.say(session, "1\t=\t1\t2") == ["1\t1\tunavailable"]
+            assert "max_allowed_packet of the server is 1,048,576 bytes" in caplog.text
+            other.read("SET GLOBAL max_allowed_packet = 16777216")
+            assert writer.say(session, "1\t=\t1\t2") == ["0\t2\t2\tx"]

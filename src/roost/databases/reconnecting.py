@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from roost.databases.engine import ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import LEAVES, Control
-from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, ReadOnly
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
 from roost.structures.plan import Careful
 
 T = TypeVar("T")
@@ -146,7 +146,10 @@ class Reconnecting(ServerExecutor):
         if self.raw.replica:  # it may hang: its primary is asked at once
             self.engine.replicas.leave()
         self.hang_up()
-        self._connect(wait)
+        try:
+            self._connect(wait)
+        except Invalid as error:  # the URL is right: somebody has changed the server's settings
+            raise CannotOpen(str(error)) from error.__cause__
         self.engine.events.count("reconnects")
         self.broken = False
 

@@ -26,7 +26,7 @@ from roost.dialects.dialect import (
     collect,
     render,
 )
-from roost.errors import ConnectionLost, Error, OutcomeUnknown, StatementFailed, worded
+from roost.errors import Conflict, ConnectionLost, Error, Missing, OutcomeUnknown, StatementFailed, worded
 from roost.structures.plan import Careful
 
 __all__ = ["PAUSE", "ServerConnection"]
@@ -37,6 +37,7 @@ log = logging.getLogger("roost")
 SAVEPOINT = "SAVEPOINT roost_part_{}"
 BACK = f"ROLLBACK TO {SAVEPOINT}"
 RELEASE = f"RELEASE {SAVEPOINT}"
+WRITERS = "roost_writers"  # where a batch writes its number
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
 
 # The distance between the numbers of two batches. An operation by itself adds its result to its number; the last number
@@ -164,7 +165,13 @@ class ServerConnection(Reconnecting):
             place += 1
             while together and place < len(texts) and (size := size + len(texts[place])) <= MOST_BYTES:
                 place += 1
-            self._send(texts[first:place], first - len(begin), returns, answers)
+            try:
+                self._send(texts[first:place], first - len(begin), returns, answers)
+            except Missing as error:
+                if not (begin and self._noted and WRITERS in str(error)):
+                    raise
+                self._noted = False  # somebody has taken the table, or a right on it: the batch runs again without
+                raise Conflict(str(error)) from error.__cause__
         if ends:
             self._over = True
             self.ended()

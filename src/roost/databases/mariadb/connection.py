@@ -55,6 +55,7 @@ from roost.errors import (
     Invalid,
     Missing,
     StatementFailed,
+    worded,
 )
 from roost.structures.plan import Careful
 
@@ -221,9 +222,8 @@ class MariaDBConnection(ServerConnection):
         """Raise `Invalid` for a text so large that the server would drop the connection."""
         most = self.raw.packet
         if 4 * len(text) > most and (size := len(text.encode())) >= most:
-            raise Invalid(
-                f"{self.engine.place}: a statement has {size:,} bytes, and max_allowed_packet of the server is {most:,}"
-            )
+            message = f"a statement has {size:,} bytes, and max_allowed_packet of the server is {most:,}"
+            raise worded(Invalid(f"{self.engine.place}: {message}"), "toobig", 1)
 
     def begins(self) -> None:
         """Record that a transaction is about to begin."""
