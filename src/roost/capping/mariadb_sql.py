@@ -1,6 +1,7 @@
-"""A cap in MariaDB's words: the notes, the triggers that write them, and the event, which `mariadb.py` installs.
+"""A cap's SQL for MariaDB: the table of notes, the triggers that write it, and the event; `mariadb.py` installs them.
 
-A cap by age needs neither notes nor triggers: a pass finds the rows that are too old by the index.
+A note is a row with a key that has a new row. A cap by age needs neither notes nor triggers: a pass finds the rows that
+are too old by the index.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from roost.capping.cap import CapWords
 from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.structures.plan import CUT_JOINED
 
-# What keeps one row: a lock, a deadlock, a foreign key, a trigger's SIGNAL. The others go all the same.
+# Errors that prevent the deletion of one row: a lock, a deadlock, a foreign key, a trigger's SIGNAL. The other rows are
+# deleted all the same.
 OF_ONE_ROW = "1205, 1213, 1451, 1644"
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
-NUMBER, AT = "roostcap_n", "roostcap_at"  # the columns of the notes that no key of the application's has
-# For rows of other tables that go too. Not for the session: with 0, SKIP LOCKED does not skip, but ends in error 1180.
+NUMBER, AT = "roostcap_n", "roostcap_at"  # columns of the notes, with names that no column of a key has
+# For locks on rows of other tables that are deleted too. Not set for the session: with 0, SKIP LOCKED does not skip,
+# but fails with error 1180.
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
-# A TIMESTAMP that is read and given back is told in the session's zone, which has an hour of a night in autumn twice.
+# A TIMESTAMP is read and passed back in the session's zone, in which one hour of a night in autumn occurs twice.
 IN_UTC = "SET STATEMENT time_zone = '+00:00' FOR "
-# One SET STATEMENT for both: inside another one, MariaDB loses the zone that the outer one has set.
+# One SET STATEMENT for both: if they are nested, MariaDB loses the zone that the outer one has set.
 IN_UTC_AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0, time_zone = '+00:00' FOR "
 
 
 class MariaDBWords(CapWords):
-    """A cap in MariaDB's words."""
+    """A cap's SQL for MariaDB."""
 
     @property
     def grown(self) -> str:
@@ -39,7 +42,7 @@ class MariaDBWords(CapWords):
 
     @property
     def notes_sql(self) -> str:
-        """The statement that makes it, with the types that the key's columns have."""
+        """The statement that creates the table of notes, with the types of the key's columns."""
         return (
             f"CREATE TABLE {self.notes} ({NUMBER} BIGINT UNSIGNED NOT NULL DEFAULT 0 PRIMARY KEY,\n"
             f"  {AT} TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE=InnoDB\n"
@@ -53,10 +56,10 @@ class MariaDBWords(CapWords):
 
     @property
     def bodies(self) -> dict[str, str]:
-        """What the triggers do, by name."""
+        """The bodies of the triggers, by name."""
         has_key = " AND ".join(f"NEW.{self.dialect.quoted(name)} IS NOT NULL" for name in self.cap.per)
         same = " AND ".join(f"NEW.{each} <=> OLD.{each}" for each in map(self.dialect.quoted, self.cap.per))
-        # IGNORE: a column that was widened since must not make the application's INSERT fail; `check` finds it.
+        # IGNORE: if a column was widened since, the application's INSERT must not fail; `check` reports it.
         note = (
             f"INSERT IGNORE INTO {self.notes} ({NUMBER}, {self.columns(self.cap.per)})\n"
             f"    VALUES (UUID_SHORT(), {self.columns(self.cap.per, 'NEW.')})"
@@ -69,7 +72,7 @@ class MariaDBWords(CapWords):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """What notes the keys that grow, by name."""
+        """The statements that create the triggers which write the notes, by name."""
         return {
             name: f"CREATE OR REPLACE TRIGGER {self.dialect.quoted(name)} AFTER {event} ON {self.table} FOR EACH ROW\n"
             f"  {body}"
@@ -104,20 +107,23 @@ class MariaDBWords(CapWords):
         )
 
     def is_long(self, key: str = "%s") -> str:
-        """Return the condition that a key has too many rows still."""
+        """Return the condition that a key still has too many rows."""
         return f"EXISTS ({self._excess('1', key, 1)})"
 
     def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
-        """Return the statement that deletes rows by what tells them apart; in_utc: as they were read."""
+        """Return the statement that deletes rows by the columns that identify them.
+
+        in_utc: the rows were read in UTC.
+        """
         quoted, at_once = self.dialect.quoted, IN_UTC_AT_ONCE if in_utc else AT_ONCE
-        if not all(type(value) is int for value in rows[0]):  # a list of texts would be of another character set
+        if not all(type(value) is int for value in rows[0]):  # texts in a list would have another character set
             return Statement(Template(at_once + self.delete_by(self.dialect.placeholder)), rows)
         same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
         joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
         return Statement(Template(at_once + joined, Gather.VALUES), rows)
 
     def delete_by(self, hole: str = "") -> str:
-        """Return the statement that deletes a row by parameters, or in the event by those of `roostcap_gone`."""
+        """Return the statement that deletes a row by parameters, or in the event by the values of `roostcap_gone`."""
         same = " AND ".join(
             f"{self.column(name)} = {hole or f'roostcap_gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
         )
@@ -125,9 +131,9 @@ class MariaDBWords(CapWords):
 
     @property
     def event(self) -> str:
-        """The statement that makes the server event: the pass, in the server's own words."""
-        # A variable hides a column of its name that stands without its table, and a row's a table: no table of the
-        # application's begins like these.
+        """The statement that creates the server event, which makes a pass."""
+        # A variable hides an unqualified column of the same name, and a row variable hides a table: the application's
+        # names do not begin like these.
         per = self.columns(self.cap.per, "q.")
         return f"""\
 CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
@@ -165,18 +171,18 @@ END"""
 
 
 class MariaDBAgeWords(MariaDBWords):
-    """A cap by age in MariaDB's words."""
+    """A cap by age: its SQL for MariaDB."""
 
     cap: Age
 
     @property
     def bodies(self) -> dict[str, str]:
-        """None: there are no triggers."""
+        """Empty: there are no triggers."""
         return {}
 
     @property
     def triggers(self) -> dict[str, str]:
-        """None."""
+        """Empty, as `bodies`."""
         return {}
 
     def over(self, row: str) -> str:
@@ -186,7 +192,7 @@ class MariaDBAgeWords(MariaDBWords):
         if cap.time in PER_SECOND:
             return f"{since} UNIX_TIMESTAMP() * {PER_SECOND[cap.time]} - {cap.units}"
         if cap.time == "zoned":
-            # The index is searched in the session's zone, where an hour of a night in autumn is there twice.
+            # The index is searched in the session's zone, in which one hour of a night in autumn occurs twice.
             now = f"UNIX_TIMESTAMP() - {cap.seconds}"
             return f"{since} FROM_UNIXTIME({now}) AND UNIX_TIMESTAMP({by}) < {now}"
         now = f"UTC_TIMESTAMP(6) - INTERVAL {cap.seconds} SECOND"
@@ -201,7 +207,7 @@ class MariaDBAgeWords(MariaDBWords):
 
     @property
     def event(self) -> str:
-        """The statement that makes the server event: the pass, in the server's own words."""
+        """The statement that creates the server event, which makes a pass."""
         return f"""\
 CREATE OR REPLACE EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
 BEGIN

@@ -1,16 +1,16 @@
-"""A cap in PostgreSQL's words: the functions and the triggers that `postgresql.py` installs.
+"""A cap's SQL for PostgreSQL: the functions and the triggers that `postgresql.py` installs.
 
-By whose rights they run, and what they may find:
+With whose rights they run, and which names they use:
 
-- The functions belong to the table's owner, whoever caps it. What deletes is SECURITY DEFINER, since an account may be
-  allowed to INSERT alone, and so is what calls that; what only notes is not, and needs no right. A superuser's function
-  would run the owner's DELETE triggers as a superuser. A table that was given to somebody else since is not trimmed:
-  `check` says so.
-- Their search path is that of the system alone. Operators of other schemas are named with theirs, and called with
-  exactly the types that they were made for, so that of two that fit nobody else's is taken. Nothing is cast, since the
-  owner of a type may make casts.
-- Columns are always named with their table, variables with their block, and a key's values are k0, k1, …, since columns
-  may have any name.
+- The functions belong to the table's owner, whoever caps it. The function that deletes is SECURITY DEFINER, since an
+  account may have only the right to INSERT, and so are those that call it; one that only notes keys is not, and needs
+  no right. A superuser's function would run the owner's DELETE triggers as a superuser. If the table was given to
+  another owner since, it is not trimmed: `check` says so.
+- Their search path has only the system's schemas. Operators of other schemas are named with their schema, and called
+  with exactly the types for which they were made, so that no other operator can fit as well and be taken instead.
+  Nothing is cast, since the owner of a type may make casts.
+- Columns are always qualified with their table, variables with their block, and a key's values are k0, k1, …, since
+  columns may have any name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from roost.dialects.postgresql import POSTGRESQL
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
-NOTES = 60_000  # bytes of one setting; to add to it copies it
-BUCKETS = 512  # locks that a table's transactions have among them; a server has about 8,000 for all tables
-# For what goes with a row, for which nobody asks beforehand: rows of other tables, triggers of the application.
-PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, and how often
+NOTES = 60_000  # bytes of one setting: each addition to a setting copies it
+BUCKETS = 512  # locks that all transactions on one table share; a server has about 8,000 for all tables
+# Limits of the wait for locks that cannot be checked in advance: on rows of other tables that are deleted with a row,
+# and in triggers of the application.
+PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, milliseconds of each further attempt, and their number
 STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
 PATH = "pg_catalog, pg_temp"
 CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
@@ -34,18 +35,18 @@ CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """What the functions say of a column that they compare."""
+    """The type of a column that the functions compare."""
 
-    name: str  # of its type below any domain
+    name: str  # of the type, or of a domain's base type
     kind: str  # pg_type.typtype
     schema: str
-    operator: str  # that is equality in an index
+    operator: str  # equality in an index
     collation: str
     domain: bool
 
     @property
     def system(self) -> bool:
-        """Whether the type is the system's own, which nobody can make a cast for."""
+        """Whether the type is the system's own, for which nobody can make a cast."""
         return self.schema == "pg_catalog"
 
     @property
@@ -55,44 +56,44 @@ class KeyType:
 
     @property
     def cast(self) -> str:
-        """What makes a domain's value one of the operator's own type; calls nothing."""
+        """The cast of a domain's value to its base type, which the operator takes; it calls no function."""
         return f"::{self.named}" if self.domain and not self.system else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What the server knows of a table that is to be capped."""
+    """Facts about a table that is to be capped, from the server's catalog."""
 
     schema: str
     owner: str
-    own: bool  # whether who asks is the owner
+    own: bool  # whether the current account is the owner
     types: Mapping[str, KeyType] = field(default_factory=dict)
 
 
 class ReadingWords(CapWords):
-    """A cap in the words of who only reads. An enum's operators are found for no domain over it."""
+    """A cap's SQL for reading. Domains are cast, since no operators are found for a domain over an enum."""
 
     def __init__(self, cap: Cap, types: Mapping[str, KeyType]) -> None:
         super().__init__(cap, POSTGRESQL)
         self._types = types
 
     def column(self, name: str) -> str:
-        """Return a column, as its operator takes it."""
+        """Return a column with the type that its operator takes."""
         return super().column(name) + (self._types[name].cast if name in self._types else "")
 
 
 class PostgreSQLWords(CapWords):
-    """A cap in PostgreSQL's words."""
+    """A cap's SQL for PostgreSQL."""
 
     def __init__(self, cap: Cap, home: Home | None = None) -> None:
         super().__init__(cap, POSTGRESQL)
         self.home = home or Home("", "", own=True)
 
-    takes = "json"  # what the function takes that deletes
+    takes = "json"  # the parameter of the function that deletes
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The functions: those that note, the one that COMMIT calls, and the one that deletes."""
+        """The functions: two that note keys, the one that COMMIT calls, and the one that deletes."""
         insert, update, commit, trim = (
             f"roostcap_{self.cap.table}_{what}" for what in ("insert", "update", "commit", "trim")
         )
@@ -100,7 +101,7 @@ class PostgreSQLWords(CapWords):
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes where none leads to a key's rows in their order."""
+        """The columns of the index that Roost makes if no index gives a key's rows in their order."""
         return tuple(dict.fromkeys([*self.cap.per, *self.cap.order]))
 
     def named(self, name: str) -> str:
@@ -109,7 +110,7 @@ class PostgreSQLWords(CapWords):
 
     @property
     def cut(self) -> str:
-        """The statement that deletes some of what one key has too many; takes the key."""
+        """The statement that deletes some of the excess rows of one key, which is its parameter."""
         notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
         return (
             f"SELECT {self.named(self.functions[-1])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
@@ -117,12 +118,12 @@ class PostgreSQLWords(CapWords):
         )
 
     def compares(self, name: str, how: str) -> str:
-        """Return an operator for a column, where the table is known one that nobody else's is taken for."""
+        """Return an operator for a column; if the column's type is known, qualified so that no other can be taken."""
         return f"{self.home.types[name].operator[:-2]}{how})" if name in self.home.types else how
 
     def _note(self, values: Sequence[str], n: str) -> str:
-        # A key, and how many rows of it have come. The server's own types know JSON; of others the text is taken, as to
-        # look for a cast to JSON would find their owner's.
+        # A key, and the number of its new rows. The server's own types are converted to JSON; other types to text,
+        # since a conversion to JSON would use a cast of the type's owner.
         pairs = [
             f"'k{i}', {value if self.home.types[name].system else f'concat({value})'}"
             for i, (name, value) in enumerate(zip(self.cap.per, values, strict=True))
@@ -142,7 +143,7 @@ class PostgreSQLWords(CapWords):
 
     @property
     def _delete(self) -> str:
-        # What some keys have too many. Not all of it, as a key may have millions until it is trimmed.
+        # Deletes excess rows of some keys, but not all of them: a key may have millions until `cap` has trimmed it.
         cap, quoted, types = self.cap, self.dialect.quoted, self.home.types
         table = self.named(cap.table)
         ks = [f"r.k{i}" for i in range(len(cap.per))]
@@ -164,7 +165,7 @@ class PostgreSQLWords(CapWords):
 
     @property
     def bodies(self) -> dict[str, str]:
-        """What the functions do, by name."""
+        """The bodies of the functions, by name."""
         insert, update, commit, trim = self.functions
         ks = [f"{self._row('n')[i]} AS k{i}" for i in range(len(self.cap.per))]
         has_key = " AND ".join(f"{value} IS NOT NULL" for value in self._row("n"))
@@ -212,8 +213,8 @@ END"""
 
     @property
     def _at_once(self) -> str:
-        # After SET CONSTRAINTS … IMMEDIATE the rows' triggers come before their statement's, and nothing is noted yet.
-        # An UPDATE notes by row, each right before its deferred trigger.
+        # After SET CONSTRAINTS … IMMEDIATE the row triggers run before the statement trigger, when nothing is noted
+        # yet. An UPDATE notes each row right before its deferred trigger.
         return f"""
   IF current_setting(setting || '_early', true) = '1' THEN
     PERFORM set_config(setting || '_early', '', true);
@@ -223,7 +224,7 @@ END"""
 
     @property
     def _working_off(self) -> str:
-        # The locks are those of all tables: in one order, whichever comes first.
+        # Takes the locks of all tables, in one order, whichever table's trigger runs first.
         return f"""\
   FOR part IN 1 .. coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer LOOP
     noted := noted || current_setting(setting || '_' || part);
@@ -255,9 +256,9 @@ END"""
 
     @property
     def _where_owned(self) -> str:
-        # The beginning of what deletes, up to where that cannot wait for anybody: a subtransaction costs a number of
-        # those that VACUUM has to freeze, so there is one only where there is something to wait for. A snapshot may be
-        # older than the table's owner is: then its row of the catalog was deleted since.
+        # The beginning of the function that deletes, up to the case in which no lock can make it wait. A subtransaction
+        # uses up a transaction id, which VACUUM has to freeze later, so there is one only if it may have to wait. A
+        # snapshot may be older than a change of the table's owner: then the table's row in pg_class was deleted since.
         oid = f"{self.dialect.literal(self.named(self.cap.table))}::regclass"
         return f"""\
   latest bigint := txid_snapshot_xmax(txid_current_snapshot());
@@ -275,8 +276,8 @@ BEGIN
 
     @property
     def _trimming(self) -> str:
-        # First all keys at once; where somebody holds what goes with a row, each alone, and what is left is for the
-        # next INSERT of its key.
+        # First all keys at once. If a lock is held on something that is deleted with a row, each key alone; what is
+        # left then is deleted by the next INSERT of its key.
         return f"""<<roostcap>>
 DECLARE
   given json := $1;
@@ -302,14 +303,14 @@ DECLARE
 END"""
 
     def settings(self, function: str) -> tuple[bool, str]:
-        """Return whether a function runs as its owner, and what is set while it does, as the server tells it."""
+        """Return whether a function runs as its owner, and the settings while it runs, as the server returns them."""
         insert, _, commit, trim = self.functions
         limit = f";lock_timeout={PATIENCE}" if function == trim else ""
         return function in (insert, commit, trim), f"search_path={PATH}{limit}"
 
     @property
     def function_sql(self) -> list[str]:
-        """The statements that make the functions."""
+        """The statements that create the functions."""
         made = []
         for name, body in self.bodies.items():
             deletes = name == self.functions[-1]
@@ -325,18 +326,18 @@ END"""
         return made
 
     def give(self, function: str) -> list[str]:
-        """Return the statements that make a function the owner's alone."""
+        """Return the statements that give a function to the table's owner, and let nobody else call it."""
         owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
         return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
 
     @property
     def probe(self) -> str:
-        """The name of the function that tries to delete a row; it is gone when the table is capped."""
+        """The name of the function that tries to delete a row; it does not exist any more when the table is capped."""
         return f"roostcap_{self.cap.table}_probe"
 
     @property
     def probe_sql(self) -> list[str]:
-        """The statements that tell whether a row is there that stays when it is deleted, by the owner's rights."""
+        """The statements that tell whether a row still exists after the owner has deleted it."""
         table, function = self.named(self.cap.table), f"{self.named(self.probe)}()"
         ids = self.columns(self.cap.id, "i.")
         return [
@@ -352,12 +353,12 @@ END"""
 
     @property
     def triggers(self) -> dict[str, tuple[int, str, str]]:
-        """What keeps the table short, by name: its kind, its function, and the statement that makes it."""
+        """The triggers by name: their type, their function, and the statement that creates them."""
         quoted = self.dialect.quoted
         insert, update, commit, _ = self.functions
         old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
-        # A function: the server tells operators without the path that they were looked for in, and so pg_dump writes
-        # them. IS DISTINCT FROM takes those of any path, and rows that *<> compares lose the cast that they need.
+        # A function, since the server returns operators without their schema, and pg_dump writes them so. IS DISTINCT
+        # FROM looks its operators up in any search path, and rows that *<> compares lose the cast that they need.
         changed = f"FOR EACH ROW WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
         deferred = "DEFERRABLE INITIALLY DEFERRED"
         made = {

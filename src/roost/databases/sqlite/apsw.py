@@ -1,4 +1,4 @@
-"""SQLite by apsw, for the server: a newer SQLite than Python brings, and less work per statement.
+"""SQLite through apsw, for the server: a newer SQLite than Python's own, and less work per statement.
 
 Two copies of SQLite in one process must never open one file: each would drop the other's POSIX locks when it closes
 (https://sqlite.org/howtocorrupt.html, 2.2.1). So a process that opens a file here refuses it to `sqlite3`.
@@ -33,14 +33,14 @@ log = logging.getLogger("roost")
 # Looked up once: an Enum's members are slow to reach.
 _COUNTS, _IDS, _DONE = Answer.COUNTS, Answer.IDS, Answer.DONE
 
-MMAP_BYTES = 2**30  # of the file, that are read without a copy
-# What the write-ahead log grows to before COMMIT copies it into the file: a page that is changed again and again is
-# copied once. With SQLite's own 1,000 pages, updates of random rows take a third longer (measured: 20.9 and 15.4 µs).
+MMAP_BYTES = 2**30  # of the file, which are read without copying them
+# The size at which COMMIT copies the write-ahead log into the file: a page that changes again and again is copied once.
+# With SQLite's default of 1,000 pages, updates of random rows take a third longer (measured: 20.9 and 15.4 µs).
 CHECKPOINT_BYTES = 3 * WAL_BYTES // 4
 
-STEPS = 20_000  # of SQLite's machine, after which it looks at the time: about half a millisecond
+STEPS = 20_000  # of SQLite's virtual machine between two looks at the time: about half a millisecond
 HELD = 2**22  # bytes of rows that are fetched at once
-SHORTEST = 2**20  # to which the length of values may be limited: the schema's own texts are values, too
+SHORTEST = 2**20  # the smallest limit for the length of values: the schema's own texts are values, too
 
 
 def _array(values: Sequence[Any]) -> Any:
@@ -57,20 +57,20 @@ def size_of(row: Sequence[Any]) -> int:
 
 
 class ApswConnection:
-    """One connection to a file: for reading alone, or for writing, in turn with every other writer of Roost.
+    """One connection to a file: only for reading, or for writing, in turn with all other writers of Roost.
 
-    budget: how long a statement may run, after which it fails with the word `timeout`; and what the rows of one
-        request, and a value, may have: longer ones are neither read nor written.
+    budget: how long a statement may run, after which it fails with the word `timeout`; and the maximum size of one
+        request's rows, and of a value: larger ones are neither read nor written.
     """
 
     dialect = DIALECT
-    _longest = 0  # value; as SQLite is told
+    _longest = 0  # the maximum length of a value, as set in SQLite
 
     def __init__(self, engine: SQLiteEngine, wait: Wait, budget: Budget, *, writes: bool) -> None:
-        self.wait = wait  # for what BEGIN waits for
+        self.wait = wait  # how BEGIN waits
         self.path = engine.path
         self.budget = budget
-        self.opened = 0  # how often
+        self.opened = 0  # the number of times that the file was opened
         self._engine = engine
         self._writes = writes
         self._obeyed: dict[Wanted, Callable[[], None]] = {
@@ -91,7 +91,7 @@ class ApswConnection:
 
     def _open(self) -> None:
         engine, writes = self._engine, self._writes
-        self.broken = True  # until it is known to be well
+        self.broken = True  # until it is known to work
         self.opened += 1
         self._begun = False
         engine.must_exist()
@@ -116,15 +116,15 @@ class ApswConnection:
         self.broken = False
 
     def reopen(self) -> None:
-        """Open the file anew, after an error that concerns it; whoever has this connection goes on with it.
+        """Reopen the file after an error that concerns it; this object stays in use.
 
-        Raises: Error; it is broken then, and may be reopened later.
+        Raises: Error; the connection is then broken, and may be reopened later.
         """
         self.close()
         self._open()
 
     def _set_up(self, writes: bool) -> None:
-        # A reader waits only where SQLite recovers a log, or the last writer has just gone.
+        # A reader waits only while SQLite recovers a log, or when the last writer has just closed the file.
         patience = 0 if writes else round(self._engine.timeout * 1000)
         pragmas = [f"cache_size = -{CACHE_KIB}", f"mmap_size = {MMAP_BYTES}", f"busy_timeout = {patience}"]
         if writes and not self._engine.read_only:
@@ -148,7 +148,7 @@ class ApswConnection:
         return time.monotonic() > self.budget.until
 
     def limit(self) -> None:
-        """Do what the budget's limits say from now on."""
+        """Apply the budget's present limits from now on."""
         self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
         self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
@@ -158,7 +158,7 @@ class ApswConnection:
         return self.raw.in_transaction
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
+        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             return self._statement(wanted)
         if isinstance(wanted, Together):
@@ -166,7 +166,7 @@ class ApswConnection:
         return self._obeyed[wanted]()
 
     def _back(self) -> None:
-        if self.raw.in_transaction:  # or it went with the whole transaction
+        if self.raw.in_transaction:  # otherwise the whole transaction was rolled back
             self.fetch("ROLLBACK TO roost")
 
     def _release(self) -> None:
@@ -192,7 +192,7 @@ class ApswConnection:
             raise self._failed(error, sql) from error
 
     def _changed(self, template: Template, rows: Sequence[Sequence[Any]]) -> int:
-        # How many rows were changed; many rows go in one text.
+        # Returns the number of changed rows; many rows are sent in one text.
         run, changes, sql = self.run, self.raw.changes, template.sql
         changed = begin = 0
         if template.many is not None:
@@ -210,7 +210,7 @@ class ApswConnection:
         return changed
 
     def _done(self, sql: str, rows: Sequence[Sequence[Any]]) -> list[int]:
-        # As far as none fails: how it fails is said when it is tried alone.
+        # Stops at the first row that fails: its error is found when it is run alone.
         left = iter(rows)
         try:
             self._run_many(sql, left)
@@ -221,7 +221,7 @@ class ApswConnection:
         return [1] * len(rows)
 
     def _one_by_one(self, sql: str, rows: Sequence[Sequence[Any]], outcome: Callable[[], int]) -> list[int]:
-        # The same, and as far as there is time.
+        # Stops at the first row that fails, or when the time is over.
         run, clock, deadline = self.run, time.monotonic, self.budget.deadline
         outcomes = []
         try:
@@ -236,7 +236,7 @@ class ApswConnection:
         return outcomes
 
     def _rows(self, sql: str, row: Sequence[Any]) -> list[Any]:
-        # They are counted while they are read.
+        # Counts the bytes of the rows while it reads them.
         budget = self.budget
         most = budget.limits.answer
         found: list[Any] = []
@@ -248,8 +248,8 @@ class ApswConnection:
         return found
 
     def _few(self, sql: str, rows: Sequence[Sequence[Any]], values: int) -> list[list[Any]]:
-        # None of the values may be long, so all are fetched at once. SQLite looks at each length, which costs nothing;
-        # Python would take as long for it as for the rest of a short row.
+        # SQLite refuses long values, so all rows can be fetched at once. SQLite checks each length at no cost; in
+        # Python the check would take as long as the rest of a short row.
         limit, run = self.raw.limit, self.run
         limit(apsw.SQLITE_LIMIT_LENGTH, int(min(HELD, self.budget.limits.answer)) // values)
         try:
@@ -266,7 +266,7 @@ class ApswConnection:
         return found
 
     def begin_read(self) -> None:
-        """Begin to read, unless that has begun."""
+        """Begin a transaction that reads, unless one has begun."""
         if self._begun:
             return
         self._prepare()
@@ -275,11 +275,11 @@ class ApswConnection:
 
     def _prepare(self) -> None:
         self.budget.unlimited()
-        if self.broken:  # by an error that concerned the file: on a connection that is known to be well
+        if self.broken:  # by an error that concerned the file
             self.reopen()
 
     def begin(self) -> None:
-        """Begin to write, unless that has begun, when everybody who waited before has."""
+        """Begin a transaction that writes, unless one has begun, after all writers that have waited longer."""
         if self._begun:
             return
         self._prepare()
@@ -299,14 +299,14 @@ class ApswConnection:
         self.fetch(sql)
 
     def commit(self) -> None:
-        """Commit, and let the next writer in; when it fails, `settle`."""
+        """Commit, and release the lock to the next writer; if it fails, call `settle`."""
         self.budget.unlimited()
         self._begun = False  # a COMMIT that fails is an error like any other
         self.fetch("COMMIT")
         self._unlock()
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file, as far as nobody needs it. Waits for nobody."""
+        """Copy the write-ahead log into the file, except what readers still need. Does not wait."""
         try:
             self.fetch("PRAGMA wal_checkpoint(PASSIVE)")
         except Error as error:
@@ -317,7 +317,7 @@ class ApswConnection:
             self._lock.release()
 
     def settle(self) -> None:
-        """Roll back what is open, and let other writers in. Never raises."""
+        """Roll back an open transaction, and release the lock to other writers. Never raises."""
         self._begun = False
         try:
             if self.raw.in_transaction:
@@ -328,7 +328,7 @@ class ApswConnection:
             self._unlock()
 
     def _failed(self, error: BaseException, sql: str) -> Error:
-        # Returns our error for one of apsw's.
+        # Returns Roost's error for one of apsw's.
         if isinstance(error, apsw.InterruptError):
             found: Error = worded(StatementFailed(f"{self.path}: it took too long"), "timeout")
         else:
@@ -341,7 +341,7 @@ class ApswConnection:
         return found
 
     def close(self) -> None:
-        """Close the connection; whatever is open is rolled back. Nothing happens when it is closed."""
+        """Close the connection, which rolls back an open transaction; does nothing if it is closed."""
         self.raw.close()
         lock, self._lock = self._lock, None
         if lock is not None:

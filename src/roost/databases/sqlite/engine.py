@@ -1,7 +1,7 @@
-"""SQLite, by the standard library's sqlite3: connections, the order of writers, and errors by their codes.
+"""SQLite through the standard library's sqlite3: connections, the order of writers, and errors by their codes.
 
-WAL mode, so that a reader never waits for a writer. Writers queue on a lock file first (`filelock.py`) and take the
-database's own lock with BEGIN IMMEDIATE; only writers that are not Roost are met there.
+The file is in WAL mode, so a reader never waits for a writer. Writers first queue on a lock file (`filelock.py`), and
+then take the database's own lock with BEGIN IMMEDIATE, where they compete only with writers other than Roost.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from roost.structures.plan import Transaction
 
 OLDEST = (3, 37, 0)  # STRICT tables
 CACHE_KIB = 64 * 1024  # of pages, per connection
-WAL_BYTES = 64 * 2**20  # what a write-ahead log that grew in a burst is cut back to
+WAL_BYTES = 64 * 2**20  # the size to which a write-ahead log is truncated after it has grown in a burst
 
 # Looked up once: an Enum's members are slow to reach.
 _BEGIN, _BEGIN_ALONE, _BEGIN_READ = Control.BEGIN, Control.BEGIN_ALONE, Control.BEGIN_READ
 _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 
-# Takes the write lock without changing anything, before the first read: a transaction that has read an older state
-# can then say so at once, and one that has not read yet will see the newest.
+# Takes the write lock without changing anything, before the first read. A transaction that has already read an older
+# state fails at once; one that has not read yet will read the newest state.
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
@@ -70,7 +70,7 @@ class SQLiteEngine:
         self.read_only = options.get("mode") == "ro"
 
     def lock(self) -> FileLock | None:
-        """Return the lock file that this database's writers queue on."""
+        """Return the lock file on which this database's writers queue."""
         if self.memory or self.read_only:
             return None
         path = os.path.realpath(self.path)
@@ -82,15 +82,15 @@ class SQLiteEngine:
             raise ReadOnly(f"{path}{SUFFIX} cannot be made: {error.strerror}") from error
 
     def must_exist(self) -> None:
-        """Raise `Missing` when there is no file: only `create` makes one."""
+        """Raise `Missing` if there is no file: only `create` makes one."""
         if not self.memory and not os.path.exists(self.path):
             raise Missing(f"there is no database {self.path}; store.create(...) makes it")
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
-        """Open a connection; `Missing` when there is no file and `create` is not set.
+        """Open a connection; `Missing` if there is no file and `create` is not set.
 
-        Whoever writes takes turns with the writers of other processes: two that put a new file into WAL mode at once
-        would refuse each other.
+        A connection for writing is opened under the lock file: if two processes switched a new file to WAL mode at
+        once, both could fail.
         """
         if not create:
             self.must_exist()
@@ -139,9 +139,10 @@ class SQLiteEngine:
             )
 
     def patiently(self, attempt: Callable[[], None], wait: Wait) -> None:
-        """Repeat an attempt until nobody else is in its way, or raise `Busy` when the deadline has passed.
+        """Repeat an attempt until no other connection blocks it, or raise `Busy` when the deadline has passed.
 
-        In steps of its own: SQLite's busy handler would sleep for up to 100 ms past the release of the lock.
+        It sleeps for shorter times than SQLite's busy handler, which would sleep for up to 100 ms after the lock is
+        released.
         """
         pause = 0.0005
         while True:
@@ -173,7 +174,7 @@ class SQLiteEngine:
         if not writes:
             raw.execute("PRAGMA query_only = ON")
         raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # a file that is no database shows only now
+        raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # only this detects a file that is not a database
         raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
 
     def _cannot_open(self, error: sqlite3.Error) -> Error:
@@ -189,9 +190,9 @@ class SQLiteConnection:
 
     def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
         self.raw = raw
-        self.wait = wait  # for what BEGIN and COMMIT wait for
+        self.wait = wait  # how BEGIN and COMMIT wait
         self.lock: FileLock | None = None
-        self.broken = False  # something other than a statement failed: connect anew
+        self.broken = False  # something other than a statement failed: reconnect
         self._engine = engine
         self._cursor = raw.cursor()
         self._trace = engine.trace
@@ -203,7 +204,7 @@ class SQLiteConnection:
         return self.raw.in_transaction
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
+        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             try:
                 return run(self._cursor, wanted, self._trace)
@@ -230,7 +231,7 @@ class SQLiteConnection:
         return None  # LOCKED: BEGIN IMMEDIATE has locked everything
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
+        """Run a query in its own snapshot, outside of any transaction."""
         try:
             rows: list[Row] = self._execute(sql, row).fetchall()
             return rows
@@ -238,7 +239,7 @@ class SQLiteConnection:
             raise self._failed(error, sql) from error
 
     def transact(self, work: Transaction, _: str = "") -> Any:
-        """Run a transaction that is known as texts. After an error nothing is changed; `Careful` is the plan's."""
+        """Run a transaction that a plan yields as texts. After an error or the plan's `Careful`, nothing is changed."""
         lock, execute = self.lock, self._execute
         if lock is not None:
             lock.acquire(self.wait)
@@ -286,7 +287,7 @@ class SQLiteConnection:
         return found
 
     def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted went through."""
+        """Return whether a COMMIT that was interrupted was done."""
         return not self.raw.in_transaction
 
     def _unlock(self) -> None:
@@ -294,7 +295,7 @@ class SQLiteConnection:
             self.lock.release()
 
     def settle(self) -> None:
-        """Roll back what is open, and let other writers in. Never raises: SQLite may have rolled back itself."""
+        """Roll back an open transaction (SQLite may have done so itself), and release the lock. Never raises."""
         try:
             if self.raw.in_transaction:
                 self.raw.rollback()
@@ -304,27 +305,27 @@ class SQLiteConnection:
             self._unlock()
 
     def close(self) -> None:
-        """Close the connection; whatever is open is rolled back."""
+        """Close the connection, which rolls back an open transaction."""
         self.raw.close()
         if self.lock is not None:
             self.lock.close()
 
 
-# Files that this process may not open, by device and number. Each is held by a descriptor: the number of a file that is
-# gone would be given to the next one, which is innocent. With O_PATH, since to close any other descriptor would release
-# the locks that SQLite has on the file.
+# Files that this process may not open, by device and inode number. A descriptor keeps each of them in existence: if a
+# file is deleted, its number is given to a new file, which would be refused. O_PATH, since closing any other descriptor
+# would release the locks that SQLite has on the file.
 _forbidden: dict[tuple[int, int], int] = {}
 _HOLD: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def forbid(path: str) -> None:
-    """Open no connection to this file any more."""
+    """Refuse new connections to this file from now on."""
     try:
         if _identity(os.stat(path)) in _forbidden:
             return
         held = os.open(path, _HOLD)
     except OSError:
-        return  # it is gone: whatever comes in its place is another one
+        return  # it was deleted: a new file of this name is another file
     for identity, other in list(_forbidden.items()):
         if os.fstat(other).st_nlink == 0:
             del _forbidden[identity]
@@ -350,14 +351,14 @@ def file_of(raw: sqlite3.Connection) -> str | None:
 
 
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
-    """Return our error for one of SQLite's, by its code."""
+    """Return Roost's error for one of SQLite's, by its code."""
     return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
 
 
-# What a statement was refused for, by SQLite's extended codes, as the wire tells it.
+# The word of the protocol for why a statement was refused, by SQLite's extended codes.
 _WORDS = {
     275: "check",
-    787: "foreign",  # 151 or 152: whoever made the statement knows
+    787: "foreign",  # 151 or 152, depending on the statement
     1299: "notnull",
     1555: "121",
     1811: "trigger",
@@ -370,7 +371,7 @@ _WORDS = {
 
 
 def failure(code: int, message: str, path: str, sql: str = "") -> Error:
-    """Return our error for one of SQLite's extended codes; 0 where the driver itself refused a value."""
+    """Return Roost's error for one of SQLite's extended codes; the code is 0 if the driver itself refused a value."""
     text = f"{path}: {message}"
     if code == _BUSY_SNAPSHOT:
         return Conflict(
@@ -380,7 +381,7 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
     if code == _IOERR_SHMSIZE:
         return DiskFull(f"{path}: no space for the write-ahead log's index (-shm) ({message})")
     match code & 0xFF:
-        case 0:  # sqlite3 itself refused: a parameter it cannot bind
+        case 0:  # sqlite3 itself refused a parameter that it cannot bind
             return StatementFailed(text)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Busy(f"{path}: another connection holds the write lock ({message})")
@@ -393,7 +394,7 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return CannotOpen(f"{text} (the file is damaged, encrypted, or no SQLite database)")
         case sqlite3.SQLITE_ERROR if "no such table: roost_" in message:
-            # The one place that reads a message: SQLite has no code of its own for a missing table.
+            # The only place that reads a message: SQLite has no code for a missing table.
             return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
             return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))

@@ -19,7 +19,7 @@ from roost.errors import Busy, CannotOpen
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows: the module is imported there all the same, for stores of servers
+except ModuleNotFoundError:  # Windows, where stores on servers also import this module
     HAS_FLOCK = False
 else:
     HAS_FLOCK = True
@@ -28,7 +28,7 @@ SUFFIX = "-lock"
 
 
 class FileLock:
-    """An exclusive lock on a file beside the database, made when it is not there and never removed.
+    """An exclusive lock on a file beside the database, which is created if it does not exist and never removed.
 
     One thread of a process uses it at a time (the leader of the writer queue).
     """
@@ -43,7 +43,7 @@ class FileLock:
         self._held = False
         self._file = _opened(path)
         _open.add(self._file)
-        self._mutex = threading.Lock()  # guards what follows
+        self._mutex = threading.Lock()  # guards the attributes below
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
 
@@ -53,7 +53,7 @@ class FileLock:
             place = self._place
             if place is None:
                 try:
-                    self._held = True  # before it is, so that an interrupt between leaves no lock behind
+                    self._held = True  # set before it is true, so that an interrupt in between leaves no lock behind
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return
                 except BlockingIOError:
@@ -72,27 +72,27 @@ class FileLock:
         except BaseException:
             with self._mutex:
                 if self._place is place:
-                    place.wanted = False  # still in the kernel's queue: its turn is given on
+                    place.wanted = False  # it is still in the kernel's queue: the helper will release the lock at once
                     raise
-            # It was granted at the same moment.
+            # The lock was granted at the same moment.
             self._held = True
             self.release()
             raise
         self._held = True
 
     def release(self) -> None:
-        """Let the next process in; nothing happens when the lock is not held."""
+        """Release the lock to the next process; does nothing if it is not held."""
         if self._held:
             self._held = False
             if not self._file.closed:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file, which also gives up the lock; nothing happens when it is closed."""
+        """Close the file, which also releases the lock; does nothing if it is closed."""
         with self._mutex:
             self.release()  # the helper may close it later
             if self._places is not None:
-                self._places.put(None)  # the helper may be in flock on this very file: it closes it
+                self._places.put(None)  # the helper may be in flock on this file, so it closes the file
             else:
                 _close(self._file)
 
@@ -125,8 +125,8 @@ class _Place:
         self.granted.acquire()
 
 
-# Every lock file of this process. As files, not as descriptors: a file that is closed knows its descriptor no more, so
-# neither a second close nor a late lock can meet what has the number by then.
+# All lock files of this process. File objects, not descriptors: a closed file object has no descriptor, so neither a
+# second close nor a late lock can affect another file that has got the same number.
 _open: set[FileIO] = set()
 
 
@@ -134,12 +134,12 @@ def _opened(path: str) -> FileIO:
     try:
         return FileIO(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except PermissionError:
-        return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # that of another user can be locked all the same
+        return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # another user's file can be locked, too
     except FileNotFoundError:
         pass
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except FileExistsError:  # just made by another process
+    except FileExistsError:  # another process has just created it
         return _opened(path)
     _same_access(fd, path.removesuffix(SUFFIX))
     return FileIO(fd)
@@ -153,7 +153,7 @@ def _same_access(fd: int, database: str) -> None:
         if os.geteuid() == 0:
             os.fchown(fd, status.st_uid, status.st_gid)
     except OSError:
-        pass  # it is being made, or the file system knows no such thing: the lock works as it is
+        pass  # the database is just being created, or the file system has no modes: the lock works without
 
 
 def _close(file: FileIO) -> None:
@@ -162,7 +162,7 @@ def _close(file: FileIO) -> None:
 
 
 def _after_fork() -> None:
-    # Closed, not unlocked: the lock stays the parent's, and does not outlive it in a child.
+    # Closed, not unlocked: the lock remains the parent's, and a child does not keep it after the parent's death.
     for file in tuple(_open):
         _close(file)
 

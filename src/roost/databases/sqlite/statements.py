@@ -1,4 +1,4 @@
-"""How a statement for several rows goes out to SQLite: once per row, or many rows in one text."""
+"""Runs a statement for several rows on SQLite: once per row, or with many rows in one text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from roost.databases.engine import Trace
 from roost.dialects.dialect import Answer, Gather, Row, Statement, Template, scatter
 
-# Rows in one text. A row costs half of what it costs in a statement of its own; more rows than 64 gain nothing. Only
-# two sizes: each is one more text that a connection keeps prepared.
+# Rows in one text. A row then costs half of what it costs in a statement of its own; more rows than 64 gain nothing.
+# There are only two sizes, since each size is another text that a connection keeps prepared.
 SIZES = (64, 8)
 
-# The attribute of a cursor that has a row's outcome.
+# The attribute of a cursor that contains a row's outcome.
 _ONE_BY_ONE = {Answer.COUNTS: "rowcount", Answer.IDS: "lastrowid", Answer.DONE: "rowcount"}
 
 
 def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
-    """Run a statement for each of its rows; see `Statement` for the answer."""
+    """Run a statement for each of its rows; `Statement` describes the answer."""
     template, rows = statement[:2]
     if template.many is not None and len(rows) >= SIZES[-1]:
         return _run_many(cursor, template.many, statement, trace)
@@ -69,7 +69,7 @@ def _run_many(cursor: sqlite3.Cursor, many: Template, statement: Statement, trac
 
 @lru_cache(1000)
 def text_of(many: Template, size: int, width: int) -> str:
-    """Return the text of a statement for so many rows of so many values."""
+    """Return the text of a statement for `size` rows of `width` values."""
     holes = ", ".join("?" * width)
     if many.gather is Gather.LIST:
         rows = ", ".join([f"({ordinal}, {holes})" for ordinal in range(size)])

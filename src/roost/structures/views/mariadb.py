@@ -148,7 +148,9 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{_digest(made.view)}"
     objects = {name: mark}
-    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}  # and what takes it back
+    make = {
+        f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"
+    }  # each with the statement that undoes it
     if made.counted:
         key = plan.structure.key.columns
         count = (
@@ -183,7 +185,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
 
 
 def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
-    # Only what is another one now. An inlet is changed, and its trigger stays the first of those that stand on it.
+    # Replaces only what differs. An inlet is altered in place, and its trigger stays the first of the inlet's triggers.
     wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
     if {*found.objects} != {*wanted.objects}:
         return ()
@@ -231,8 +233,8 @@ def _block(door: Door, indent: str = "") -> str:
 
 
 def _transaction(block: str) -> str:
-    # A trigger is part of a statement, which is undone as a whole; a procedure has to see to that itself. After a
-    # deadlock the transaction is gone, and the savepoint with it.
+    # A trigger is part of a statement, which is undone as a whole; a procedure has to undo its statements itself. A
+    # deadlock has rolled back the whole transaction, with its savepoints.
     return f"""\
 BEGIN
   DECLARE `own` BOOLEAN DEFAULT @@autocommit AND NOT @@in_transaction;
@@ -277,7 +279,7 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
 
 
 def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
-    # A view of procedures stays one when the engine comes later: alter(view=True) makes it anew.
+    # If there are procedures already, they are kept even when the engine has been loaded since.
     engines = yield Statement(ENGINES, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
     if ("BLACKHOLE",) in engines[0] and not any(comment.startswith(MARKS) for _, comment in procedures):
@@ -289,16 +291,16 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     objects: dict[str, str] = {}
     drop: list[str] = []
-    unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # what a making left that was cut off
+    unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # left by a `create` that was interrupted
     for inlet, comment in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
         if any(mark in comment for mark in MARKS):
             objects[f"table {inlet}" if inlet in unnamed else inlet] = comment
-            drop.append(f"DROP TABLE `{inlet}`")  # its triggers go with it
+            drop.append(f"DROP TABLE `{inlet}`")  # which drops its triggers
     for routine, comment in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
         if comment.startswith(MARKS):
             objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
-    # What the user may not see is empty: where the rest is Roost's, it is taken to be right.
+    # A text that the account may not see is empty: if the other objects are Roost's, it is assumed to be right.
     wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
     views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
@@ -316,12 +318,12 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
             own.append(made[0][0][2])
     for lost in (yield from _powerless(plan, objects)):
-        objects[lost] = ""  # so that it is another one than Roost makes, and is made anew
+        objects[lost] = ""  # so that it differs from what Roost makes, and is recreated
     return FoundView(objects, tuple(own), drop=tuple(drop))
 
 
 def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Statement, Any, set[str]]:
-    # Those whose definer was dropped, or has lost a right that they need.
+    # The objects whose definer was dropped, or has lost a right that they need.
     if not objects:
         return set()
     name = plan.structure.name
@@ -339,13 +341,13 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
 
 
 def _bodies(view: View) -> dict[str, str]:
-    # What runs by its definer's rights: the texts of the view, the triggers and the procedures.
+    # The texts of the objects that run with their definer's rights: the view, the triggers and the procedures.
     found = [(re.match("CREATE (?:VIEW|TRIGGER|PROCEDURE) `?(\\w+)", sql), sql) for sql in view.make]
     return {match[1]: sql for match, sql in found if match}
 
 
 def _rights(sql: str) -> set[Right]:
-    # What the statements of a text need, on Roost's own tables.
+    # The rights that the statements of a text need on Roost's own tables.
     wanted = {"INSERT INTO": ["INSERT"], "UPDATE": ["UPDATE", "SELECT"], "DELETE FROM": ["DELETE", "SELECT"]}
     found = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)", sql)
     rights = {(table, right) for verb, table in found for right in wanted.get(verb, ["SELECT"])}

@@ -1,15 +1,15 @@
 """Views on PostgreSQL: a view of the structure's name, with INSTEAD OF triggers in PL/pgSQL.
 
 The triggers do what the plans do, for one row; the library writes the private tables directly, so no trigger fires.
-Rules that hold for all of them:
+Rules for all triggers:
 
-- The head is locked first, in a statement of its own: what follows then sees all that was committed under that lock.
-- A row that has gone since the client's statement began is skipped, and not counted. An entry that was replaced is
-  another one, by its sequence. So whatever runs at once, the outcome is that of some order.
-- They run with the rights of the tables' owner, as a view reads: who writes needs a GRANT on the view alone. Their
-  search path is the schema they were made in, so a view writes its own tables whatever the client's path says.
-- Operators and functions are called with exactly the types that the system's have: of two that fit equally well its own
-  come first, so whoever may create operators in that schema gets none of his called with the owner's rights.
+- The head is locked first, in a statement of its own: later statements then see everything committed under that lock.
+- A row that was deleted since the client's statement began is skipped, and not counted. An entry that was overwritten
+  is another entry, with another sequence. So the outcome of concurrent statements is that of some order.
+- Triggers run with the rights of the tables' owner, as a view reads: a client needs a GRANT on the view only. Their
+  search path is the schema in which they were made, so a view writes its own tables whatever the client's path is.
+- Operators and functions are called with exactly the argument types of the system's own. If two fit equally well, the
+  system's is taken; so nobody who may create operators in that schema can have them called with the owner's rights.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from roost.types.columns import Column
 TOTAL = Column("total", ColumnType("int"))
 TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD OF, for each row
 
-# A view's text is rewritten by the server. What it was made of, and what the server made of it, is kept as a comment;
-# another major version may write the same view in other words.
+# The server rewrites a view's text. Hashes of the original text and of the server's text are stored in a comment, with
+# the server's major version, since another version may write the same view differently.
 VIEW = (
     "encode(sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8')), 'hex') || ' '"
     " || current_setting('server_version_num')::integer / 10000"
@@ -71,7 +71,7 @@ WITH c AS (
   WHERE relname = %s AND relkind = 'v' AND relnamespace = quote_ident(current_schema())::regnamespace
 )
 """
-# The view and its triggers: by kind and name, what makes a trigger again, and what is compared.
+# The view and its triggers: kind, name, the statement that recreates a trigger, and the text that is compared.
 FOUND = f"""\
 {THE_VIEW}SELECT 'view', c.relname::text, '', coalesce((SELECT CASE
     WHEN split_part(d.description, ' ', 3) <> split_part({VIEW}, ' ', 2) THEN split_part(d.description, ' ', 1)
@@ -89,9 +89,9 @@ SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgt
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal"""
-# What goes with the view when it is dropped: what makes rights, options, defaults and comments again, and what is made
-# of it.
-# A statement of its own: each part of a query costs half a millisecond of planning.
+# What is lost when the view is dropped: the statements that restore its rights, options, defaults and comments, and the
+# objects that depend on it. This is a separate statement, since each part of a query costs half a millisecond of
+# planning.
 GOES_WITH = f"""\
 {THE_VIEW}SELECT 'said', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
     CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
@@ -173,7 +173,7 @@ def _functions(name: str) -> list[str]:
 
 
 def _text(body: Sequence[str], variables: Sequence[str]) -> str:
-    # Columns may have any name: variables are always named with their block.
+    # Columns may have any name, so variables are always qualified with the name of their block.
     lines = "\n".join(f"  {line}" for line in "\n".join(body).split("\n"))
     declared = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in variables)}\n" if variables else ""
     return f"\n#variable_conflict use_column\n{MARK}\n{declared}BEGIN\n{lines}\nEND\n"
@@ -220,11 +220,11 @@ class Made:
     variables: Sequence[str] = field(default=())
 
 
-Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and what is said
+Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and the message
 
 
 class ViewWords:
-    """What the triggers of one structure are made of."""
+    """The parts of the triggers of one structure."""
 
     def __init__(self, plan: StructurePlan) -> None:
         self.dialect = plan.dialect
@@ -236,7 +236,7 @@ class ViewWords:
             "55000",
             f": its view was made for another schema; store.alter({self.name}, view=True) makes it anew",
         )
-        # Who owns the tables now may have made triggers on them, which would run by the rights of who did before.
+        # The tables' new owner may have made triggers on them, which would run with the former owner's rights.
         own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
         tables = " OR ".join(f"c.oid = to_regclass({self.dialect.literal(each)})::oid" for each in own)
         self.given = (
@@ -278,7 +278,7 @@ class ViewWords:
         return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {text};"
 
     def rules(self, columns: Iterable[Column]) -> list[Case]:
-        """Return the cases in which a value is not allowed; the types of the columns refuse the others."""
+        """Return the cases in which a value is not allowed, except those that the column's type refuses itself."""
         return [
             (condition, "23514", f".{each.name}: it takes {wanted(self.dialect, each)}")
             for each in columns
@@ -286,7 +286,7 @@ class ViewWords:
         ]
 
     def changes(self, columns: Iterable[Column]) -> list[Case]:
-        """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
+        """Return the cases in which a value that an UPDATE changes is not allowed; unchanged values are not checked."""
         return [
             (f"{self._differ(each)} AND ({condition})", state, message)
             for each in columns
@@ -294,11 +294,11 @@ class ViewWords:
         ]
 
     def fixed(self, columns: Iterable[Column], why: str) -> Case:
-        """Return the case in which an UPDATE changes what it may not."""
+        """Return the case in which an UPDATE changes columns that cannot be changed."""
         return " OR ".join(map(self._differ, columns)), "0A000", f": {why}"
 
     def fixed_row(self, columns: Sequence[Column]) -> Case:
-        """Return the case in which an UPDATE changes what tells a row from others."""
+        """Return the case in which an UPDATE changes the columns that identify a row."""
         names = ", ".join(each.name for each in columns)
         return self.fixed(
             [*columns, SEQUENCE, AT], f"{names}, sequence and at cannot be changed; delete the row and insert another"
@@ -309,7 +309,7 @@ class ViewWords:
 
     @property
     def own(self) -> Case:
-        """The case in which an INSERT names what only Roost sets."""
+        """The case in which an INSERT sets a column that only Roost may set."""
         return (
             "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL",
             "0A000",
@@ -317,7 +317,7 @@ class ViewWords:
         )
 
     def normal(self, columns: Iterable[Column]) -> list[str]:
-        """Return the statements that bring what may be written in several ways to what is stored."""
+        """Return the statements that convert values which can be written in several ways to the stored form."""
         named = [(each, f"NEW.{quoted(each.name)}") for each in columns]
         return [
             f"{name} := {stored(self.dialect, each, name)};"
@@ -326,13 +326,13 @@ class ViewWords:
         ]
 
     def lock(self, row: str) -> str:
-        """Return the statement that locks the head, where it is there."""
+        """Return the statement that locks the head, if it exists."""
         return f"PERFORM 1 FROM {self.head} WHERE {self.equal(self.key, row)} FOR UPDATE;"
 
     def change(self, columns: Sequence[Column], place: str) -> list[str]:
-        """Return the statements that write the columns of a row that an UPDATE may change, as long as it is as it was.
+        """Return the statements that update the changeable columns of a row, unless it has changed since it was read.
 
-        place: where the row is, as OLD has it.
+        place: the condition that finds the row, from OLD.
         """
         if not columns:
             return ["RETURN NEW;"]

@@ -1,11 +1,11 @@
 """Views on SQLite: a view of the structure's name, with INSTEAD OF triggers.
 
-The triggers do what the plans do, for one row: the head first, then the rows; the library writes the private tables
-directly, so no trigger fires and nothing is counted twice. Two rules hold for all of them:
+The triggers do what the plans do, for one row: the head first, then the rows. The library writes the private tables
+directly, so no trigger fires and nothing is counted twice. Two rules for all triggers:
 
-- What can be refused is refused by the first statement, with RAISE(ABORT): `INSERT OR IGNORE` and `OR REPLACE` override
-  the handling of every other conflict inside a trigger, and would leave counts wrong.
-- What a statement writes is taken from the head, never from what the client gave for `sequence` or `at`.
+- Whatever can be refused is refused by the first statement, with RAISE(ABORT): `INSERT OR IGNORE` and `OR REPLACE`
+  override the handling of every other conflict inside a trigger, and would leave counts wrong.
+- Statements take the sequence from the head, never from the client's `sequence` or `at`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _view(plan: StructurePlan, _: Capabilities | None) -> View:
             + "".join(f"  {statement};\n" for statement in body)
             + "END"
         )
-    return View(tuple(objects.values()), (f"DROP VIEW {quoted(name)}",), objects)  # its triggers go with it
+    return View(tuple(objects.values()), (f"DROP VIEW {quoted(name)}",), objects)  # which drops its triggers
 
 
 def _triggers(name: str) -> list[str]:
@@ -80,7 +80,7 @@ class Made:
 
 
 class ViewWords:
-    """What the triggers of one structure are made of."""
+    """The parts of the triggers of one structure."""
 
     def __init__(self, plan: StructurePlan) -> None:
         self.plan = plan
@@ -90,19 +90,19 @@ class ViewWords:
         self.rows, self.head = plan.rows_table, plan.head_table
 
     def new(self, column: Column) -> str:
-        """Return the value that is stored for what a client gave for a column."""
+        """Return the expression for the stored form of the value that a client gave for a column."""
         return stored(self.dialect, column, f"NEW.{quoted(column.name)}")
 
     def news(self, columns: Iterable[Column]) -> str:
-        """Return such values of columns."""
+        """Return these expressions for several columns."""
         return ", ".join(map(self.new, columns))
 
     def is_new(self, columns: Iterable[Column], prefix: str = "") -> str:
-        """Return the condition that columns have such values."""
+        """Return the condition that columns have the values that a client gave."""
         return " AND ".join(f"{prefix}{quoted(each.name)} = {self.new(each)}" for each in columns)
 
     def is_old(self, columns: Iterable[Column]) -> str:
-        """Return the condition that columns have the values of the row as it was."""
+        """Return the condition that columns have the values of OLD."""
         return " AND ".join(f"{quoted(each.name)} = OLD.{quoted(each.name)}" for each in columns)
 
     def same(self, columns: Iterable[Column], one: str, other: str) -> str:
@@ -110,9 +110,9 @@ class ViewWords:
         return " AND ".join(f"{one}{quoted(each.name)} = {other}{quoted(each.name)}" for each in columns)
 
     def shown(self, columns: Iterable[Column], prefix: str = "") -> str:
-        """The columns that may change, as the view shows them: texts without affinity, or UPDATE makes them of numbers.
+        """The changeable columns as the view shows them: texts without affinity, or UPDATE would make texts of numbers.
 
-        SQLite applies a view's affinities before its trigger runs, and would round a decimal on the way.
+        SQLite applies a view's affinities before its trigger runs, and would round a decimal in doing so.
         """
         return ", ".join(
             f"+{prefix}{quoted(each.name)} AS {quoted(each.name)}"
@@ -126,7 +126,7 @@ class ViewWords:
         return ", ".join(f"{quoted(each.name)} = excluded.{quoted(each.name)}" for each in columns)
 
     def refuse(self, *cases: tuple[str, str]) -> str:
-        """Return the statement that refuses a row in the first of these cases: a condition, and what is said."""
+        """Return the statement that refuses a row in the first of these cases: each a condition and a message."""
         refusals = "\n    ".join(
             f"WHEN {condition} THEN RAISE(ABORT, {self.dialect.literal(f'{self.name}{message}')})"
             for condition, message in cases
@@ -144,24 +144,24 @@ class ViewWords:
         ]
 
     def changes(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
-        """Return the cases in which a value that an UPDATE changes is not allowed: what is stored is not its doing."""
+        """Return the cases in which a value that an UPDATE changes is not allowed; unchanged values are not checked."""
         return [
             (f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)} AND ({condition})", message)
             for each, (condition, message) in zip(columns, self.rules(columns), strict=True)
         ]
 
     def fixed(self, columns: Iterable[Column], why: str) -> tuple[str, str]:
-        """Return the case in which an UPDATE changes what it may not."""
+        """Return the case in which an UPDATE changes columns that cannot be changed."""
         changed = " OR ".join(f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)}" for each in columns)
         return changed, f": {why}"
 
     @property
     def own(self) -> tuple[str, str]:
-        """The case in which an INSERT names what only Roost sets."""
+        """The case in which an INSERT sets a column that only Roost may set."""
         return "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", ": sequence and at are set by Roost; leave them out"
 
     def change(self, columns: Sequence[Column], where: str) -> list[str]:
-        """Return the statement that writes the columns of a row that an UPDATE may change; none when there are none."""
+        """Return the statement that updates the changeable columns of a row; none if there are no such columns."""
         if not columns:
             return []
         values = ", ".join(f"{quoted(each.name)} = {self.new(each)}" for each in columns)
@@ -174,7 +174,7 @@ def others_of(structure: RowStructure[Any, Any], key: Sequence[Column]) -> list[
 
 
 def fixed_row(words: ViewWords, columns: Sequence[Column]) -> tuple[str, str]:
-    """Return the case in which an UPDATE changes what tells a row from others."""
+    """Return the case in which an UPDATE changes the columns that identify a row."""
     own = [Column("sequence", ColumnType("int")), Column("at", ColumnType("text", 1))]
     names = ", ".join(each.name for each in columns)
     return words.fixed(
