@@ -56,7 +56,7 @@ BIND_FUNCTION = """\
     EXECUTE format('REVOKE ALL ON FUNCTION {function}() FROM %s', other);
   END LOOP;
   EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
-# A view that is made anew has the rights that the former one had, not those of ALTER DEFAULT PRIVILEGES.
+# A recreated view gets the rights that the former one had, and none from ALTER DEFAULT PRIVILEGES.
 ONLY_GIVEN = """\
 DO $roost$ DECLARE other text; BEGIN
   FOR other IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
@@ -346,7 +346,7 @@ class ViewWords:
         ]
 
     def unless_changed(self, place: str) -> list[str]:
-        """Return the statements behind an UPDATE of a row as it was: it is another one now, or it has gone."""
+        """Return the statements after an UPDATE of an unchanged row: an error if it has changed, nothing if it is gone."""
         return [
             "IF FOUND THEN\n  RETURN NEW;\nEND IF;",
             f"PERFORM 1 FROM {self.rows} WHERE {place};",
