@@ -14,11 +14,11 @@ from roost.structures.index.ranges import Ranges
 from roost.structures.index.runs import Bulk, Columns, EachAlone, Shape
 from roost.structures.index.sums import Sums
 
-MOST_SHAPES = 64  # that are kept for one opened index
+MOST_SHAPES = 64  # compiled shapes that are cached per opened index
 
 
 def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
-    """Return how requests of a shape are done."""
+    """Return the object that runs requests of a shape."""
     try:
         found: Bulk = index.compiled[shape]
     except KeyError:
@@ -64,7 +64,7 @@ def _of_server(index: OpenedIndex, shape: Shape) -> Bulk | None:
 
 
 def args_of(index: OpenedIndex, shape: Shape, columns: Columns, place: int) -> tuple[Any, ...]:
-    """Return what the operation has that one of the requests is."""
+    """Return the arguments of the operation for one of the requests."""
     row = [column[place] for column in columns]
     if shape.verb == "insert":
         return (row,)

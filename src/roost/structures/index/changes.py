@@ -21,14 +21,14 @@ def one_by_one(
     budget: Budget,
     result: Any = UNHELD,
 ) -> Results:
-    """Run a statement for one request after the other; the exceptions, and what fails, alone.
+    """Run a statement for one request after the other; exceptions, and requests that fail, are run alone.
 
-    result: of each that the statement has done, unless it is what the statement answers.
+    result: the result of each request that the statement has done; by default, what the statement returns.
     """
     results: list[Any] = []
     for end in (*sorted(alone_at), len(rows)):
         while (begin := len(results)) < end:
-            done = yield Statement(template, rows[begin:end])  # as far as nothing fails, and there is time
+            done = yield Statement(template, rows[begin:end])  # stops at a failure, or when the time is over
             results += done if result is UNHELD else [result] * len(done)
             if len(results) == begin:
                 results.append((yield from alone(begin)))
@@ -40,20 +40,20 @@ def one_by_one(
 
 
 class Inserts(Bulk):
-    """Rows of one statement. Each is inserted by itself, so that one that is refused costs no other."""
+    """Inserts by the same statement, which is run for each row, so that a refused row does not affect the others."""
 
     def __init__(self, index: OpenedIndex, shape: Shape) -> None:
         self._columns = index.columns[: shape.to]
         automatic = index.table.automatic
         self._automatic = automatic is not None
         names = [column.name for column in self._columns]
-        self._own = names.index(automatic) if automatic in names else -1  # the column that numbers itself
+        self._own = names.index(automatic) if automatic in names else -1  # the place of the column that generates ids
         text, _ = index.insertion(dict.fromkeys(self._columns))
         self._plain, self._numbering = Template(text, answer=Answer.DONE), Template(text, answer=Answer.IDS)
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape) -> Inserts | None:
-        """Return the run; None where each request is to be done alone."""
+        """Return the run; None if each request must be run alone."""
         columns = index.columns[: shape.to]
         if index.table.triggers or index.table.view or any([column.generated for column in columns]):
             return None
@@ -67,7 +67,7 @@ class Inserts(Bulk):
             values[self._own] = asking(columns[self._own], partial(stored, self._columns[self._own]))
             numbering = None in values[self._own]
         rows = list(zip(*values, strict=True))
-        number = 0 if self._automatic else None  # of a row that brought its own
+        number = 0 if self._automatic else None  # the result for a row with its own id
         if not numbering:
             return (yield from one_by_one(self._plain, rows, _unheld(values), alone, budget, number))
         results = yield from one_by_one(self._numbering, rows, _unheld(values), alone, budget)
@@ -79,7 +79,7 @@ class Inserts(Bulk):
 
 
 class Deletes(Bulk):
-    """One row each. A result is how many there were."""
+    """Deletes of one row each. A result is the number of rows."""
 
     def __init__(self, index: OpenedIndex) -> None:
         self._keys = [part.column for part in index.key.parts]
@@ -94,7 +94,7 @@ class Deletes(Bulk):
 
 
 class Updates(Bulk):
-    """Updates with the same number of values. A result is how many rows there were."""
+    """Updates with the same number of values. A result is the number of rows."""
 
     def __init__(self, index: OpenedIndex, shape: Shape) -> None:
         self._keys = [part.column for part in index.key.parts]
@@ -107,7 +107,7 @@ class Updates(Bulk):
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape) -> Updates | None:
-        """Return the run; None where each request is to be done alone."""
+        """Return the run; None if each request must be run alone."""
         columns = index.columns[: shape.to]
         if not shape.to or len(set(columns)) != shape.to or any([column.generated for column in columns]):
             return None

@@ -1,6 +1,7 @@
 """Values for the columns of servers: converted in Python, exactly or not at all, never by a server's lax comparisons.
 
-Each function makes what a column holds of a value: of one of the driver's own types, or of a text that says the same.
+Each function converts a value to the form in which a column stores it, or returns `UNHELD`. The value has one of the
+driver's own types, or is a text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SPAN = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASC
 
 
 def exact(value: Any) -> Any:
-    """Return the number that a value is; a float is the shortest text that gives the same float.
+    """Return a value as a number; a float is converted by its shortest text that gives the same float.
 
     >>> exact("1.50"), exact(0.1), exact(" -2e2 "), exact("1_0"), exact(b"1")
     (Decimal('1.50'), Decimal('0.1'), Decimal('-2E+2'), UNHELD, UNHELD)
@@ -47,7 +48,7 @@ def exact(value: Any) -> Any:
 
 
 def whole_or_exact(value: Any) -> Any:
-    """Return the number that a value is, as an int where it is whole."""
+    """Return a value as a number, as an int if it is whole."""
     found = exact(value)
     if found is UNHELD or abs(found.adjusted()) > 40 or found != found.to_integral_value(context=DIGITS):
         return found
@@ -67,7 +68,7 @@ def integer(low: int, high: int, value: Any) -> Any:
 
 
 def decimal(precision: int, scale: int, low: int | None, value: Any) -> Any:
-    """Return a number of so many digits, `scale` of them behind the point."""
+    """Return a number of at most `precision` digits, `scale` of them after the decimal point."""
     found = exact(value)
     if found is UNHELD or (low is not None and found < low):
         return UNHELD
@@ -80,7 +81,7 @@ def decimal(precision: int, scale: int, low: int | None, value: Any) -> Any:
 
 
 def any_decimal(value: Any) -> Any:
-    """Return a number of any length that databases have."""
+    """Return a number of any length that databases support."""
     found = exact(value)
     return UNHELD if found is UNHELD or not -16_000 < found.adjusted() < 130_000 else found
 
@@ -107,7 +108,7 @@ def single(value: Any) -> Any:
 
 
 def text(value: Any, fits: Callable[[str], bool]) -> Any:
-    """Return a text that fits; numbers are written as Python writes them."""
+    """Return a text that fits; a number becomes Python's text of it."""
     if type(value) is bytes:
         try:
             value = value.decode()
@@ -121,7 +122,7 @@ def text(value: Any, fits: Callable[[str], bool]) -> Any:
 
 
 def binary(most: int | None, padded: bool, value: Any) -> Any:
-    """Return bytes; a column of fixed length fills them up."""
+    """Return bytes; padded for a column of fixed length."""
     if isinstance(value, str):
         value = as_bytes(value)
     if not isinstance(value, bytes) or (most is not None and len(value) > most):
@@ -150,7 +151,7 @@ def time(digits: int, value: Any) -> Any:
 
 
 def moment(digits: int, value: Any) -> Any:
-    """Return a moment without a zone."""
+    """Return a datetime without a zone."""
     if isinstance(value, str):
         day, sign, clock = value.partition("T" if "T" in value else " ")
         begin, found = date(day), _TIME.fullmatch(clock)
@@ -166,7 +167,7 @@ def moment(digits: int, value: Any) -> Any:
 
 
 def zoned(digits: int, value: Any) -> Any:
-    """Return a moment; it has to name its zone."""
+    """Return a datetime, which must have a zone."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
@@ -178,7 +179,7 @@ def zoned(digits: int, value: Any) -> Any:
 
 
 def span(digits: int, most: dt.timedelta, value: Any) -> Any:
-    """Return a time between two moments, as MariaDB's TIME is."""
+    """Return a duration, as MariaDB's TIME stores it."""
     if isinstance(value, str):
         found = _SPAN.fullmatch(value)
         if found is None or int(found[3]) > 59 or int(found[4] or 0) > 59:
@@ -201,14 +202,14 @@ def unique_id(value: Any) -> Any:
 
 
 def truth(value: Any) -> Any:
-    """Return whether."""
+    """Return a bool."""
     if isinstance(value, str):
         return {"t": True, "true": True, "1": True, "f": False, "false": False, "0": False}.get(value.lower(), UNHELD)
     return bool(value) if isinstance(value, int) and value in (0, 1) else UNHELD
 
 
 def never(_: Any) -> Any:
-    """Return `UNHELD`, for a type whose values nobody knows here."""
+    """Return `UNHELD`, for a type that is not supported."""
     return UNHELD
 
 

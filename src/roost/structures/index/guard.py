@@ -1,4 +1,4 @@
-"""A part of a transaction that may fail by itself: behind a savepoint, which goes out with its first statement."""
+"""A part of a transaction that may fail alone: it runs after a savepoint, which is sent with its first statement."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RELEASE = Statement(write("RELEASE SAVEPOINT roost_index"), [()])
 
 
 def guarded(work: Generator[Wanted, Any, Any]) -> Generator[Wanted, Any, Any]:
-    """Do one request on a server; return its result, or its error, and then nothing of it was done.
+    """Run one request on a server; return its result, or its error, after which nothing of it was done.
 
-    An error that is not its own (a lock that was not had, a lost connection) is raised.
+    An error that does not concern the request itself (a lock that another session holds, a lost connection) is raised.
     """
     yield Control.SAVEPOINT
     try:

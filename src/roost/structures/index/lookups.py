@@ -1,4 +1,4 @@
-"""Finds by a whole unique key: many in one statement, in their order."""
+"""Finds by a complete unique key: many in one statement, in their order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, exceptions, read, stored
 from roost.structures.plan import each
 
-FEW = 2  # so many lookups, or fewer, are sooner done one by one
-LOTS = (128, 16, 4)  # of keys of several columns, in one statement
+FEW = 2  # up to this number of lookups, running them one by one is faster
+LOTS = (128, 16, 4)  # keys of several columns in one statement
 
 
 class Lookups(Bulk):
-    """Finds with `=`, a limit of 1 and no filter. A result is a row with a column of the key behind it, or NULLs.
+    """Finds with `=`, a limit of 1 and no filter. A result is a row followed by a column of the key, or only NULLs.
 
     names: columns that are read before those of the index.
     """
@@ -58,7 +58,7 @@ class Lookups(Bulk):
             try:
                 return (yield from self.fetch(keys))
             except StatementFailed:
-                pass  # they are too long to be held all at once
+                pass  # the rows are too long to be fetched all at once
 
         def fetch(begin: int, end: int) -> Results:
             return self.fetch([column[begin:end] for column in keys])
@@ -66,7 +66,7 @@ class Lookups(Bulk):
         return (yield from read(self, total, alone_at, fetch, alone, budget))
 
     def fetch(self, keys: Columns) -> Results:
-        """Look up keys that are as their columns store them, none of them NULL.
+        """Look up keys, given in the form in which their columns store them, none of them NULL.
 
         Raises: StatementFailed.
         """
@@ -81,7 +81,7 @@ class Lookups(Bulk):
         return rows  # type: ignore[no-any-return]
 
     def _lots(self, keys: Sequence[tuple[Any, ...]]) -> Results:
-        # Lots of a few fixed sizes, so that each has its text, and what is left one by one.
+        # Looks keys up in lots of a few fixed sizes, so that there are few texts, and the rest one by one.
         rows: list[Any] = []
         begin = 0
         values = len(keys) * self._width

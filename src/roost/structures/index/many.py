@@ -1,8 +1,9 @@
-"""Finds on servers: many that are alike are one statement, whose rows find the request they belong to by its ordinal.
+"""Finds on servers: many finds of the same form are one statement; an ordinal in each row tells to which request it
+belongs.
 
-MariaDB has a list of rows joined to the table in their order, where the columns of a whole unique key can be compared
-with one; other finds are limited SELECTs, put together by UNION ALL. PostgreSQL has arrays, and a LATERAL subquery that
-is run for one after the other.
+On MariaDB, finds by a complete unique key join a list of rows to the table in the list's order, if the columns can be
+compared with such a list; other finds are limited SELECTs, combined by UNION ALL. On PostgreSQL, they are arrays and a
+LATERAL subquery, which is run for one element after the other.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, ex
 from roost.structures.index.scan import Filtering, Texts, filtering
 from roost.structures.index.schema import TableColumn
 
-MOST_ROWS = 10_000  # of finds that are one statement, as far as their limits tell
+MOST_ROWS = 10_000  # the maximum sum of the limits of finds in one statement
 
 LOOKUPS = """\
 SELECT k.i, {shown} FROM (SELECT 0 AS i, {keys} FROM {table} WHERE 0 UNION ALL VALUES {{rows}}) k
   STRAIGHT_JOIN {table} t{hint} ON {same}{lock}"""
-# By a name that no table has which can be opened: inside, a table's own name would hide it.
+# `roost_k`: a name that no table has that can be opened; inside the subquery, a table of the same name would hide it.
 LATERAL = """\
 SELECT roost_k.i - 1, r.* FROM unnest({arrays}) WITH ORDINALITY AS roost_k ({names}, i)
   CROSS JOIN LATERAL ({find}) r"""
@@ -31,26 +32,26 @@ _HOLE = re.compile("%(?:%|(s))")  # or a percent sign of a name
 
 
 class Finds(Bulk):
-    """Finds that are one range of the index. A result is a list of rows."""
+    """Finds of one range of the index each. A result is a list of rows."""
 
     def __init__(self, index: OpenedIndex, shape: Shape, texts: Texts) -> None:
         begin = shape.keys + 2 * shape.bounded
         self._bounded = shape.bounded
-        self._limits = shape.keys  # where they begin
+        self._limits = shape.keys  # the place of the limits in the columns
         self._keys = [(place, index.key.parts[place].column) for place in texts.places]
         self._filters = [(begin + i, index.fcolumns[place]) for i, (_, place) in enumerate(shape.filters)]
         self._template = template_of(index, texts.rows.sql, [column for _, column in self._keys], self._filters)
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape) -> Finds | None:
-        """Return the run of such requests; None where each is to be done alone."""
+        """Return the run of such requests; None if each must be run alone."""
         filters: list[Filtering] = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
         found = index.statements(shape.op, ("",) * shape.keys, filters)
         made = cls(index, shape, found[0]) if len(found) == 1 else None
         return None if made is None or made._template is None else made
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Find; what has a very great limit goes alone."""
+        """Find; requests with a very large limit are run alone."""
         total = len(columns[0])
         values = [stored(column, columns[place]) for place, column in self._keys]
         values += [list(map(column.against, columns[place])) for place, column in self._filters]
@@ -75,9 +76,9 @@ class Finds(Bulk):
 
 
 class Lookups(Bulk):
-    """Finds by a whole unique key. A result is a row with one value more than is shown; NULLs where there is none.
+    """Finds by a complete unique key. A result is a row with one more value than the index shows, or only NULLs.
 
-    names: what names the rows is read before what is shown. locks: whether the rows will be changed.
+    names: read the columns that identify the rows before the others. locks: whether the rows will be changed.
     """
 
     def __init__(self, index: OpenedIndex, *, names: bool = False, locks: bool = False) -> None:
@@ -101,7 +102,7 @@ class Lookups(Bulk):
                     same=" AND ".join([f"t.{term} = k.k{place}" for place, term in terms]),
                     lock=lock,
                 )
-                if text.count("{rows}") == 1:  # and none in a name
+                if text.count("{rows}") == 1:  # and no name contains it
                     self.template = Template(text, Gather.LIST, Answer.ORDINAL)
         else:
             find = f"SELECT {', '.join(shown)} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}"
@@ -118,7 +119,7 @@ class Lookups(Bulk):
         return (yield from read(self, len(rows), exceptions(keys), fetch, alone, budget))
 
     def fetch(self, keys: Sequence[Row], only: bool = False) -> Results:
-        """Look up keys that are as their columns store them, none of them NULL."""
+        """Look up keys, given in the form in which their columns store them, none of them NULL."""
         assert self.template is not None
         found = yield Statement(self.template, keys, only=only)
         return [(*rows[0], True) if rows else self._none for rows in found]
@@ -129,7 +130,7 @@ def template_of(
 ) -> Template | None:
     """Return the statement of many finds, for the values of their keys, those of the filters, limits and offsets.
 
-    None where the values of a column are not to be had from a list, or a name would be taken for a place in the text.
+    None if the values of a column cannot be read from a list, or if a name would be taken for a placeholder.
     """
     if index.table.words.name == "mariadb":
         if "{i}" in sql:  # in a name
@@ -139,7 +140,7 @@ def template_of(
     kinds += [column.filtered.removeprefix("%s::") or column.array for _, column in filters]
     if not all(kinds):
         return None
-    # The holes come in the order of the values: keys, filters, limit, offset.
+    # The placeholders are in the order of the values: keys, filters, limit, offset.
     holes = [column.hole for column in keys] + [column.filtered or column.hole for _, column in filters]
     find, end, places = "", 0, [found.start() for found in _HOLE.finditer(sql) if found[1]]
     kinds += ["int8"] * (len(places) - len(kinds))

@@ -1,4 +1,4 @@
-"""Inserts, and modifications by a whole unique key, on servers: many are sent together, each with its own outcome.
+"""Inserts, and modifications by a complete unique key, on servers: many are sent together, each with its own outcome.
 
 The rows of modifications are locked first, in the order of their keys, by one statement that also reports which rows
 exist. Then each is written by a separate statement, in the order of the requests, all in one round trip. After a
@@ -21,14 +21,14 @@ from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, ex
 from roost.structures.index.values import UNHELD
 from roost.structures.plan import each, write
 
-MOST_VALUES = 4_000  # of inserts that are one statement
-MOST_BYTES = 2**20  # of their texts, about
+MOST_VALUES = 4_000  # values of inserts in one statement
+MOST_BYTES = 2**20  # of their texts, approximately
 
 Outcome = Generator[Wanted, Any, Any]
 
 
 def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
-    """Return the run of modifications; None where each request is to be done alone."""
+    """Return the run of modifications; None if each request must be run alone."""
     table, columns = index.table, index.columns[: shape.to]
     if not table.identity or any([column.generated for column in columns]) or len(set(columns)) < len(columns):
         return None
@@ -37,7 +37,7 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
         return None
     if shape.verb == "delete":
         return Modifications(index, lookups, ())
-    # What a request sets may be what a later one looks for, or what names its row.
+    # A request may set a column by which a later one searches, or which identifies its row.
     names = {column.name for column in columns}
     if names & {part.column.name for part in index.key.parts} or names & {column.name for column in table.named}:
         return None
@@ -51,10 +51,10 @@ def of(index: OpenedIndex, shape: Shape) -> Bulk | None:
 def attempted(
     index: OpenedIndex, *statements: Statement, counted: Sequence[int] = (), returned: int | None = None
 ) -> Outcome:
-    """Run statements of which one may fail; return their answers, or None if one does, and then nothing was done.
+    """Run statements that may fail; return their answers, or None if one has failed, after which nothing was done.
 
-    counted: the places of those that fail, too, where they do not change as many rows as they have values for.
-    returned: how many rows the first statement has to return; otherwise it has failed, too.
+    counted: the places of statements that also count as failed if they do not change one row for each row of values.
+    returned: the number of rows that the first statement must return; otherwise it counts as failed.
     """
     alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
     if not alone:
@@ -80,11 +80,13 @@ class Inserts(Bulk):
         self._columns = index.columns[: shape.to]
         self._automatic = index.table.automatic
         names = [column.name for column in self._columns]
-        self._own = names.index(self._automatic) if self._automatic in names else -1  # the column that numbers itself
+        self._own = (
+            names.index(self._automatic) if self._automatic in names else -1
+        )  # the place of the column that generates ids
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape) -> Inserts | None:
-        """Return the run; None where each request is to be done alone."""
+        """Return the run; None if each request must be run alone."""
         columns = index.columns[: shape.to]
         if index.table.view or any([column.generated for column in columns]):
             return None
@@ -123,7 +125,7 @@ class Inserts(Bulk):
             return
         found = None
         if sum([len(value) for place in places for value in rows[place] if type(value) in (str, bytes)]) < MOST_BYTES:
-            # A trigger may leave a row out, and then nobody knows whose the numbers are.
+            # If a trigger skips a row, it is unknown to which rows the generated ids belong.
             returned = None if self._automatic is None else len(places)
             statement = self._statement([rows[place] for place in places], numbered)
             found = yield from attempted(self._index, statement, returned=returned)
@@ -132,7 +134,7 @@ class Inserts(Bulk):
             yield from self._insert(places[:middle], rows, numbered, alone, results)
             yield from self._insert(places[middle:], rows, numbered, alone, results)
         elif self._automatic is not None:
-            own = self._own >= 0 and not numbered  # they brought their numbers
+            own = self._own >= 0 and not numbered  # the rows have their own ids
             for place, (number,) in zip(places, found[0][0], strict=True):
                 results[place] = 0 if own else number
 
@@ -149,7 +151,7 @@ class Inserts(Bulk):
 
 
 class Modifications(Bulk):
-    """Updates that set the same columns, or deletes. A result is how many rows there were."""
+    """Updates that set the same columns, or deletes. A result is the number of rows."""
 
     def __init__(self, index: OpenedIndex, lookups: Lookups, columns: Sequence[Any]) -> None:
         self._index = index
@@ -175,7 +177,7 @@ class Modifications(Bulk):
         names = yield from locked(self._lookups, whole)
         lines = list(zip(*keys, *to, strict=True))
         begin = 0
-        for end in (*sorted(alone_at), total):  # what is done alone must see what was done before it
+        for end in (*sorted(alone_at), total):  # a request that is run alone must see the effects of those before it
             places, rows, done = [], [], set()
             for place in range(begin, end):
                 name = names.get(lines[place][:width])
@@ -198,16 +200,16 @@ class Modifications(Bulk):
         return results
 
     def _write(self, rows: Sequence[Row]) -> Outcome:
-        # A trigger, or a foreign key, may have changed more than the row that was named.
+        # A trigger, or a foreign key, may have changed other rows, too.
         counted = [0] if not self._set or self._index.table.words.counts else []
         return (yield from attempted(self._index, Statement(self._template, rows), counted=counted))
 
 
 class Sums(Bulk):
-    """Increments and decrements, added up in Python in the order of the requests. A result is how many rows changed.
+    """Increments and decrements, added in Python in the order of the requests. A result is the number of changed rows.
 
-    Each is an UPDATE of its own, so that triggers and constraints meet every value. Where a row does not have the sum
-    that the UPDATE before has given it (a trigger has changed it, or a FLOAT), all are undone and done alone.
+    Each is an UPDATE of its own, so that triggers and constraints see every value. If a row does not have the sum that
+    the previous UPDATE has set (because a trigger, or a FLOAT column, has changed it), all are undone and run alone.
     """
 
     def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
@@ -230,11 +232,11 @@ class Sums(Bulk):
         present = {row[:named]: list(row[named:-1]) for row in found.values() if row[-1] is not None}
         results: list[Any] = [0] * len(lines)
         passed: list[tuple[tuple[tuple[int, ...], tuple[int, ...]], Row]] = []  # the columns, and the values
-        written: dict[Row, dict[int, Any]] = {}  # what rows have after the requests before
+        written: dict[Row, dict[int, Any]] = {}  # the values of rows after the previous requests
         for place, values in enumerate(zip(*columns[width:], strict=True) if columns[width:] else [()] * len(lines)):
             row = None if place in alone_at else found[lines[place]]
             if row is None or row[-1] is None:
-                continue  # those that are done alone are NULL, or match nothing: they meet none of these rows
+                continue  # keys of requests that are run alone are NULL, or match nothing: none of these rows
             name = row[:named]
             try:
                 addends = index.addends(values)
@@ -280,7 +282,7 @@ class Sums(Bulk):
 
 
 def locked(lookups: Lookups, keys: Sequence[Row]) -> Generator[Wanted, Any, dict[Row, Row]]:
-    """Lock the rows of some keys, in their order; return what names them, for those that are there."""
+    """Lock the rows of some keys, in the order of the keys; return the columns that identify them, if they exist."""
     asked = sorted(set(keys))
     found = (yield from lookups.fetch(asked)) if asked else []
     width = lookups.named

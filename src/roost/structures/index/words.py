@@ -1,4 +1,4 @@
-"""What a database's SQL looks like where an index speaks it: the differences, as data."""
+"""The differences between the databases' SQL for indexes, as data."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexWords:
-    """One database's words. How a value stands in a text is its column's affair (`TableColumn.hole`)."""
+    """One database's words. The placeholder of a value depends on its column (`TableColumn.hole`)."""
 
     name: str
     quote: str
-    number: str  # the place of a whole number: a limit, an offset
-    resolution: str = ""  # behind INSERT and UPDATE: what a statement that is refused undoes, where that is a choice
-    nothing: str = "DEFAULT VALUES"  # behind the table of an INSERT that names no column
-    locks: str = ""  # behind a SELECT whose rows will be changed
-    says_nulls: bool = False  # whether ORDER BY says where NULLs lie
-    orders_equals: bool = (
-        True  # whether ORDER BY may name a column that is NULL by the condition, and nothing is sorted
-    )
-    shown_first: bool = False  # whether a bare name in ORDER BY is that of what is shown, before that of a column
-    row_by_row: bool = False  # whether rows are written by one statement each, which go out together
+    number: str  # the placeholder of a whole number: a limit, an offset
+    resolution: str = ""  # after INSERT and UPDATE: what a refused statement undoes, if the database has a choice
+    nothing: str = "DEFAULT VALUES"  # after the table of an INSERT without columns
+    locks: str = ""  # after a SELECT whose rows will be changed
+    says_nulls: bool = False  # whether ORDER BY must say where NULLs sort
+    # Whether ORDER BY may name a column that is NULL by the condition without causing a sort.
+    orders_equals: bool = True
+    shown_first: bool = False  # whether a bare name in ORDER BY means a result column rather than a table's column
+    row_by_row: bool = False  # whether each row is written by its own statement; these are sent together
     same: str = "IS"  # equal, or both NULL
-    counts: bool = True  # whether an UPDATE tells how many rows it met, and not how many have other values now
-    aborts: bool = False  # whether a statement that fails undoes what its transaction has done
+    counts: bool = True  # whether an UPDATE returns the number of rows found, and not of those whose values changed
+    aborts: bool = False  # whether a statement that fails makes its transaction unusable
 
     def quoted(self, name: str) -> str:
         """Return a name as an identifier."""

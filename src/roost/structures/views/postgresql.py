@@ -346,7 +346,7 @@ class ViewWords:
         ]
 
     def unless_changed(self, place: str) -> list[str]:
-        """Return the statements after an UPDATE of an unchanged row: an error if it has changed, nothing if it is gone."""
+        """Return the statements after an UPDATE of an unchanged row: an error if it has changed, none if it is gone."""
         return [
             "IF FOUND THEN\n  RETURN NEW;\nEND IF;",
             f"PERFORM 1 FROM {self.rows} WHERE {place};",
