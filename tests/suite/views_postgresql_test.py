@@ -29,6 +29,13 @@ pages = roost.Cache("pages", value=str)
 jobs = roost.Lease("jobs")
 
 
+@dataclass
+class Weighed:
+    basket: int
+    egg: int
+    weight: int
+
+
 @pytest.fixture
 def other(store_url: str) -> Iterator[clients.Client]:
     """Another SQL client."""
@@ -141,6 +148,28 @@ def test_an_update_of_what_another_has_changed_is_told_to_try_again(
     assert "try again" in str(error)
     sql.execute(add)
     assert store.run(visits.latest(5)) == [Visit(5, 9)]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        roost.Ring("eggs", Weighed, per="basket", keep=5),
+        roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg"),
+        roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg", order="weight"),
+    ],
+    ids=["ring", "capped", "ranked"],
+)
+def test_a_delete_of_what_another_has_changed_is_told_to_try_again(
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, structure: Any
+) -> None:
+    store = open_store(structure)
+    sql.execute("INSERT INTO eggs (basket, egg, weight) VALUES (42, 7, 50)")
+    late = "DELETE FROM eggs WHERE weight = 50 RETURNING weight"
+    (error,) = waiting(sql, other, "UPDATE eggs SET weight = 60", late)
+    assert isinstance(error, psycopg.errors.SerializationFailure)
+    assert rows(sql, late) == []
+    assert store.run(structure.latest(42)) == [Weighed(42, 7, 60)]
+    assert rows(sql, late.replace("50", "60")) == [(60,)]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             *words.normal([value, EXPIRES]),
             f"UPDATE {rows} SET value = NEW.value, until = {POSTGRESQL_UNTIL}, flags = coalesce(NEW.flags, 0),\n"
             f"  token = greatest({now}, token + 1) WHERE {old} AND {as_it_was};",
-            *words.unless_changed(old),
+            words.unless_changed(old),
+            "RETURN NEW;",
         ],
         delete=[
             words.refuse(),

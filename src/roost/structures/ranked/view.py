@@ -179,7 +179,7 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             words.refuse(words.fixed_row([*words.key, *ids]), *words.changes(others)),
             *words.change(others, place),
         ],
-        delete=[words.refuse(), *postgresql.delete(words, place)],
+        delete=[words.refuse(), *postgresql.delete(words, place, others)],
         variables=(
             "last bigint",
             "n bigint",

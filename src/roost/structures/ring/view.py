@@ -118,13 +118,7 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             "RETURN NEW;",
         ],
         update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],
-        delete=[
-            words.refuse(),
-            words.lock("OLD"),
-            f"DELETE FROM {rows} WHERE {place};",
-            "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-            "RETURN OLD;",
-        ],
+        delete=[words.refuse(), *words.remove(place, others), "RETURN OLD;"],
         variables=ends.variables,
     )
 

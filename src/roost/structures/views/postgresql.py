@@ -336,32 +336,51 @@ class ViewWords:
         """
         if not columns:
             return ["RETURN NEW;"]
-        to, as_it_was = self.values(columns), self.values(columns, "OLD")
         return [
             *self.normal(columns),
             self.lock("OLD"),
-            f"UPDATE {self.rows} SET ({self.names(columns)}) = ROW({to})\n"
-            f"  WHERE {place} AND ROW({self.names(columns)}) IS NOT DISTINCT FROM ROW({as_it_was});",
-            *self.unless_changed(place),
+            f"UPDATE {self.rows} SET ({self.names(columns)}) = ROW({self.values(columns)})\n"
+            f"  WHERE {place} AND {self.as_it_was(columns)};",
+            self.unless_changed(place),
+            "RETURN NEW;",
         ]
 
-    def unless_changed(self, place: str) -> list[str]:
-        """Return the statements after an UPDATE of an unchanged row: an error if it has changed, none if it is gone."""
+    def as_it_was(self, columns: Sequence[Column]) -> str:
+        """Return the condition that nobody has changed columns of a row since the client's statement found it."""
+        return f"ROW({self.names(columns)}) IS NOT DISTINCT FROM ROW({self.values(columns, 'OLD')})"
+
+    def unless_changed(self, place: str) -> str:
+        """Return the statement after a write to an unchanged row: an error if it has changed, nothing if it is gone."""
+        refused = self.stop("40001", ": another client changes this row at the same time; try again")
+        return (
+            "IF NOT FOUND THEN\n"
+            f"  PERFORM 1 FROM {self.rows} WHERE {place};\n"
+            f"  IF FOUND THEN\n    {refused}\n  END IF;\n"
+            "  RETURN NULL;\nEND IF;"
+        )
+
+    def remove(self, place: str, columns: Sequence[Column]) -> list[str]:
+        """Return the statements that delete a row, as long as these columns of it are as they were."""
+        if not columns:
+            return [
+                self.lock("OLD"),
+                f"DELETE FROM {self.rows} WHERE {place};",
+                "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+            ]
         return [
-            "IF FOUND THEN\n  RETURN NEW;\nEND IF;",
-            f"PERFORM 1 FROM {self.rows} WHERE {place};",
-            f"IF FOUND THEN\n  {self.stop('40001', ': another client changes this row at the same time; try again')}\n"
-            "END IF;",
-            "RETURN NULL;",
+            self.lock("OLD"),
+            f"DELETE FROM {self.rows}\n  WHERE {place} AND {self.as_it_was(columns)};",
+            self.unless_changed(place),
         ]
 
 
-def delete(words: ViewWords, place: str) -> list[str]:
-    """Return the statements that delete one row and count it."""
+def delete(words: ViewWords, place: str, columns: Sequence[Column] = ()) -> list[str]:
+    """Return the statements that delete one row and count it.
+
+    columns: those that an UPDATE may change.
+    """
     return [
-        words.lock("OLD"),
-        f"DELETE FROM {words.rows} WHERE {place};",
-        "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
+        *words.remove(place, columns),
         f"UPDATE {words.head} SET n = n - 1 WHERE {words.equal(words.key, 'OLD')};",
         "RETURN OLD;",
     ]
